@@ -1,0 +1,133 @@
+"""Calls: one use of a tool, from the request to its end."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from app.core.clocks import rfc3339
+from app.core.jsons import Fragment
+from app.core.sessions import DEFAULT_SESSION
+
+
+current_call: ContextVar[str | None] = ContextVar("current_call", default=None)
+"""The call that the current task carries, for the log."""
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    ERROR = "error"
+
+    @property
+    def is_final(self) -> bool:
+        return self is Status.COMPLETED or self is Status.ERROR
+
+
+class Waiting(StrEnum):
+    """What a call that is not at its end waits for."""
+
+    PERMISSION = "permission"
+    INPUT = "input"
+    GATE = "gate"
+    QUEUE = "queue"
+
+
+Label = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class CallRequest(BaseModel, extra="forbid"):
+    """What a frontend asks for: one tool, and what to give it."""
+
+    tool: Label = Field(description="Name of the tool, as listed by `GET /v1/tools`.", examples=["read_file"])
+    arguments: dict[str, Any] | None = Field(
+        default=None, description="Arguments for a tool that takes JSON.", examples=[{"file_path": "hello.txt"}]
+    )
+    input: str | None = Field(default=None, description="Text for a tool that takes free-form input.")
+    session: Label | None = Field(
+        default=None, description="Session to run in; otherwise the `Toolcrib-Session` header, otherwise `default`."
+    )
+    call_id: Label | None = Field(default=None, description="The model's own id of this call; kept and given back.")
+    message_id: Label | None = Field(default=None, description="The model message this call came in.")
+    timeout: float | None = Field(
+        default=None, gt=0, le=86_400, description="Seconds the tool may run, instead of its own limit."
+    )
+    ask_timeout: float | None = Field(
+        default=None, gt=0, le=604_800, description="Seconds a person has to answer what this call asks."
+    )
+    on_ask: Literal["wait", "deny"] = Field(
+        default="wait", description="`deny`: end with PermissionDenied instead of waiting for a person."
+    )
+    cancel_on_disconnect: bool = Field(
+        default=False, description="Cancel the call when the connection that created it closes."
+    )
+    metadata: dict[str, Any] | None = Field(default=None, description="The caller's own facts; kept and given back.")
+
+
+@dataclass(slots=True)
+class Call:
+    """One call as it stands. JSON parts are kept as the text that is stored, so that nothing is encoded twice."""
+
+    id: str
+    principal: str
+    tool: str
+    created_at: int
+    session: str = DEFAULT_SESSION
+    arguments: str | None = None
+    input: str | None = None
+    call_id: str | None = None
+    message_id: str | None = None
+    parent: str | None = None
+    metadata: str | None = None
+    options: str | None = None
+    status: Status = Status.PENDING
+    waiting: Waiting | None = None
+    result: str | None = None
+    error: str | None = None
+    sandbox: str | None = None
+    effective: str | None = None
+    attempt: int = 1
+    started_at: int | None = None
+    ended_at: int | None = None
+    duration_us: int | None = None
+    output_dropped: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        return self.status.is_final
+
+    def view(self) -> dict[str, Any]:
+        """The call as the world sees it."""
+        return {
+            "id": self.id,
+            "tool": self.tool,
+            "session": self.session,
+            "call_id": self.call_id,
+            "message_id": self.message_id,
+            "parent": self.parent,
+            "status": self.status.value,
+            "waiting": self.waiting and self.waiting.value,
+            "arguments": raw(self.arguments),
+            "input": self.input,
+            "result": raw(self.result),
+            "error": raw(self.error),
+            "metadata": raw(self.metadata),
+            "principal": self.principal,
+            "sandbox": raw(self.sandbox),
+            "created_at": rfc3339(self.created_at),
+            "started_at": None if self.started_at is None else rfc3339(self.started_at),
+            "ended_at": None if self.ended_at is None else rfc3339(self.ended_at),
+            "duration_ms": self.duration_ms,
+        }
+
+    @property
+    def duration_ms(self) -> float | None:
+        return None if self.duration_us is None else self.duration_us / 1000
+
+
+def raw(text: str | None) -> Fragment | None:
+    """JSON that is already text, to be put into a larger piece as it is."""
+    return None if text is None else Fragment(text)

@@ -1,0 +1,124 @@
+"""Every way a call can end badly, drawn as one tree.
+
+    CallError                an answer: the model reads it and may try again
+    ├── UnknownTool          no tool of that name is registered
+    ├── ToolUnavailable      the tool exists, but cannot run now
+    ├── InvalidArgs          the arguments do not fit the tool's schema
+    ├── PermissionDenied     a rule or a person said no
+    ├── HookDenied           a hook said no
+    ├── OutsideWorkspace     the path leads out of the session's workspace
+    ├── BinaryFile           the file is not text
+    ├── FileFailed           the file system said no: ENOENT, EACCES, EISDIR …
+    ├── TooLarge             more than the tool may take or give
+    ├── TimedOut             the tool did not finish in its time
+    ├── Overloaded           no room within the waiting time
+    ├── Canceled             somebody stopped the call
+    ├── Interrupted          the service ended while the call was running
+    └── Internal             our own bug; the log has the details
+
+    StoreError               not an answer: the memory itself failed, nothing was accepted
+    ├── StoreUnavailable     full disk, I/O error, locked database
+    └── SchemaTooNew         the database belongs to a newer Toolcrib
+
+Any other exception that leaves a tool is our own bug: it is logged and the
+call ends `Internal`. Codes are locale-free; each message is one sentence the
+model can act on.
+"""
+
+import errno
+import os
+from typing import Any, ClassVar
+
+from app.core.results import Result
+
+
+class CallError(Exception):
+    """A way for a call to end. `result` carries what output there was."""
+
+    code: str = "Internal"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, details: dict[str, Any] | None = None, result: Result | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        self.result = result
+
+    def as_dict(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return body | {"details": self.details} if self.details else body
+
+
+class UnknownTool(CallError):
+    code = "UnknownTool"
+
+
+class ToolUnavailable(CallError):
+    code = "ToolUnavailable"
+    retryable = True
+
+
+class InvalidArgs(CallError):
+    code = "InvalidArgs"
+
+
+class PermissionDenied(CallError):
+    code = "PermissionDenied"
+
+
+class HookDenied(CallError):
+    code = "HookDenied"
+
+
+class OutsideWorkspace(CallError):
+    code = "OutsideWorkspace"
+
+
+class BinaryFile(CallError):
+    code = "BinaryFile"
+
+
+class FileFailed(CallError):
+    """The file system's own answer; the code is the errno's name."""
+
+    def __init__(self, number: int, path: str, message: str | None = None) -> None:
+        super().__init__(message or f"{path}: {os.strerror(number)}.", details={"path": path})
+        self.code = errno.errorcode.get(number, f"E{number}")
+
+
+class TooLarge(CallError):
+    code = "TooLarge"
+
+
+class TimedOut(CallError):
+    code = "Timeout"
+    retryable = True
+
+
+class Overloaded(CallError):
+    code = "Overloaded"
+    retryable = True
+
+
+class Canceled(CallError):
+    code = "Canceled"
+
+
+class Interrupted(CallError):
+    code = "Interrupted"
+
+
+class Internal(CallError):
+    code = "Internal"
+
+
+class StoreError(Exception):
+    """The memory failed; whatever was asked of it did not happen."""
+
+
+class StoreUnavailable(StoreError):
+    pass
+
+
+class SchemaTooNew(StoreError):
+    pass

@@ -1,0 +1,55 @@
+"""Principals and keys: who owns things, and how they show it."""
+
+import base64
+import hashlib
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+
+ADMIN_PRINCIPAL = "admin"
+
+
+class Scope(StrEnum):
+    """What a key may do. `admin` may do everything and sees everything."""
+
+    CALLS_RUN = "calls:run"
+    CALLS_READ = "calls:read"
+    ASKS_ANSWER = "asks:answer"
+    TOOLS_WRITE = "tools:write"
+    RULES_WRITE = "rules:write"
+    METRICS = "metrics"
+    ADMIN = "admin"
+
+
+DEFAULT_SCOPES = frozenset({Scope.CALLS_RUN, Scope.CALLS_READ})
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as it is kept: never the token itself, only its digest."""
+
+    id: str
+    principal: str
+    name: str
+    scopes: frozenset[Scope]
+    digest: str
+    created_at: int
+    revoked_at: int | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    @property
+    def sees(self) -> str | None:
+        """Whose things this key sees: one principal's, or everybody's (None)."""
+        return None if Scope.ADMIN in self.scopes else self.principal
+
+
+def new_token() -> str:
+    """256 random bits behind a prefix that secret scanners can find."""
+    return "tk_" + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
+
+
+def digest(token: str) -> str:
+    """Tokens are random, so one plain hash is enough; nothing to guess, nothing to salt."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

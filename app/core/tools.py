@@ -1,0 +1,192 @@
+"""Tools: what a tool is, and all it can reach of the world."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from app.core.errors import InvalidArgs
+from app.core.ports import Scope, Workspace
+from app.core.results import Result
+from app.core.rules import Need
+
+Payload = Literal["arguments", "input"]
+
+
+class Effect(StrEnum):
+    """Readers of a lane run together; a writer runs alone."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Lane(StrEnum):
+    """Whose gate a tool waits at. An MCP server has a lane of its own, `server:{name}`."""
+
+    WORKSPACE = "workspace"
+    SESSION = "session"
+    NONE = "none"
+
+
+class Keep(StrEnum):
+    """Which part of an output that is too long the model still sees."""
+
+    HEAD = "head"
+    TAIL = "tail"
+    MIDDLE = "middle"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    limit: int = 100_000
+    keep: Keep = Keep.HEAD
+
+
+class Line(Protocol):
+    """What the dispatcher lends a running tool. A tool sees it only through its `Context`."""
+
+    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None: ...
+
+    async def output(self, text: str, stream: str) -> None: ...
+
+    async def require(self, needs: list[Need]) -> None: ...
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result: ...
+
+    async def keep_plan(self, plan: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only)
+class Context:
+    """A tool's whole world while it runs."""
+
+    id: str
+    session_id: str
+    workspace: Workspace
+    line: Line
+    call_id: str | None = None
+    message_id: str | None = None
+    agent: str | None = None
+    abort: asyncio.Event = field(default_factory=asyncio.Event)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def metadata(self, title: str | None = None, metadata: dict[str, Any] | None = None) -> None:
+        """Tell watchers how far it is: a `call.progress` event. Calls in quick succession are merged."""
+        self.line.progress(title, metadata)
+
+    async def output(self, text: str, stream: str = "stdout") -> None:
+        """Hand out output as it comes: kept in the store, streamed as `call.output`."""
+        await self.line.output(text, stream)
+
+    async def ask(self, permission: str, patterns: list[str]) -> None:
+        """Require a permission in flight; raises `PermissionDenied`."""
+        await self.line.require([Need(permission, pattern) for pattern in patterns])
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        """Run another tool as a child of this call; raises its `CallError`."""
+        return await self.line.call(tool, arguments)
+
+    async def keep_plan(self, plan: dict[str, Any]) -> None:
+        """Make this the session's plan: a `plan.updated` event."""
+        await self.line.keep_plan(plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only)
+class Tool:
+    """A thing an agent can use. Built-in, custom and MCP tools all become this value."""
+
+    name: str
+    title: str
+    description: str
+    schema: dict[str, Any]
+    parse: Callable[[Any], Any]
+    needs: Callable[[Any, Scope], list[Need]]
+    run: Callable[[Any, Context], Awaitable[Result]]
+    effect: Effect | Callable[[Any], Effect]
+    takes: Payload = "arguments"
+    lane: str = Lane.WORKSPACE
+    timeout: float = 120.0
+    truncation: Truncation = Truncation()
+    source: str = "builtin"
+
+    def effect_of(self, args: Any) -> Effect:
+        return self.effect if isinstance(self.effect, Effect) else self.effect(args)
+
+    def view(self) -> dict[str, Any]:
+        """The tool as the world sees it. An effect that depends on the arguments is told as `write`."""
+        effect = self.effect if isinstance(self.effect, Effect) else Effect.WRITE
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "parameters": self.schema,
+            "takes": self.takes,
+            "effect": effect.value,
+            "lane": str(self.lane),
+            "timeout": self.timeout,
+            "source": self.source,
+        }
+
+
+A = TypeVar("A", bound=BaseModel)
+
+
+def typed(
+    args: type[A],
+    *,
+    name: str,
+    description: str,
+    effect: Effect | Callable[[A], Effect],
+    needs: Callable[[A, Scope], list[Need]],
+    run: Callable[[A, Context], Awaitable[Result]],
+    title: str | None = None,
+    **more: Any,
+) -> Tool:
+    """A tool whose arguments are a pydantic model; the model's validator is compiled once, here."""
+    schema = args.model_json_schema()
+    schema.pop("title", None)
+
+    def parse(raw: Any) -> A:
+        try:
+            return args.model_validate(raw)
+        except ValidationError as error:
+            raise InvalidArgs(_explain(name, error, args), details={"fields": _fields(error)}) from None
+
+    return Tool(
+        name=name,
+        title=title or name.replace("_", " ").capitalize(),
+        description=description,
+        schema=schema,
+        parse=parse,
+        needs=needs,
+        run=run,
+        effect=effect,
+        **more,
+    )
+
+
+def _explain(tool: str, error: ValidationError, args: type[BaseModel]) -> str:
+    """One sentence per mistake, in words a model can act on."""
+    mistakes = [_mistake(item) for item in error.errors(include_url=False, include_context=False)]
+    known = ", ".join(args.model_fields)
+    return f"{tool} cannot take these arguments: {'; '.join(mistakes)}. It takes: {known}."
+
+
+def _mistake(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"]) or "arguments"
+    match item["type"]:
+        case "missing":
+            return f"`{where}` is required"
+        case "extra_forbidden":
+            return f"`{where}` is not a parameter of this tool, leave it out"
+        case _:
+            given = repr(item["input"])
+            shown = given if len(given) <= 80 else given[:77] + "..."
+            return f"`{where}`: {item['msg'][:1].lower()}{item['msg'][1:]} (got {shown})"
+
+
+def _fields(error: ValidationError) -> list[str]:
+    return [".".join(str(part) for part in item["loc"]) for item in error.errors(include_url=False)]

@@ -1,0 +1,407 @@
+"""The line every call walks, from request to its one end."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.calls import Call, CallRequest, Status, Waiting, current_call
+from app.core.errors import CallError, Internal, InvalidArgs, TimedOut, ToolUnavailable
+from app.core.ids import Ids
+from app.core.jsons import dumps
+from app.core.ports import Workspace
+from app.core.results import Attachment, Result
+from app.core.rules import Action, Need
+from app.core.sessions import Session
+from app.core.tools import Context, Lane, Tool
+from app.dispatch.gate import Gates, Pass, Place
+from app.dispatch.hooks import Hooks
+from app.dispatch.journal import Journal, Lost
+from app.dispatch.permissions import Permissions, denied
+from app.dispatch.registry import Registry
+from app.dispatch.running import LiveCall, Running, Suspended
+from app.dispatch.truncate import truncate
+from app.store.calls import Claim
+
+log = logging.getLogger(__name__)
+
+MAX_DEPTH = 8
+
+
+@dataclass(slots=True)
+class Step:
+    """A call that may go to the gate: what it runs, with what, and what was approved."""
+
+    tool: Tool
+    args: Any
+    needs: list[Need]
+    workspace: Workspace
+    held: Pass | None = None
+
+
+class Dispatcher:
+    """Nothing else in the house runs a tool."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        hooks: Hooks,
+        permissions: Permissions,
+        gates: Gates,
+        journal: Journal,
+        ids: Ids,
+        workspaces: Callable[[Session], Workspace],
+    ) -> None:
+        self.registry = registry
+        self.running = Running(self._dispatch)
+        self._hooks = hooks
+        self._permissions = permissions
+        self._gates = gates
+        self._journal = journal
+        self._ids = ids
+        self._workspaces = workspaces
+
+    def submit(
+        self,
+        request: CallRequest,
+        session: Session,
+        *,
+        claim: Claim | None = None,
+        parent: LiveCall | None = None,
+        place: Place | None = None,
+    ) -> LiveCall:
+        """Every way in: make a call of a request and set it on the line."""
+        id, at = self._ids.new("call")
+        live = LiveCall(
+            _call(id, at, request, session, parent), request, session, claim=claim, parent=parent, place=place
+        )
+        self.running.start(live)
+        return live
+
+    async def resume(self, call: Call, session: Session) -> LiveCall:
+        """Set a pending call of an earlier start on the line again."""
+        live = LiveCall(call, _request(call), session, is_resumed=True)
+        await self._journal.adopt(live)
+        self.running.start(live)
+        return live
+
+    async def cancel(self, live: LiveCall) -> None:
+        """Stop a call; one that runs has the wish noted first."""
+        if live.call.status is Status.RUNNING and not live.is_done:
+            await self._journal.request_cancel(live)
+        await self.running.cancel(live)
+
+    async def _dispatch(self, live: LiveCall) -> None:
+        """The frame: whatever happens inside, the call gets one end, and it is written."""
+        current_call.set(live.call.id)
+        result, error, whole = None, None, None
+        try:
+            step = await self._open(live)
+            if live.claimed or live.call.is_final:
+                return
+            result, whole = await self._walk(live, step)
+        except Suspended:
+            if live.call.status is Status.PENDING:
+                return
+            error = Internal("The service stopped before the tool could run; nothing was done.")
+        except CallError as failed:
+            error = failed
+        except asyncio.CancelledError:
+            error = live.stop or Internal("The tool was canceled from inside; this is a bug of the tool.")
+        except Lost as lost:
+            live.failure = lost
+            return
+        except Exception:
+            log.exception("call %s broke", live.call.id)
+            error = Internal("The service failed to run this call; its log has the details.")
+        await self._close(live, result, error, whole)
+
+    async def _open(self, live: LiveCall) -> Step | None:
+        """Look ahead without awaiting; what is certain already goes into the first commit."""
+        if live.is_resumed:
+            live.opened()
+            return None
+        ahead = self._look_ahead(live)
+        if isinstance(ahead, CallError):
+            await self._journal.open(live, error=ahead)
+        else:
+            try:
+                await self._journal.open(live, start=ahead is not None)
+            except BaseException:
+                if ahead and ahead.held:
+                    ahead.held.leave()
+                raise
+        live.opened()
+        return ahead if isinstance(ahead, Step) else None
+
+    def _look_ahead(self, live: LiveCall) -> Step | CallError | None:
+        """A step that can run now, an error that is certain, or None: walk the line stage by stage."""
+        try:
+            tool = self.registry.find(live.call.tool)
+            if self._hooks.concern(tool.name):
+                return None
+            step = self._prepare(live, tool, _payload(live, tool))
+        except CallError as error:
+            return error
+        verdict = self._permissions.judge(step.needs)
+        if verdict.action is Action.DENY:
+            return denied(verdict)
+        if verdict.action is Action.ASK:
+            return None
+        return step if self._enter_now(live, step) else None
+
+    async def _approach(self, live: LiveCall) -> Step:
+        """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
+        live.loosen()
+        tool = self.registry.find(live.call.tool)
+        if live.call.effective is None:
+            payload = await self._hooks.before(live.call, _payload(live, tool))
+            step = self._prepare(live, tool, payload)
+            await self._journal.settle(live, payload)
+        else:
+            step = self._prepare(live, tool, json.loads(live.call.effective))
+        await self._permissions.require(step.needs)
+        return step
+
+    async def _walk(self, live: LiveCall, ahead: Step | None) -> tuple[Result, str | None]:
+        """One line, one stage. The order is the product; keep it readable here."""
+        step = ahead or await self._approach(live)
+        async with self._enter(live, step):
+            result = await self._execute(live, step)
+        shown = truncate(result, step.tool.truncation)
+        whole = result.output if shown.output is not result.output and live.spool is None else None
+        return await self._hooks.after(live.call, shown), whole
+
+    def _prepare(self, live: LiveCall, tool: Tool, payload: Any) -> Step:
+        """Arguments become typed, and say what they need."""
+        workspace = self._workspaces(live.session)
+        args = tool.parse(payload)
+        step = Step(tool, args, tool.needs(args, workspace), workspace)
+        if live.place is not None:
+            live.place.declare(self._lane_of(live, step), tool.effect_of(args))
+        return step
+
+    def _lane_of(self, live: LiveCall, step: Step) -> str | None:
+        match step.tool.lane:
+            case Lane.WORKSPACE:
+                return step.workspace.lane
+            case Lane.SESSION:
+                return f"session:{live.session.principal}:{live.session.id}"
+            case Lane.NONE:
+                return None
+            case other:
+                return other
+
+    def _enter_now(self, live: LiveCall, step: Step) -> bool:
+        """Take the pass for the look-ahead, if nobody is in the way."""
+        lane = self._lane_of(live, step)
+        if live.place is not None and not live.place.is_clear:
+            return False
+        if lane is not None:
+            step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), _held_above(live))
+        return lane is None or step.held is not None
+
+    @asynccontextmanager
+    async def _enter(self, live: LiveCall, step: Step) -> AsyncIterator[None]:
+        """Gate, then running. After a look-ahead both are behind us already."""
+        if live.call.status is Status.RUNNING:
+            live.held = step.held
+            try:
+                live.loosen()
+                yield
+            finally:
+                if step.held is not None:
+                    step.held.leave()
+            return
+        if not self._enter_now(live, step):
+            await self._journal.wait(live, Waiting.GATE)
+            async with self._queue(live, step):
+                await self._journal.start(live)
+                yield
+            return
+        try:
+            live.held = step.held
+            await self._journal.start(live)
+            yield
+        finally:
+            if step.held is not None:
+                step.held.leave()
+
+    @asynccontextmanager
+    async def _queue(self, live: LiveCall, step: Step) -> AsyncIterator[None]:
+        if live.place is not None:
+            async with self._gates.patience():
+                await live.place.clear()
+        lane = self._lane_of(live, step)
+        if lane is None:
+            yield
+            return
+        async with self._gates.enter(lane, step.tool.effect_of(step.args), _held_above(live)) as live.held:
+            yield
+
+    async def _execute(self, live: LiveCall, step: Step) -> Result:
+        seconds = live.request.timeout or step.tool.timeout
+        try:
+            async with asyncio.timeout(seconds) as clock:
+                return await step.tool.run(step.args, self._context(live, step))
+        except TimeoutError:
+            if not clock.expired():  # the tool's own, not ours
+                raise
+            raise TimedOut(f"{step.tool.name} was stopped after {seconds:g} s; its output so far is kept.") from None
+
+    def _context(self, live: LiveCall, step: Step) -> Context:
+        return Context(
+            id=live.call.id,
+            session_id=live.session.id,
+            workspace=step.workspace,
+            line=_LentLine(self, self._journal, self._permissions, live),
+            call_id=live.call.call_id,
+            message_id=live.call.message_id,
+            agent=live.session.agent,
+            abort=live.abort,
+            extra={"approved": step.needs[0].pattern} if len(step.needs) == 1 else {},
+        )
+
+    async def _close(self, live: LiveCall, result: Result | None, error: CallError | None, whole: str | None) -> None:
+        live.tighten()
+        if error is not None:
+            result, whole = await self._left_over(live, error)
+        await self._journal.close(live, result, error, whole)
+
+    async def _left_over(self, live: LiveCall, error: CallError) -> tuple[Result | None, str | None]:
+        """The output of a call that failed: what the error brings along, or what was spooled until then."""
+        tool = self.registry.get(live.call.tool)
+        if tool is None:
+            return error.result, None
+        result = error.result
+        if result is None and live.spool is not None:
+            await live.spool.finish()
+            result = Result(output=await self._journal.partial(live.call, tool.truncation.limit))
+        if result is None:
+            return None, None
+        shown = truncate(result, tool.truncation)
+        is_cut = shown.output is not result.output and live.spool is None
+        return shown, result.output if is_cut else None
+
+
+class _LentLine:
+    """What a running tool may ask of the line; the `Line` port."""
+
+    __slots__ = ("_dispatcher", "_journal", "_live", "_permissions")
+
+    def __init__(self, dispatcher: Dispatcher, journal: Journal, permissions: Permissions, live: LiveCall) -> None:
+        self._dispatcher = dispatcher
+        self._journal = journal
+        self._permissions = permissions
+        self._live = live
+
+    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
+        self._journal.progress(self._live, title, metadata)
+
+    async def output(self, text: str, stream: str) -> None:
+        await self._journal.output(self._live, text, stream)
+
+    async def require(self, needs: list[Need]) -> None:
+        await self._permissions.require(needs)
+
+    async def keep_plan(self, plan: dict[str, Any]) -> None:
+        await self._journal.keep_plan(self._live, plan)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        """A child goes the whole line like any call, inside its parent's pass."""
+        if _depth(self._live) >= MAX_DEPTH:
+            raise ToolUnavailable(f"Tools called each other {MAX_DEPTH} deep; that is where it ends.")
+        request = CallRequest(tool=tool, arguments=arguments, message_id=self._live.call.message_id)
+        child = self._dispatcher.submit(request, self._live.session, parent=self._live)
+        try:
+            await child.wait()
+        except asyncio.CancelledError:
+            await self._dispatcher.running.cancel(child, self._live.stop)
+            raise
+        if child.failure is not None:
+            raise child.failure
+        return _outcome(child.call)
+
+
+def _call(id: str, at: int, request: CallRequest, session: Session, parent: LiveCall | None) -> Call:
+    return Call(
+        id=id,
+        principal=session.principal,
+        tool=request.tool,
+        created_at=at,
+        session=session.id,
+        arguments=None if request.arguments is None else dumps(request.arguments).decode(),
+        input=request.input,
+        call_id=request.call_id,
+        message_id=request.message_id,
+        parent=parent and parent.call.id,
+        metadata=None if request.metadata is None else dumps(request.metadata).decode(),
+        options=_options(request),
+    )
+
+
+def _options(request: CallRequest) -> str | None:
+    """What a resumed call must still know of its request."""
+    if request.timeout is None and request.ask_timeout is None and request.on_ask == "wait":
+        return None
+    return dumps(request.model_dump(include={"timeout", "ask_timeout", "on_ask"}, exclude_none=True)).decode()
+
+
+def _request(call: Call) -> CallRequest:
+    return CallRequest(
+        tool=call.tool,
+        arguments=call.arguments and json.loads(call.arguments),
+        input=call.input,
+        call_id=call.call_id,
+        message_id=call.message_id,
+        **(json.loads(call.options) if call.options else {}),
+    )
+
+
+def _payload(live: LiveCall, tool: Tool) -> Any:
+    """What the tool takes. The other kind of payload is the caller's mistake, and is said."""
+    request = live.request
+    given, other = (
+        (request.arguments, request.input) if tool.takes == "arguments" else (request.input, request.arguments)
+    )
+    if other is not None:
+        wrong = "input" if tool.takes == "arguments" else "arguments"
+        raise InvalidArgs(f"{tool.name} takes `{tool.takes}`, not `{wrong}`; send what it needs in `{tool.takes}`.")
+    if given is None and tool.takes == "input":
+        raise InvalidArgs(f"{tool.name} takes its text in `input`, which is missing.")
+    return {} if given is None else given
+
+
+def _held_above(live: LiveCall) -> Pass | None:
+    """The nearest pass among the callers of this call."""
+    above = live.parent
+    while above is not None:
+        if above.held is not None:
+            return above.held
+        above = above.parent
+    return None
+
+
+def _depth(live: LiveCall) -> int:
+    return 1 + _depth(live.parent) if live.parent else 1
+
+
+def _outcome(call: Call) -> Result:
+    result = _result(call)
+    if call.error is None:
+        return result or Result()
+    body = json.loads(call.error)
+    failed = CallError(body["message"], details=body.get("details"), result=result)
+    failed.code = body["code"]
+    raise failed
+
+
+def _result(call: Call) -> Result | None:
+    if call.result is None:
+        return None
+    body = json.loads(call.result)
+    return Result(**body | {"attachments": tuple(Attachment(**item) for item in body["attachments"])})

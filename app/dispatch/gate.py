@@ -1,0 +1,212 @@
+"""The gate: readers of a lane together, a writer alone, all in the order they came."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from app.core.errors import Overloaded
+from app.core.tools import Effect
+
+
+class Gate:
+    """One lane's FIFO readers/writer lock."""
+
+    __slots__ = ("_readers", "_waiting", "_writing")
+
+    def __init__(self) -> None:
+        self._readers = 0
+        self._writing = False
+        self._waiting: deque[tuple[Effect, asyncio.Future[None]]] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._readers or self._writing or self._waiting)
+
+    def try_enter(self, effect: Effect) -> bool:
+        """Enter if that is possible without waiting and without overtaking anybody."""
+        if self._waiting or not self._is_free_for(effect):
+            return False
+        self._admit(effect)
+        return True
+
+    async def enter(self, effect: Effect) -> None:
+        if self.try_enter(effect):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((effect, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(effect)  # admitted and cancelled in the same tick: give it back
+            else:
+                self._waiting.remove((effect, turn))
+                self._wake()
+            raise
+
+    def leave(self, effect: Effect) -> None:
+        if effect is Effect.WRITE:
+            self._writing = False
+        else:
+            self._readers -= 1
+        self._wake()
+
+    def _is_free_for(self, effect: Effect) -> bool:
+        return not self._writing and (effect is Effect.READ or not self._readers)
+
+    def _admit(self, effect: Effect) -> None:
+        if effect is Effect.WRITE:
+            self._writing = True
+        else:
+            self._readers += 1
+
+    def _wake(self) -> None:
+        while self._waiting and self._is_free_for(self._waiting[0][0]):
+            effect, turn = self._waiting.popleft()
+            if not turn.done():
+                self._admit(effect)
+                turn.set_result(None)
+
+
+class Pass:
+    """The right to work in a lane. Children of the holder work inside it, ordered by a gate of its own."""
+
+    __slots__ = ("_aside", "_gate", "_gates", "_is_held", "effect", "inner", "lane")
+
+    def __init__(self, gates: "Gates", gate: Gate, lane: str, effect: Effect) -> None:
+        self._gates = gates
+        self._gate = gate
+        self._aside = 0
+        self._is_held = True
+        self.lane = lane
+        self.effect = effect
+        self.inner = Gate()
+
+    def covers(self, lane: str, effect: Effect) -> bool:
+        return self.lane == lane and (self.effect is Effect.WRITE or effect is Effect.READ)
+
+    def leave(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._gate.leave(self.effect)
+        self._gates.forget_idle(self.lane)
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncIterator[None]:
+        """Let go of the lane for a while, so that what is awaited meanwhile may need it."""
+        self._aside += 1
+        if self._is_held:
+            self._is_held = False
+            self._gate.leave(self.effect)
+        try:
+            yield
+        finally:
+            self._aside -= 1
+            if self._aside == 0:
+                await self._gate.enter(self.effect)
+                self._is_held = True
+
+
+class Gates:
+    """The gates of all lanes that are in use."""
+
+    def __init__(self, queue_timeout: float) -> None:
+        self._queue_timeout = queue_timeout
+        self._gates: dict[str, Gate] = {}
+
+    @asynccontextmanager
+    async def patience(self) -> AsyncIterator[None]:
+        """Waiting is bounded; what is awaited inside takes at most `queue_timeout` seconds."""
+        try:
+            async with asyncio.timeout(self._queue_timeout) as clock:
+                yield
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise Overloaded(
+                f"Other calls kept this place busy for {self._queue_timeout:g} s; try again later."
+            ) from None
+
+    def try_enter(self, lane: str, effect: Effect, held: Pass | None) -> Pass | None:
+        """A pass, if the lane is free now."""
+        if held and held.lane == lane and not held.covers(lane, effect):
+            return None
+        gate = self._gate_of(lane, effect, held)
+        return Pass(self, gate, lane, effect) if gate.try_enter(effect) else None
+
+    @asynccontextmanager
+    async def enter(self, lane: str, effect: Effect, held: Pass | None) -> AsyncIterator[Pass]:
+        """Wait for the lane, at most `queue_timeout` seconds."""
+        if held and held.lane == lane and not held.covers(lane, effect):
+            async with held.aside(), self.enter(lane, effect, None) as mine:
+                yield mine
+            return
+        gate = self._gate_of(lane, effect, held)
+        async with self.patience():
+            await gate.enter(effect)
+        mine = Pass(self, gate, lane, effect)
+        try:
+            yield mine
+        finally:
+            mine.leave()
+
+    def forget_idle(self, lane: str) -> None:
+        with suppress(KeyError):
+            if self._gates[lane].is_idle:
+                del self._gates[lane]
+
+    def _gate_of(self, lane: str, effect: Effect, held: Pass | None) -> Gate:
+        if held and held.covers(lane, effect):
+            return held.inner
+        return self._gates.setdefault(lane, Gate())
+
+
+class Order:
+    """The order within one batch: a writer comes after all before it in its lane, all after a writer wait for it."""
+
+    def __init__(self) -> None:
+        self._places: list[Place] = []
+
+    def next(self) -> "Place":
+        place = Place(tuple(self._places))
+        self._places.append(place)
+        return place
+
+
+class Place:
+    """One call's place in its batch."""
+
+    def __init__(self, earlier: "tuple[Place, ...]") -> None:
+        self._earlier = earlier
+        self._known = asyncio.Event()
+        self._left = asyncio.Event()
+        self._wish: tuple[str, Effect] | None = None
+
+    def declare(self, lane: str | None, effect: Effect) -> None:
+        """Say where this call is going; those behind need to know."""
+        self._wish = (lane, effect) if lane else None
+        self._known.set()
+
+    def leave(self) -> None:
+        """This call has ended, whether it ever entered or not."""
+        self._known.set()
+        self._left.set()
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it could go on now without waiting."""
+        return all(
+            place._left.is_set() or (place._known.is_set() and not self._minds(place)) for place in self._earlier
+        )
+
+    async def clear(self) -> None:
+        for place in self._earlier:
+            await place._known.wait()
+            if self._minds(place):
+                await place._left.wait()
+
+    def _minds(self, earlier: "Place") -> bool:
+        if self._wish is None or earlier._wish is None or self._wish[0] != earlier._wish[0]:
+            return False
+        return Effect.WRITE in (self._wish[1], earlier._wish[1])

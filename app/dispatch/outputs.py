@@ -1,0 +1,138 @@
+"""The spool: a call's output on its way to the store, in few and bounded pieces.
+
+Pieces are flushed at 256 KiB or after a quarter second, one at a time, and
+told only once they are committed. A tool that writes faster than the disk
+takes it waits.
+"""
+
+import asyncio
+from collections import deque
+
+from app.core.calls import Call
+from app.dispatch.events import Hub
+from app.store import outputs
+from app.store.writer import Batch, Writer
+
+CHUNK = 256 * 1024
+FLUSH_SECONDS = 0.25
+
+
+class Spool:
+    def __init__(self, call: Call, writer: Writer, hub: Hub, limit: int) -> None:
+        self._call = call
+        self._writer = writer
+        self._hub = hub
+        self._room = limit
+        self._loop = asyncio.get_running_loop()
+        self._pieces: deque[tuple[str, bytearray]] = deque()
+        self._size = 0
+        self._offset = 0
+        self._in_flight: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_flush = float("-inf")
+        self.dropped = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes that were kept, or are on their way."""
+        return self._offset + self._size
+
+    async def write(self, text: str, stream: str) -> None:
+        data = self._fit(encoded(text))
+        if data:
+            self._add(stream, data)
+        while self._size >= CHUNK:
+            await self._flush_one()
+        if self._size and self._timer is None and self._in_flight is None:
+            wait = self._last_flush + FLUSH_SECONDS - self._loop.time()
+            self._timer = self._loop.call_later(max(wait, 0), self._send)
+
+    async def finish(self) -> None:
+        """Bring everything to the store."""
+        while self._size or self._in_flight:
+            await self._flush_one()
+
+    def _add(self, stream: str, data: bytes) -> None:
+        if not self._pieces or self._pieces[-1][0] != stream:
+            self._pieces.append((stream, bytearray()))
+        self._pieces[-1][1].extend(data)
+        self._size += len(data)
+
+    def _fit(self, data: bytes) -> bytes:
+        kept = data[: whole_characters(data, self._room)] if len(data) > self._room else data
+        self._room -= len(kept)
+        self.dropped += len(data) - len(kept)
+        return kept
+
+    async def _flush_one(self) -> None:
+        if self._in_flight is None:
+            self._send()
+        if self._in_flight is not None:
+            await asyncio.wait([self._in_flight])
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._in_flight is not None or not self._pieces:
+            return
+        rows = self._take()
+        self._last_flush = self._loop.time()
+
+        def keep(batch: Batch) -> None:
+            for start, stream, data in rows:
+                outputs.add(batch, self._call.id, start, stream, data)
+
+        self._in_flight = self._writer.submit(keep)
+        self._in_flight.add_done_callback(lambda done: self._sent(done, rows))
+
+    def _take(self) -> list[tuple[int, str, bytes]]:
+        """At most one chunk's worth, neighbours of one stream joined, characters whole."""
+        rows: list[tuple[int, str, bytes]] = []
+        room = CHUNK
+        while self._pieces and (cut := whole_characters(self._pieces[0][1], room)):
+            stream, data = self._pieces[0]
+            rows.append((self._offset, stream, bytes(data[:cut])))
+            self._offset += cut
+            self._size -= cut
+            room -= cut
+            del data[:cut]
+            if not data:
+                self._pieces.popleft()
+        return rows
+
+    def _sent(self, done: "asyncio.Future[None]", rows: list[tuple[int, str, bytes]]) -> None:
+        self._in_flight = None
+        if done.cancelled() or done.exception() is not None:
+            self._give_up(rows)
+            return
+        for start, stream, data in rows:
+            self._hub.publish_output(self._call, start, stream, data)
+        if self._size and self._timer is None:
+            self._timer = self._loop.call_later(FLUSH_SECONDS, self._send)
+
+    def _give_up(self, rows: list[tuple[int, str, bytes]]) -> None:
+        """The store refused a piece: what follows would have a hole before it, so it is counted as dropped."""
+        lost = sum(len(data) for _, _, data in rows)
+        self._offset -= lost
+        self.dropped += lost + self._size
+        self._pieces.clear()
+        self._size = self._room = 0
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; what is no character (a lone surrogate) becomes the replacement character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
+
+
+def whole_characters(data: bytes | bytearray, limit: int) -> int:
+    """How many of the first `limit` bytes can be taken without splitting a character."""
+    if limit >= len(data):
+        return len(data)
+    cut = max(limit, 0)
+    while cut > 0 and data[cut] & 0xC0 == 0x80:
+        cut -= 1
+    return cut

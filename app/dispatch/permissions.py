@@ -1,0 +1,34 @@
+"""Permissions: rules applied to what a call needs. What would have to be asked is denied while nobody can answer."""
+
+from collections.abc import Iterable, Sequence
+
+from app.core.errors import PermissionDenied
+from app.core.rules import Action, Need, Rule, Verdict, judge
+
+
+class Permissions:
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+
+    def judge(self, needs: Iterable[Need]) -> Verdict:
+        return judge(needs, self._rules)
+
+    async def require(self, needs: Iterable[Need]) -> None:
+        """Come back only when everything is allowed."""
+        verdict = self.judge(needs)
+        if verdict.action is not Action.ALLOW:
+            raise denied(verdict)
+
+
+def denied(verdict: Verdict) -> PermissionDenied:
+    """The sentence for the model, naming the rule that decided."""
+    need = verdict.need
+    assert need is not None, "only a need can be denied"
+    wish = f"{need.permission} {need.pattern}"
+    details = {"permission": need.permission, "pattern": need.pattern, "rule": verdict.rule and str(verdict.rule)}
+    if verdict.action is Action.DENY:
+        return PermissionDenied(f"Not allowed: {wish} is denied by the rule `{verdict.rule}`.", details=details)
+    by = f"the rule `{verdict.rule}`" if verdict.rule else "no rule, and what no rule covers must be asked"
+    return PermissionDenied(
+        f"Not allowed: {wish} needs a person's approval ({by}), and nobody can be asked here.", details=details
+    )

@@ -1,0 +1,178 @@
+"""Running: the owner of every call under way. Requests only wait here; a call does not end with its request."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from app.core.calls import Call, CallRequest, Status
+from app.core.errors import CallError, Canceled, Interrupted
+from app.core.sessions import Session
+from app.dispatch.gate import Pass, Place
+from app.dispatch.outputs import Spool
+from app.store.calls import Claim, Claimed
+
+log = logging.getLogger(__name__)
+
+CANCEL_SECONDS = 5.0
+
+
+class Suspended(CallError):
+    """Not an end: the service stops, and the pending call goes on at the next start."""
+
+
+class LiveCall:
+    """A call in this process: its record, the task that carries it, and those who wait for it."""
+
+    def __init__(
+        self,
+        call: Call,
+        request: CallRequest,
+        session: Session,
+        *,
+        claim: Claim | None = None,
+        parent: "LiveCall | None" = None,
+        place: Place | None = None,
+        is_resumed: bool = False,
+    ) -> None:
+        self.call = call
+        self.request = request
+        self.session = session
+        self.claim = claim
+        self.parent = parent
+        self.place = place
+        self.is_resumed = is_resumed
+        self.held: Pass | None = None
+        self.spool: Spool | None = None
+        self.progress: dict[str, Any] | None = None
+        self.is_telling = False
+        self.abort = asyncio.Event()
+        self.claimed: Claimed | None = None
+        self.failure: BaseException | None = None
+        self.stop: CallError | None = None
+        self.started: float | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.is_open = False
+        self.is_done = False
+        self._is_steady = True
+        self._waiters: list[asyncio.Future[None]] = []
+        self._open_waiters: list[asyncio.Future[None]] = []
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Around a commit: a cancel that comes now takes effect right after it, never in the middle."""
+        self._is_steady = True
+        yield
+        self.loosen()
+
+    def loosen(self) -> None:
+        """From here on it can be interrupted; a wish that came before takes effect now."""
+        self._is_steady = False
+        if self.stop is not None:
+            raise self.stop
+
+    def interrupt(self, reason: CallError) -> None:
+        """Ask the call to stop for this reason. The first reason stays; an end already under way is not disturbed."""
+        if self.is_done or self.stop is not None:
+            return
+        self.stop = reason
+        self.abort.set()
+        if not self._is_steady and self.task is not None:
+            self.task.cancel()
+
+    def tighten(self) -> None:
+        """The end is being written: nothing interrupts it any more."""
+        self._is_steady = True
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the call is done; the answer is whether it is."""
+        if not self.is_done:
+            await _wait_in(self._waiters, seconds)
+        return self.is_done
+
+    async def wait_open(self) -> None:
+        """Wait until the call is committed, or has failed to be."""
+        if not self.is_open and not self.is_done:
+            await _wait_in(self._open_waiters, None)
+
+    def opened(self) -> None:
+        self.is_open = True
+        _wake_all(self._open_waiters)
+
+    def done(self) -> None:
+        self.is_done = True
+        _wake_all(self._open_waiters)
+        _wake_all(self._waiters)
+
+
+async def _wait_in(waiters: "list[asyncio.Future[None]]", seconds: float | None) -> None:
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    waiters.append(waiter)
+    timer = loop.call_later(seconds, _wake, waiter) if seconds is not None else None
+    try:
+        await waiter
+    finally:
+        if timer is not None:
+            timer.cancel()
+        waiters.remove(waiter)
+
+
+def _wake_all(waiters: "list[asyncio.Future[None]]") -> None:
+    for waiter in waiters:
+        _wake(waiter)
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Running:
+    """All live calls by id."""
+
+    def __init__(self, carry: Callable[[LiveCall], Awaitable[None]]) -> None:
+        self._carry = carry
+        self._calls: dict[str, LiveCall] = {}
+        self.is_draining = False
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def get(self, id: str) -> LiveCall | None:
+        return self._calls.get(id)
+
+    def start(self, live: LiveCall) -> None:
+        self._calls[live.call.id] = live
+        live.task = asyncio.get_running_loop().create_task(self._own(live))
+
+    async def cancel(self, live: LiveCall, reason: CallError | None = None) -> None:
+        """Stop a call and wait a moment for its end."""
+        live.interrupt(reason or Canceled("The call was canceled."))
+        await live.wait(CANCEL_SECONDS)
+
+    async def drain(self, grace: float) -> None:
+        """Let calls finish; those that do not are interrupted, and what never started waits for the next start."""
+        self.is_draining = True
+        for live in list(self._calls.values()):
+            if live.call.status is Status.PENDING:
+                live.interrupt(Suspended("The service is stopping."))
+        if self._calls:
+            await asyncio.wait([live.task for live in self._calls.values() if live.task], timeout=grace)
+        for live in list(self._calls.values()):
+            live.interrupt(Interrupted("The service was stopped while the call was running; it is not run again."))
+        if self._calls:
+            await asyncio.wait([live.task for live in self._calls.values() if live.task], timeout=CANCEL_SECONDS)
+
+    async def _own(self, live: LiveCall) -> None:
+        try:
+            await self._carry(live)
+        except BaseException as error:  # noqa: BLE001 - the record could not be written; those who wait must know
+            log.error("call %s could not be recorded: %s", live.call.id, error)
+            live.failure = error
+        finally:
+            if live.place is not None:
+                live.place.leave()
+            self._calls.pop(live.call.id, None)
+            live.done()

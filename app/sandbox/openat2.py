@@ -1,0 +1,124 @@
+"""The race-free opener: one path, opened strictly beneath a directory that is already open.
+
+The kernel resolves the whole path itself (openat2, Linux 5.6), so nothing can be swapped
+between a check and the use. Without it the path is walked one component at a time and
+symlinks are refused, because following them safely cannot be done from outside the kernel.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+from functools import cache
+
+SYSCALL = 437  # the same on x86_64 and aarch64
+NO_MAGICLINKS = 0x02
+BENEATH = 0x08
+MOST_RETRIES = 64
+
+# Where O_PATH is missing, a handle has to be a reader that never waits.
+O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+
+
+class StepRefused(OSError):
+    """The walk met a component it must not follow; `filename` is that component."""
+
+    def __init__(self, component: str) -> None:
+        super().__init__(errno.EXDEV, "not followed", component)
+
+
+class _How(ctypes.Structure):
+    """The kernel's `struct open_how`."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(root: int, path: str, flags: int) -> int:
+    """Open `path` for reading beneath the directory `root`. Raises `OSError`: EXDEV means it leads out."""
+    flags |= os.O_CLOEXEC
+    return _openat2(root, path, flags) if is_supported() else _walk(root, path, flags)
+
+
+@cache
+def is_supported() -> bool:
+    """Whether this kernel has openat2; old container filters answer EPERM where they mean ENOSYS."""
+    if not sys.platform.startswith("linux"):
+        return False
+    root = os.open("/", O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.close(_openat2(root, ".", O_PATH | os.O_CLOEXEC))
+    except OSError:
+        return False
+    finally:
+        os.close(root)
+    return True
+
+
+def _openat2(root: int, path: str, flags: int) -> int:
+    how = _How(flags=flags, mode=0, resolve=BENEATH | NO_MAGICLINKS)
+    for _ in range(MOST_RETRIES):
+        number = _syscall(root, os.fsencode(path), how)
+        if number >= 0:
+            return number
+        if -number not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise OSError(-number, os.strerror(-number), path)
+
+
+def _syscall(root: int, path: bytes, how: _How) -> int:
+    """A descriptor, or a negative errno."""
+    answer = _libc().syscall(
+        ctypes.c_long(SYSCALL),
+        ctypes.c_int(root),
+        ctypes.c_char_p(path),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+    return int(answer) if answer >= 0 else -ctypes.get_errno()
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc
+
+
+def _walk(root: int, path: str, flags: int) -> int:
+    """The same without openat2: no symlink and no `..` is followed."""
+    *folders, last = [part for part in path.split("/") if part not in ("", ".")] or ["."]
+    if path.endswith("/"):
+        flags |= os.O_DIRECTORY
+    here = os.dup(root)
+    try:
+        for part in folders:
+            below = _step(here, part, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.close(here)
+            here = below
+        return _step(here, last, flags)
+    finally:
+        os.close(here)
+
+
+def _step(directory: int, part: str, flags: int) -> int:
+    if part == "..":
+        raise StepRefused(part)
+    try:
+        opened = os.open(part, flags | os.O_NOFOLLOW, dir_fd=directory)
+    except OSError as error:
+        # The errno for "that is a symlink" differs with the flags and the system.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK) and _is_symlink(directory, part):
+            raise StepRefused(part) from None
+        raise
+    if stat.S_ISLNK(os.fstat(opened).st_mode):  # O_PATH opens the link itself
+        os.close(opened)
+        raise StepRefused(part)
+    return opened
+
+
+def _is_symlink(directory: int, part: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(part, dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,220 @@
+"""A workspace on this machine's disk. Every path goes through the race-free opener, never by name."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
+from app.core.ports import Entry, EntryKind
+from app.sandbox.openat2 import O_PATH, StepRefused, open_beneath
+
+# O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
+FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+FOLDER = os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY
+BUFFER = 65_536
+MOST_PATH_BYTES = 4095
+MOST_SHOWN = 300
+
+SENTENCES = {
+    errno.ENOENT: "{path} does not exist.",
+    errno.ENOTDIR: "{path} is not a directory, or a part of it is a file.",
+    errno.EISDIR: "{path} is a directory, not a file.",
+    errno.EACCES: "{path} may not be read by this service.",
+    errno.ELOOP: "{path} goes through too many symlinks, or through one that is never followed.",
+    errno.ENAMETOOLONG: "{path} is too long for a path; use a shorter one.",
+    errno.ESTALE: "{path} changed after it was checked; try again.",
+    errno.EINVAL: "{path} is a pipe, a device or a socket and cannot be read as a file.",
+}
+
+
+class LocalWorkspace:
+    """A folder that exists, held open from the start: renaming it changes nothing, leaving it is impossible."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = _normal(os.path.abspath(root))
+        self._fd = os.open(self.root, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        about = os.fstat(self._fd)
+        self.lane = f"workspace:{about.st_dev:x}:{about.st_ino:x}"
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def display(self, path: str) -> str:
+        if path.startswith("/"):
+            return _printable(path)
+        return _printable(os.path.join(self.root, *(part for part in path.split("/") if part not in ("", "."))))
+
+    def name(self, path: str) -> str:
+        here, rest, flags = self._relative(path), list[str](), O_PATH
+        while True:
+            try:
+                with self._opened(here, flags, path) as fd:
+                    return _joined(self._name_of(fd, here), rest, path)
+            except FileFailed as error:
+                if error.code not in ("ENOENT", "ENOTDIR") or here == ".":
+                    raise
+            here, _, last = here.rstrip("/").rpartition("/")
+            here, rest, flags = here or ".", [last, *rest], O_PATH | os.O_DIRECTORY
+
+    def open(self, path: str, *, approved: str | None = None) -> BinaryIO:
+        relative = self._relative(path)
+        with self._opened(relative, FILE, path) as fd:
+            _require_regular(fd, path)
+            self._require_approved(fd, relative, path, approved)
+            return os.fdopen(os.dup(fd), "rb", buffering=BUFFER)
+
+    def scan(self, path: str, *, approved: str | None = None) -> Iterator[Entry]:
+        relative = self._relative(path)
+        with self._opened(relative, FOLDER, path) as fd:
+            self._require_approved(fd, relative, path, approved)
+            return iter(_entries(fd, path))
+
+    def _relative(self, path: str) -> str:
+        """The path as the opener takes it. Whether it stays inside is for the opener to find out."""
+        _require_sane(path)
+        if not path.startswith("/"):
+            return path
+        asked = _normal(path)
+        for root in (self.root, self._home()):
+            inner = _below(asked, root)
+            if inner is not None:
+                return inner
+        raise OutsideWorkspace(f"{_shown(path)} is outside the workspace; use a path inside {_printable(self.root)}.")
+
+    @contextmanager
+    def _opened(self, relative: str, flags: int, path: str) -> Iterator[int]:
+        try:
+            fd = open_beneath(self._fd, relative, flags)
+        except OSError as error:
+            raise _explained(error, path) from None
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _require_approved(self, fd: int, relative: str, path: str, approved: str | None) -> None:
+        if approved is not None and self._name_of(fd, relative) != approved:
+            raise _failed(errno.ESTALE, path)
+
+    def _name_of(self, fd: int, relative: str) -> str:
+        """Where an open thing is now, seen from the root. Bytes that are not UTF-8 are replaced: rules match text."""
+        where = _whereabouts(fd) or os.path.realpath(os.path.join(self.root, relative))
+        inner = _below(where, self._home())
+        if inner is None:
+            raise OutsideWorkspace(f"{_shown(relative)} has been moved out of the workspace.")
+        return _printable(inner)
+
+    def _home(self) -> str:
+        return _whereabouts(self._fd) or os.path.realpath(self.root)
+
+
+def _whereabouts(fd: int) -> str | None:
+    """The kernel's own name for an open thing; None where there is no /proc to ask."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return None
+
+
+def _require_sane(path: str) -> None:
+    if not path:
+        raise InvalidArgs('The path is empty; "." is the workspace itself.')
+    if "\0" in path:
+        raise InvalidArgs("The path contains a NUL byte, which no file name can have.")
+    try:
+        size = len(os.fsencode(path))
+    except UnicodeEncodeError:
+        raise InvalidArgs("The path contains characters that no file name can have (lone surrogates).") from None
+    if size > MOST_PATH_BYTES:
+        raise _failed(errno.ENAMETOOLONG, path)
+
+
+def _require_regular(fd: int, path: str) -> None:
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISDIR(mode):
+        raise _failed(errno.EISDIR, path)
+    if not stat.S_ISREG(mode):
+        raise _failed(errno.EINVAL, path)
+
+
+def _joined(folder: str, rest: list[str], path: str) -> str:
+    """A name below an existing folder. The rest does not exist, so `..` in it can only be taken literally."""
+    if not rest:
+        return folder
+    name = os.path.normpath(os.path.join(folder, *rest))
+    if name == ".." or name.startswith("../"):
+        raise _outside(path)
+    return _printable(name)
+
+
+def _entries(fd: int, path: str) -> list[Entry]:
+    try:
+        with os.scandir(fd) as items:
+            entries = [Entry(item.name, _kind(item)) for item in items]
+    except OSError as error:
+        raise _explained(error, path) from None
+    return sorted(entries, key=lambda entry: os.fsencode(entry.name))
+
+
+def _kind(item: os.DirEntry[str]) -> EntryKind:
+    try:
+        if item.is_symlink():
+            return "symlink"
+        if item.is_dir(follow_symlinks=False):
+            return "directory"
+        return "file" if item.is_file(follow_symlinks=False) else "other"
+    except OSError:  # gone, or in a folder that may be listed but not entered
+        return "other"
+
+
+def _explained(error: OSError, path: str) -> CallError:
+    """The system's error as one that shows the path as the caller gave it, and no other."""
+    if isinstance(error, StepRefused):
+        return OutsideWorkspace(
+            f"{_shown(path)} goes through `{_shown(error.filename)}`: symlinks and `..` are not followed"
+            " on this system; name the file by its own path."
+        )
+    if error.errno == errno.EXDEV:
+        return _outside(path)
+    if error.errno in (errno.ENXIO, errno.ENODEV):  # what opening a socket or a device without driver gives
+        return _failed(errno.EINVAL, path)
+    return _failed(error.errno or errno.EIO, path)
+
+
+def _outside(path: str) -> OutsideWorkspace:
+    return OutsideWorkspace(
+        f"{_shown(path)} leads out of the workspace by `..` or a symlink (absolute symlinks count as outside);"
+        " use a path that stays inside."
+    )
+
+
+def _failed(number: int, path: str) -> FileFailed:
+    sentence = SENTENCES.get(number)
+    return FileFailed(number, _shown(path), sentence and sentence.format(path=_shown(path)))
+
+
+def _normal(path: str) -> str:
+    """Lexically normal, with one leading slash (POSIX lets two mean something else)."""
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def _below(path: str, root: str) -> str | None:
+    if path == root:
+        return "."
+    prefix = root.rstrip("/") + "/"
+    return path.removeprefix(prefix) if path.startswith(prefix) else None
+
+
+def _shown(path: str) -> str:
+    text = _printable(path)
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
+
+
+def _printable(path: str) -> str:
+    return os.fsencode(path).decode(errors="replace")

@@ -1,0 +1,67 @@
+"""The database: where it is, how it is opened, and statements compiled once."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+from sqlalchemy import URL, Executable, make_url
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from app.core.errors import StoreUnavailable
+
+Params = dict[str, Any]
+
+FILE_NAME = "toolcrib.db"
+BUSY_SECONDS = 5.0
+READERS = 4
+
+STATEMENTS: dict[str, Executable] = {}
+"""Every writing statement by name, so that a test can compile them all for both databases."""
+
+_dialect = sqlite.dialect(paramstyle="named")
+
+
+class Statement:
+    """One statement said in SQLAlchemy Core, ready for the raw SQLite connection. All values are bind parameters."""
+
+    __slots__ = ("sql",)
+
+    def __init__(self, name: str, said: Executable) -> None:
+        STATEMENTS[name] = said
+        self.sql = str(said.compile(dialect=_dialect))
+
+
+def database_url(data_dir: Path, configured: str | None) -> URL:
+    """The configured database, or a file in the data directory. Only SQLite for now."""
+    if not configured:
+        return URL.create("sqlite+aiosqlite", database=str(data_dir / FILE_NAME))
+    url = make_url(configured)
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        raise StoreUnavailable(
+            f"TOOLCRIB_DATABASE_URL names {url.get_backend_name()!r}; this version keeps its records in a SQLite file "
+            "only, as in sqlite:////var/lib/toolcrib/toolcrib.db."
+        )
+    return url.set(drivername="sqlite+aiosqlite")
+
+
+def connect_writer(url: URL) -> sqlite3.Connection:
+    """The one connection that writes: WAL, and each commit on the disk before it is told."""
+    db = sqlite3.connect(
+        str(url.database), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-32768", "wal_autocheckpoint=4000"):
+        db.execute(f"PRAGMA {pragma}").close()
+    return db
+
+
+def open_readers(url: URL) -> AsyncEngine:
+    """The engine for all reads. Its connections cannot write."""
+
+    async def connect() -> aiosqlite.Connection:
+        db = await aiosqlite.connect(str(url.database), timeout=BUSY_SECONDS)
+        await db.execute("PRAGMA query_only=1")
+        return db
+
+    return create_async_engine(url, async_creator=connect, pool_size=READERS, max_overflow=READERS)

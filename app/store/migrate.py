@@ -1,0 +1,58 @@
+"""Migrations: brings the database to the schema this code was written for, with alembic."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from app.core.errors import SchemaTooNew
+
+_IN_WHEEL = Path(__file__).parent.parent / "_migrations"
+_IN_CHECKOUT = Path(__file__).parent.parent.parent / "migrations"
+
+
+def directory() -> Path:
+    """Where the migrations are: inside the installed package, or beside it in a checkout."""
+    return _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT
+
+
+def revisions() -> list[str]:
+    """All revisions, oldest first; a file is named `{revision}_{what}.py`."""
+    return sorted(path.name.partition("_")[0] for path in (directory() / "versions").glob("[0-9]*.py"))
+
+
+def current(url: URL) -> str | None:
+    """The revision a database is at; None for a new one."""
+    path = Path(str(url.database))
+    if not path.exists():
+        return None
+    with closing(sqlite3.connect(path)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
+            return None
+        row = db.execute("SELECT version_num FROM alembic_version").fetchone()
+    return str(row[0]) if row else None
+
+
+def upgrade(url: URL) -> bool:
+    """Bring the database up to date; the answer is whether there was anything to do."""
+    known, now = revisions(), current(url)
+    if now == known[-1]:
+        return False
+    if now is not None and now not in known:
+        raise SchemaTooNew(
+            f"The database {url.database} is at schema {now}, newer than this Toolcrib knows ({known[-1]}). "
+            "Start the Toolcrib that wrote it, or a newer one."
+        )
+    _run_alembic(url)
+    return True
+
+
+def _run_alembic(url: URL) -> None:
+    from alembic import command  # here, because a start that has nothing to migrate should not pay for it
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(directory()).replace("%", "%%"))
+    config.attributes["url"] = url.set(drivername="sqlite")
+    command.upgrade(config, "head")

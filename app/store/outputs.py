@@ -1,0 +1,48 @@
+"""Outputs, kept as they come: rows of a call's byte stream, so that a crash loses only the last quarter second."""
+
+from sqlalchemy import bindparam, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.store.db import Statement
+from app.store.tables import outputs
+from app.store.writer import Batch
+
+ADD = Statement("outputs.add", insert(outputs).values({c.name: bindparam(c.name) for c in outputs.columns}))
+
+
+def add(batch: Batch, call: str, start: int, stream: str, data: bytes) -> None:
+    batch.execute(ADD, {"call": call, "start": start, "stop": start + len(data), "stream": stream, "data": data})
+
+
+async def size(engine: AsyncEngine, call: str) -> int:
+    """How many bytes are kept."""
+    async with engine.connect() as db:
+        return int(await db.scalar(select(func.max(outputs.c.stop)).where(outputs.c.call == call)) or 0)
+
+
+async def read(engine: AsyncEngine, call: str, offset: int, limit: int) -> bytes:
+    """A range of the stream, cut to the byte."""
+    query = (
+        select(outputs.c.start, outputs.c.data)
+        .where(outputs.c.call == call, outputs.c.stop > offset, outputs.c.start < offset + limit)
+        .order_by(outputs.c.start)
+    )
+    async with engine.connect() as db:
+        rows = (await db.execute(query)).all()
+    if not rows:
+        return b""
+    joined = b"".join(row.data for row in rows)
+    begin = offset - rows[0].start
+    return joined[max(begin, 0) : begin + limit]
+
+
+async def chunks(engine: AsyncEngine, call: str, offset: int) -> list[tuple[int, str, bytes]]:
+    """The stored pieces from an offset on, with their streams, as they were handed out live."""
+    query = (
+        select(outputs.c.start, outputs.c.stream, outputs.c.data)
+        .where(outputs.c.call == call, outputs.c.stop > offset)
+        .order_by(outputs.c.start)
+    )
+    async with engine.connect() as db:
+        rows = (await db.execute(query)).all()
+    return [(max(r.start, offset), r.stream, r.data[max(offset - r.start, 0) :]) for r in rows]

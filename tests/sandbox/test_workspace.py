@@ -1,0 +1,450 @@
+import asyncio
+import ctypes
+import errno
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
+from app.core.ports import Entry, Workspace
+from app.sandbox import openat2
+from app.sandbox.workspace import LocalWorkspace
+
+EXCHANGE = 2
+ESCAPES = [
+    "..",
+    "../secret",
+    "d/../../secret",
+    "/etc/passwd",
+    "{root}/../secret",
+    "{root}-sibling/secret",
+    "file_out",
+    "file_out_absolute",
+    "d/up/secret",
+    "folder_out_absolute/secret",
+    "magic",
+    "magic/secret",
+]
+FAILURES = [
+    ("nope", "ENOENT"),
+    ("d/nope/nope", "ENOENT"),
+    ("d/f/x", "ENOTDIR"),
+    ("d/f/", "ENOTDIR"),
+    ("d", "EISDIR"),
+    (".", "EISDIR"),
+    ("x" * 300, "ENAMETOOLONG"),
+    ("d/" * 3000, "ENAMETOOLONG"),
+    ("pipe", "EINVAL"),
+]
+STRANGE_NAMES = [b"two\nlines", "日本語 é.txt".encode(), b"caf\xe9", b" ", b"-rf", b"back\\slash", b"{x}"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """`tmp_path` is the world outside, with a secret; `root` inside it is full of ways to get there."""
+    (tmp_path / "secret").write_text("SECRET")
+    (tmp_path / "root-sibling").mkdir()
+    (tmp_path / "root-sibling/secret").write_text("SECRET")
+    root = tmp_path / "root"
+    (root / "d").mkdir(parents=True)
+    (root / "d/f").write_text("ok")
+    (root / "in").symlink_to("d/f")
+    (root / "in_folder").symlink_to("d")
+    (root / "dangling").symlink_to("nowhere")
+    (root / "loop").symlink_to("loop")
+    (root / "file_out").symlink_to("../secret")
+    (root / "file_out_absolute").symlink_to(tmp_path / "secret")
+    (root / "d/up").symlink_to("../..")
+    (root / "folder_out_absolute").symlink_to(tmp_path)
+    (root / "magic").symlink_to("/proc/self/cwd")
+    os.mkfifo(root / "pipe")
+    return root
+
+
+@pytest.fixture
+def ws(root: Path) -> Iterator[LocalWorkspace]:
+    workspace = LocalWorkspace(root)
+    yield workspace
+    workspace.close()
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both openers: the kernel's, and the one for systems without it."""
+    if request.param == "walk":
+        monkeypatch.setattr(openat2, "is_supported", lambda: False)
+
+
+def read(workspace: Workspace, path: str, approved: str | None = None) -> str:
+    with workspace.open(path, approved=approved) as file:
+        return file.read().decode()
+
+
+def test_it_is_a_workspace_and_the_kernel_helps(ws: LocalWorkspace) -> None:
+    port: Workspace = ws
+
+    assert openat2.is_supported()
+    assert read(port, "d/f") == "ok"
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize("path", ["d/f", "./d//f", "d/./f", "{root}/d/f", "{root}//d/./f", "/{root}/d/../d/f"])
+def test_paths_inside_are_read(ws: LocalWorkspace, root: Path, path: str) -> None:
+    assert read(ws, path.format(root=root)) == "ok"
+
+
+@pytest.mark.parametrize("path", ["in", "in_folder/f", "d/../in", "in_folder/../d/f", "d/up/root/../root/d/f"])
+def test_symlinks_and_dots_that_stay_inside_are_followed(ws: LocalWorkspace, path: str) -> None:
+    inside = "up" not in path
+
+    assert read(ws, path) == "ok" if inside else refuses(ws, path)
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize("path", ESCAPES)
+def test_no_path_leads_out(ws: LocalWorkspace, root: Path, path: str) -> None:
+    given = path.format(root=root)
+
+    for use in (ws.open, ws.scan, ws.name):
+        with pytest.raises(OutsideWorkspace) as caught:
+            use(given)
+        assert given in caught.value.message
+        assert str(root.parent) not in caught.value.message.replace(given, "").replace(str(root), "")
+
+
+@pytest.mark.parametrize("path", ["in", "in_folder/f", "loop", "dangling"])
+def test_without_the_kernels_help_no_symlink_is_followed(
+    ws: LocalWorkspace, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openat2, "is_supported", lambda: False)
+
+    for use in (ws.open, ws.scan, ws.name):
+        with pytest.raises(OutsideWorkspace, match=f"goes through `{path.split('/')[0]}`"):
+            use(path)
+
+
+def test_a_magic_link_is_never_followed() -> None:
+    workspace = LocalWorkspace(Path("/proc/self"))
+
+    with pytest.raises(FileFailed) as caught:
+        workspace.scan("cwd")
+
+    workspace.close()
+    assert caught.value.code == "ELOOP"
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize(("path", "code"), FAILURES)
+async def test_a_failure_has_the_systems_code_and_the_callers_path(ws: LocalWorkspace, path: str, code: str) -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(FileFailed) as caught:
+            await asyncio.to_thread(ws.open, path)
+
+    assert caught.value.code == code
+    assert caught.value.message.startswith(path[:300])
+    assert caught.value.details is not None
+    assert len(caught.value.message) < 500
+
+
+def test_a_loop_of_symlinks_is_told(ws: LocalWorkspace) -> None:
+    with pytest.raises(FileFailed) as caught:
+        ws.open("loop")
+
+    assert caught.value.code == "ELOOP"
+
+
+@pytest.mark.usefixtures("opener")
+async def test_a_socket_is_not_a_file(ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        with pytest.raises(FileFailed, match="a device or a socket") as caught:
+            ws.open("socket")
+
+    assert caught.value.code == "EINVAL"
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize("device", ["null", "zero", "tty"])
+async def test_a_device_is_not_a_file_and_keeps_nobody_waiting(device: str) -> None:
+    workspace = LocalWorkspace(Path("/dev"))
+
+    async with asyncio.timeout(5):
+        with pytest.raises(FileFailed) as caught:
+            await asyncio.to_thread(workspace.open, device)
+
+    workspace.close()
+    assert caught.value.code == "EINVAL"
+
+
+@pytest.mark.parametrize("path", ["", "d\0/f", "\ud800", "d/\udbff"])
+def test_what_can_be_no_path_is_the_callers_mistake(ws: LocalWorkspace, path: str) -> None:
+    for use in (ws.open, ws.scan, ws.name):
+        with pytest.raises(InvalidArgs):
+            use(path)
+
+
+@pytest.mark.usefixtures("opener")
+def test_a_scan_tells_names_and_kinds_in_order_and_follows_nothing(ws: LocalWorkspace) -> None:
+    assert list(ws.scan(".")) == [
+        Entry("d", "directory"),
+        Entry("dangling", "symlink"),
+        Entry("file_out", "symlink"),
+        Entry("file_out_absolute", "symlink"),
+        Entry("folder_out_absolute", "symlink"),
+        Entry("in", "symlink"),
+        Entry("in_folder", "symlink"),
+        Entry("loop", "symlink"),
+        Entry("magic", "symlink"),
+        Entry("pipe", "other"),
+    ]
+    assert list(ws.scan("d")) == [Entry("f", "file"), Entry("up", "symlink")]
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize(("path", "code"), [("d/f", "ENOTDIR"), ("pipe", "ENOTDIR"), ("nope", "ENOENT")])
+def test_only_a_folder_can_be_scanned(ws: LocalWorkspace, path: str, code: str) -> None:
+    with pytest.raises(FileFailed) as caught:
+        ws.scan(path)
+
+    assert caught.value.code == code
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (".", "."),
+        ("{root}", "."),
+        ("{root}/", "."),
+        ("d", "d"),
+        ("d/", "d"),
+        ("./d//f", "d/f"),
+        ("{root}/d/f", "d/f"),
+        ("pipe", "pipe"),
+        ("d/new", "d/new"),
+        ("d/new/deep/", "d/new/deep"),
+        ("d/f/x", "d/f/x"),
+    ],
+)
+def test_a_path_has_one_canonical_name(ws: LocalWorkspace, root: Path, path: str, name: str) -> None:
+    assert ws.name(path.format(root=root)) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("in", "d/f"),
+        ("in_folder", "d"),
+        ("in_folder/f", "d/f"),
+        ("in_folder/new", "d/new"),
+        ("d/../in", "d/f"),
+        ("dangling", "dangling"),
+        ("new/../d/f", "d/f"),
+        ("in_folder/new/../../x", "x"),
+    ],
+)
+def test_a_name_has_its_symlinks_resolved(ws: LocalWorkspace, path: str, name: str) -> None:
+    assert ws.name(path) == name
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize("path", ["new/../../secret", "new/../..", "d/new/../../../root/d/f"])
+def test_what_does_not_exist_cannot_lead_out_either(ws: LocalWorkspace, path: str) -> None:
+    with pytest.raises(OutsideWorkspace):
+        ws.name(path)
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize("raw", STRANGE_NAMES)
+def test_strange_names_are_names(ws: LocalWorkspace, root: Path, raw: bytes) -> None:
+    name, printable = os.fsdecode(raw), raw.decode(errors="replace")
+    os.mkdir(os.fsencode(root) + b"/" + raw)
+    (root / name / "f").write_text("strange")
+
+    assert Entry(name, "directory") in list(ws.scan("."))
+    assert ws.name(f"{name}/f") == f"{printable}/f"
+    assert read(ws, f"{name}/f", approved=f"{printable}/f") == "strange"
+    with pytest.raises(FileFailed) as caught:
+        ws.open(name)
+    assert caught.value.message.encode().startswith(printable.encode())
+
+
+@pytest.mark.usefixtures("opener")
+def test_only_the_approved_file_or_folder_is_opened(ws: LocalWorkspace) -> None:
+    assert read(ws, "d/f", approved="d/f") == "ok"
+    assert len(list(ws.scan("d", approved="d"))) == 2
+
+    for use in (lambda: ws.open("d/f", approved="d/g"), lambda: ws.scan("d", approved=".")):
+        with pytest.raises(FileFailed, match="changed after it was checked; try again") as caught:
+            use()
+        assert caught.value.code == "ESTALE"
+
+
+def test_a_link_that_was_turned_elsewhere_is_not_the_approved_file(ws: LocalWorkspace, root: Path) -> None:
+    (root / "other").write_text("other")
+    approved = ws.name("in")
+    (root / "in").unlink()
+    (root / "in").symlink_to("other")
+
+    with pytest.raises(FileFailed) as caught:
+        ws.open("in", approved=approved)
+
+    assert caught.value.code == "ESTALE"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [(".", "{root}"), ("d", "{root}/d"), ("./d//f", "{root}/d/f"), ("d/../x", "{root}/d/../x"), ("/a/../b/", "/a/../b/")],
+)
+def test_a_path_is_displayed_as_it_was_given(ws: LocalWorkspace, root: Path, path: str, shown: str) -> None:
+    assert ws.display(path) == shown.format(root=root)
+
+
+def test_a_root_behind_a_symlink_answers_to_both_its_names(root: Path) -> None:
+    (root.parent / "alias").symlink_to("root")
+    workspace = LocalWorkspace(root.parent / "alias")
+
+    assert workspace.root == f"{root.parent}/alias"
+    assert read(workspace, f"{root.parent}/alias/d/f") == "ok"
+    assert read(workspace, f"{root}/d/f", approved="d/f") == "ok"
+    workspace.close()
+
+
+def test_a_lane_is_the_folder_itself_whatever_its_name(root: Path, ws: LocalWorkspace) -> None:
+    (root.parent / "alias").symlink_to("root")
+    places = [root, root.parent / "alias", root / "d"]
+    workspaces = [LocalWorkspace(place) for place in places]
+    about = root.stat()
+
+    assert ws.lane == f"workspace:{about.st_dev:x}:{about.st_ino:x}"
+    assert [workspace.lane == ws.lane for workspace in workspaces] == [True, True, False]
+    for workspace in workspaces:
+        workspace.close()
+
+
+def test_a_workspace_that_is_moved_stays_the_same_workspace(ws: LocalWorkspace, root: Path) -> None:
+    root.rename(root.parent / "moved")
+    root.mkdir()
+
+    assert read(ws, "d/f", approved="d/f") == "ok"
+
+
+@pytest.mark.parametrize("path", ["nope", "secret"])
+def test_a_root_must_be_a_folder_that_exists(tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").touch()
+
+    with pytest.raises(OSError, match=path):
+        LocalWorkspace(tmp_path / path)
+
+
+def test_a_closed_workspace_opens_nothing(root: Path) -> None:
+    workspace = LocalWorkspace(root)
+    workspace.close()
+    workspace.close()
+
+    with pytest.raises(FileFailed) as caught:
+        workspace.open("d/f")
+
+    assert caught.value.code == "EBADF"
+
+
+@pytest.mark.usefixtures("opener")
+def test_no_descriptor_is_left_behind(ws: LocalWorkspace, root: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for path in ("d/f", "d", "d/up", "nope", "in", "pipe", "d/new/x", "/etc/passwd"):
+        for use in (read, LocalWorkspace.scan, LocalWorkspace.name):
+            refuses(ws, path, lambda path, use=use: use(ws, path))
+            refuses(ws, path, lambda path, use=use: use(ws, path, approved="other"))
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.usefixtures("opener")
+def test_a_folder_swapped_for_a_link_never_lets_anyone_out(ws: LocalWorkspace, root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a/secret").write_text("inside")
+    (root / "b").symlink_to("..")
+
+    seen, swaps = race(lambda: read(ws, "a/secret"), root / "a", root / "b")
+
+    assert swaps > 100
+    assert seen == {"inside", "OutsideWorkspace"}
+
+
+def test_a_folder_swapped_for_a_link_never_shows_what_was_not_approved(ws: LocalWorkspace, root: Path) -> None:
+    for folder in ("a", "private"):
+        (root / folder).mkdir()
+        (root / folder / "f").write_text(folder)
+    (root / "b").symlink_to("private")
+
+    seen, swaps = race(lambda: read(ws, "a/f", approved="a/f"), root / "a", root / "b")
+
+    assert swaps > 100
+    assert seen == {"a", "ESTALE"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+def test_a_kernel_that_knows_no_openat2_is_recognised(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(openat2, "_syscall", lambda *args: -number)
+
+    assert openat2.is_supported.__wrapped__() is False
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
+def test_a_disturbed_lookup_is_tried_again_but_not_for_ever(
+    ws: LocalWorkspace, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    syscall, answers = openat2._syscall, [-number] * 63
+    monkeypatch.setattr(openat2, "_syscall", lambda *args: answers.pop() if answers else syscall(*args))
+
+    assert read(ws, "d/f") == "ok"
+
+    answers += [-number] * 64
+    with pytest.raises(FileFailed) as caught:
+        ws.open("d/f")
+    assert caught.value.code == errno.errorcode[number]
+
+
+def refuses(ws: LocalWorkspace, path: str, use: Callable[[str], object] | None = None) -> bool:
+    try:
+        (use or ws.open)(path)
+    except (CallError, TypeError):
+        return True
+    return False
+
+
+def race(look: Callable[[], str], one: Path, other: Path) -> tuple[set[str], int]:
+    """Everything a second of looking saw (contents and error codes), while two names were exchanged all the time."""
+    seen = set[str]()
+    deadline = time.monotonic() + 1
+    with exchanging(one, other) as swaps:
+        while time.monotonic() < deadline:
+            try:
+                seen.add(look())
+            except CallError as error:
+                seen.add(error.code)
+    return seen, swaps[0]
+
+
+@contextmanager
+def exchanging(one: Path, other: Path) -> Iterator[list[int]]:
+    libc, stop, swaps = ctypes.CDLL(None), threading.Event(), [0]
+
+    def swap() -> None:
+        while not stop.is_set():
+            swaps[0] += libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), EXCHANGE) == 0
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield swaps
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,96 @@
+"""A workspace, and a context without an app: a toy line that writes down what the tool told it."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.results import Result
+from app.core.rules import Need
+from app.core.tools import Context
+from app.sandbox.workspace import LocalWorkspace
+
+RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
+
+
+@dataclass
+class ToyLine:
+    told: list[tuple[str | None, dict[str, Any] | None]] = field(default_factory=list)
+    printed: list[tuple[str, str]] = field(default_factory=list)
+    needed: list[Need] = field(default_factory=list)
+    called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+
+    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
+        self.told.append((title, metadata))
+
+    async def output(self, text: str, stream: str) -> None:
+        self.printed.append((text, stream))
+
+    async def require(self, needs: list[Need]) -> None:
+        self.needed.extend(needs)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        self.called.append((tool, arguments))
+        return Result()
+
+    async def keep_plan(self, plan: dict[str, Any]) -> None:
+        self.plans.append(plan)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path / "ws"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def recorded(workspace: Path) -> Path:
+    """The workspace with the tree the peer's answers were recorded on."""
+    for item in RECORDED["tree"]:
+        lay_out(workspace / item["path"], item)
+    return workspace
+
+
+@pytest.fixture
+def line() -> ToyLine:
+    return ToyLine()
+
+
+@pytest.fixture
+def plans(line: ToyLine) -> list[dict[str, Any]]:
+    return line.plans
+
+
+@pytest.fixture
+def ctx(workspace: Path, line: ToyLine) -> Iterator[Context]:
+    local = LocalWorkspace(workspace)
+    yield Context(id="call_1", session_id="ses_1", workspace=local, line=line)
+    local.close()
+
+
+def lay_out(path: Path, item: dict[str, Any]) -> None:
+    if "dir" in item:
+        path.mkdir()
+    elif "symlink" in item:
+        path.symlink_to(item["symlink"])
+    elif "fifo" in item:
+        os.mkfifo(path)
+    elif "text" in item:
+        path.write_bytes(item["text"].encode())
+    else:
+        path.write_bytes(base64.b64decode(item["base64"]))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `case` runs on every recorded call of the tool its file is named after."""
+    if "case" in metafunc.fixturenames:
+        tool = metafunc.module.__name__.rpartition("test_")[2]
+        cases = [case for case in RECORDED["cases"] if case["tool"] == tool]
+        metafunc.parametrize("case", cases, ids=lambda case: case["id"])
