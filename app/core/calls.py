@@ -11,7 +11,6 @@ from app.core.clocks import rfc3339
 from app.core.jsons import Fragment
 from app.core.sessions import DEFAULT_SESSION
 
-
 current_call: ContextVar[str | None] = ContextVar("current_call", default=None)
 """The call that the current task carries, for the log."""
 

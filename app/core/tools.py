@@ -59,7 +59,7 @@ class Line(Protocol):
     async def keep_plan(self, plan: dict[str, Any]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """A tool's whole world while it runs."""
 
@@ -94,7 +94,7 @@ class Context:
         await self.line.keep_plan(plan)
 
 
-@dataclass(frozen=True, slots=True, kw_only)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A thing an agent can use. Built-in, custom and MCP tools all become this value."""
 

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
-from app.core.errors import CallError, Internal, InvalidArgs, TimedOut, ToolUnavailable
+from app.core.errors import CallError, Internal, InvalidArgs, TimedOut
 from app.core.ids import Ids
-from app.core.jsons import dumps
 from app.core.ports import Workspace
-from app.core.results import Attachment, Result
+from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.tools import Context, Lane, Tool
+from app.dispatch import calls
 from app.dispatch.gate import Gates, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
+from app.dispatch.lines import LentLine
 from app.dispatch.permissions import Permissions, denied
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running, Suspended
@@ -27,8 +28,6 @@ from app.dispatch.truncate import truncate
 from app.store.calls import Claim
 
 log = logging.getLogger(__name__)
-
-MAX_DEPTH = 8
 
 
 @dataclass(slots=True)
@@ -77,14 +76,19 @@ class Dispatcher:
         """Every way in: make a call of a request and set it on the line."""
         id, at = self._ids.new("call")
         live = LiveCall(
-            _call(id, at, request, session, parent), request, session, claim=claim, parent=parent, place=place
+            calls.of_request(id, at, request, session, parent and parent.call.id),
+            request,
+            session,
+            claim=claim,
+            parent=parent,
+            place=place,
         )
         self.running.start(live)
         return live
 
     async def resume(self, call: Call, session: Session) -> LiveCall:
         """Set a pending call of an earlier start on the line again."""
-        live = LiveCall(call, _request(call), session, is_resumed=True)
+        live = LiveCall(call, calls.to_request(call), session, is_resumed=True)
         await self._journal.adopt(live)
         self.running.start(live)
         return live
@@ -258,7 +262,7 @@ class Dispatcher:
             id=live.call.id,
             session_id=live.session.id,
             workspace=step.workspace,
-            line=_LentLine(self, self._journal, self._permissions, live),
+            line=LentLine(live, self._journal, self._permissions, self),
             call_id=live.call.call_id,
             message_id=live.call.message_id,
             agent=live.session.agent,
@@ -288,80 +292,6 @@ class Dispatcher:
         return shown, result.output if is_cut else None
 
 
-class _LentLine:
-    """What a running tool may ask of the line; the `Line` port."""
-
-    __slots__ = ("_dispatcher", "_journal", "_live", "_permissions")
-
-    def __init__(self, dispatcher: Dispatcher, journal: Journal, permissions: Permissions, live: LiveCall) -> None:
-        self._dispatcher = dispatcher
-        self._journal = journal
-        self._permissions = permissions
-        self._live = live
-
-    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
-        self._journal.progress(self._live, title, metadata)
-
-    async def output(self, text: str, stream: str) -> None:
-        await self._journal.output(self._live, text, stream)
-
-    async def require(self, needs: list[Need]) -> None:
-        await self._permissions.require(needs)
-
-    async def keep_plan(self, plan: dict[str, Any]) -> None:
-        await self._journal.keep_plan(self._live, plan)
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
-        """A child goes the whole line like any call, inside its parent's pass."""
-        if _depth(self._live) >= MAX_DEPTH:
-            raise ToolUnavailable(f"Tools called each other {MAX_DEPTH} deep; that is where it ends.")
-        request = CallRequest(tool=tool, arguments=arguments, message_id=self._live.call.message_id)
-        child = self._dispatcher.submit(request, self._live.session, parent=self._live)
-        try:
-            await child.wait()
-        except asyncio.CancelledError:
-            await self._dispatcher.running.cancel(child, self._live.stop)
-            raise
-        if child.failure is not None:
-            raise child.failure
-        return _outcome(child.call)
-
-
-def _call(id: str, at: int, request: CallRequest, session: Session, parent: LiveCall | None) -> Call:
-    return Call(
-        id=id,
-        principal=session.principal,
-        tool=request.tool,
-        created_at=at,
-        session=session.id,
-        arguments=None if request.arguments is None else dumps(request.arguments).decode(),
-        input=request.input,
-        call_id=request.call_id,
-        message_id=request.message_id,
-        parent=parent and parent.call.id,
-        metadata=None if request.metadata is None else dumps(request.metadata).decode(),
-        options=_options(request),
-    )
-
-
-def _options(request: CallRequest) -> str | None:
-    """What a resumed call must still know of its request."""
-    if request.timeout is None and request.ask_timeout is None and request.on_ask == "wait":
-        return None
-    return dumps(request.model_dump(include={"timeout", "ask_timeout", "on_ask"}, exclude_none=True)).decode()
-
-
-def _request(call: Call) -> CallRequest:
-    return CallRequest(
-        tool=call.tool,
-        arguments=call.arguments and json.loads(call.arguments),
-        input=call.input,
-        call_id=call.call_id,
-        message_id=call.message_id,
-        **(json.loads(call.options) if call.options else {}),
-    )
-
-
 def _payload(live: LiveCall, tool: Tool) -> Any:
     """What the tool takes. The other kind of payload is the caller's mistake, and is said."""
     request = live.request
@@ -384,24 +314,3 @@ def _held_above(live: LiveCall) -> Pass | None:
             return above.held
         above = above.parent
     return None
-
-
-def _depth(live: LiveCall) -> int:
-    return 1 + _depth(live.parent) if live.parent else 1
-
-
-def _outcome(call: Call) -> Result:
-    result = _result(call)
-    if call.error is None:
-        return result or Result()
-    body = json.loads(call.error)
-    failed = CallError(body["message"], details=body.get("details"), result=result)
-    failed.code = body["code"]
-    raise failed
-
-
-def _result(call: Call) -> Result | None:
-    if call.result is None:
-        return None
-    body = json.loads(call.result)
-    return Result(**body | {"attachments": tuple(Attachment(**item) for item in body["attachments"])})

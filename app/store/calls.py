@@ -79,7 +79,7 @@ class Claimed:
     digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallFilter:
     """Which calls to list. `principal` None means everybody's; bounds are ids, which sort by time."""
 
@@ -145,21 +145,24 @@ def start(batch: Batch, call: Call, owner: str, at: int) -> bool:
 
 def close(batch: Batch, end: Call, was: Status, owner: str) -> bool:
     """Give a call its end, taken from `end`."""
-    return batch.execute(
-        CLOSE,
-        {
-            "b_id": end.id,
-            "was": was.value,
-            "b_owner": owner,
-            "status": end.status.value,
-            "waiting": None,
-            "result": end.result,
-            "error": end.error,
-            "ended_at": end.ended_at,
-            "duration_us": end.duration_us,
-            "output_dropped": end.output_dropped,
-        },
-    ) == 1
+    return (
+        batch.execute(
+            CLOSE,
+            {
+                "b_id": end.id,
+                "was": was.value,
+                "b_owner": owner,
+                "status": end.status.value,
+                "waiting": None,
+                "result": end.result,
+                "error": end.error,
+                "ended_at": end.ended_at,
+                "duration_us": end.duration_us,
+                "output_dropped": end.output_dropped,
+            },
+        )
+        == 1
+    )
 
 
 def wait(batch: Batch, call: Call, owner: str, waiting: Waiting | None) -> bool:

@@ -12,7 +12,7 @@ from app.store.tables import counters, events
 from app.store.writer import EVENT_COUNTER, Told
 
 
-@dataclass(frozen=True, slots=True, kw_only)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
     """Which events to see. None means all."""
 
@@ -55,7 +55,6 @@ async def last_seq(engine: AsyncEngine) -> int:
     async with engine.connect() as db:
         value = await db.scalar(select(counters.c.value).where(counters.c.name == EVENT_COUNTER))
     return int(value or 0)
-
 
 
 def _event(row: RowMapping) -> Event:

@@ -1,0 +1,62 @@
+"""Calls on their way in and out: made of a request, turned back into one, read as an outcome."""
+
+import json
+
+from app.core.calls import Call, CallRequest
+from app.core.errors import CallError
+from app.core.jsons import dumps
+from app.core.results import Attachment, Result
+from app.core.sessions import Session
+
+
+def of_request(id: str, at: int, request: CallRequest, session: Session, parent: str | None) -> Call:
+    return Call(
+        id=id,
+        principal=session.principal,
+        tool=request.tool,
+        created_at=at,
+        session=session.id,
+        arguments=None if request.arguments is None else dumps(request.arguments).decode(),
+        input=request.input,
+        call_id=request.call_id,
+        message_id=request.message_id,
+        parent=parent,
+        metadata=None if request.metadata is None else dumps(request.metadata).decode(),
+        options=_options(request),
+    )
+
+
+def _options(request: CallRequest) -> str | None:
+    """What a resumed call must still know of its request."""
+    if request.timeout is None and request.ask_timeout is None and request.on_ask == "wait":
+        return None
+    return dumps(request.model_dump(include={"timeout", "ask_timeout", "on_ask"}, exclude_none=True)).decode()
+
+
+def to_request(call: Call) -> CallRequest:
+    return CallRequest(
+        tool=call.tool,
+        arguments=call.arguments and json.loads(call.arguments),
+        input=call.input,
+        call_id=call.call_id,
+        message_id=call.message_id,
+        **(json.loads(call.options) if call.options else {}),
+    )
+
+
+def outcome(call: Call) -> Result:
+    """What a call that has ended gave: its result, or its error raised."""
+    result = _result(call)
+    if call.error is None:
+        return result or Result()
+    body = json.loads(call.error)
+    failed = CallError(body["message"], details=body.get("details"), result=result)
+    failed.code = body["code"]
+    raise failed
+
+
+def _result(call: Call) -> Result | None:
+    if call.result is None:
+        return None
+    body = json.loads(call.result)
+    return Result(**body | {"attachments": tuple(Attachment(**item) for item in body["attachments"])})

@@ -1,0 +1,68 @@
+"""The line as it is lent to a running tool: progress, output, permission, and calls of other tools."""
+
+import asyncio
+from typing import Any, Protocol
+
+from app.core.calls import CallRequest
+from app.core.errors import ToolUnavailable
+from app.core.results import Result
+from app.core.rules import Need
+from app.core.sessions import Session
+from app.dispatch.calls import outcome
+from app.dispatch.journal import Journal
+from app.dispatch.permissions import Permissions
+from app.dispatch.running import LiveCall, Running
+
+MAX_DEPTH = 8
+
+
+class Callers(Protocol):
+    """The part of the dispatcher a tool needs to call tools."""
+
+    @property
+    def running(self) -> Running: ...
+
+    def submit(self, request: CallRequest, session: Session, *, parent: LiveCall | None) -> LiveCall: ...
+
+
+class LentLine:
+    """The `Line` port for one running call."""
+
+    __slots__ = ("_callers", "_journal", "_live", "_permissions")
+
+    def __init__(self, live: LiveCall, journal: Journal, permissions: Permissions, callers: Callers) -> None:
+        self._live = live
+        self._journal = journal
+        self._permissions = permissions
+        self._callers = callers
+
+    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
+        self._journal.progress(self._live, title, metadata)
+
+    async def output(self, text: str, stream: str) -> None:
+        await self._journal.output(self._live, text, stream)
+
+    async def require(self, needs: list[Need]) -> None:
+        await self._permissions.require(needs)
+
+    async def keep_plan(self, plan: dict[str, Any]) -> None:
+        await self._journal.keep_plan(self._live, plan)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        """A child goes the whole line like any call, inside its parent's pass."""
+        if _depth(self._live) >= MAX_DEPTH:
+            raise ToolUnavailable(f"Tools called each other {MAX_DEPTH} deep; that is where it ends.")
+        request = CallRequest(tool=tool, arguments=arguments, message_id=self._live.call.message_id)
+        child = self._callers.submit(request, self._live.session, parent=self._live)
+        try:
+            await child.wait()
+        except asyncio.CancelledError:
+            await self._callers.running.cancel(child, self._live.stop)
+            raise
+        if child.failure is not None:
+            raise child.failure
+        return outcome(child.call)
+
+
+def _depth(live: LiveCall) -> int:
+    return 1 + _depth(live.parent) if live.parent else 1
