@@ -1,14 +1,15 @@
-"""How alembic reaches the database: the caller hands the URL in; everything is one transaction."""
+"""How alembic reaches the database: the caller hands the URL in; the whole upgrade is one transaction."""
 
 from alembic import context
 from sqlalchemy import NullPool, create_engine
 
 from app.store.tables import metadata
 
-engine = create_engine(context.config.attributes["url"], poolclass=NullPool)
+engine = create_engine(context.config.attributes["url"], poolclass=NullPool, isolation_level="AUTOCOMMIT")
 with engine.connect() as connection:
     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")  # by hand: the driver's own transactions leave DDL out
     context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
-    with context.begin_transaction():
-        context.run_migrations()
+    context.run_migrations()
+    connection.exec_driver_sql("COMMIT")
 engine.dispose()

@@ -76,7 +76,7 @@ class Dispatcher:
         """Every way in: make a call of a request and set it on the line."""
         id, at = self._ids.new("call")
         live = LiveCall(
-            calls.of_request(id, at, request, session, parent and parent.call.id),
+            calls.of_request(id, at, request, session, parent.call.id if parent else None),
             request,
             session,
             claim=claim,
@@ -102,7 +102,9 @@ class Dispatcher:
     async def _dispatch(self, live: LiveCall) -> None:
         """The frame: whatever happens inside, the call gets one end, and it is written."""
         current_call.set(live.call.id)
-        result, error, whole = None, None, None
+        result: Result | None = None
+        error: CallError | None = None
+        whole: str | None = None
         try:
             step = await self._open(live)
             if live.claimed or live.call.is_final:
@@ -120,6 +122,8 @@ class Dispatcher:
             live.failure = lost
             return
         except Exception:
+            if not live.is_open:
+                raise  # nothing was accepted, so there is nothing to end
             log.exception("call %s broke", live.call.id)
             error = Internal("The service failed to run this call; its log has the details.")
         await self._close(live, result, error, whole)

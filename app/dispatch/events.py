@@ -147,12 +147,13 @@ class Hub:
         cursor = subscription.since if after is None else after
         try:
             if wanted.call is not None and await _has_ended(engine, wanted.call):
-                async for _, frames in _replay(engine, wanted, cursor, EVERYTHING):
+                async for frames in _replay(engine, wanted, cursor, EVERYTHING):
                     yield frames
                 return
             while True:
-                async for cursor, frames in _replay(engine, wanted, cursor, subscription.since):
+                async for frames in _replay(engine, wanted, cursor, subscription.since):
                     yield frames
+                cursor = max(cursor, subscription.since)
                 if not subscription.is_lagged:
                     break
                 self.unsubscribe(subscription)  # overrun while it read the past: read on from where it is
@@ -201,12 +202,12 @@ async def _has_ended(engine: AsyncEngine, id: str) -> bool:
     return call is None or call.is_final
 
 
-async def _replay(engine: AsyncEngine, wanted: EventFilter, after: int, upto: int) -> AsyncIterator[tuple[int, bytes]]:
-    """The stored events in pages, each with the cursor behind it."""
+async def _replay(engine: AsyncEngine, wanted: EventFilter, after: int, upto: int) -> AsyncIterator[bytes]:
+    """The stored events, page by page."""
     while after < upto:
         page = await events.page(engine, wanted, after, upto, PAGE)
         after = page[-1][0].seq if len(page) == PAGE else upto
-        yield after, b"".join(encode(event.view(call)) for event, call in page)
+        yield b"".join(encode(event.view(call)) for event, call in page)
 
 
 async def _replay_output(engine: AsyncEngine, subscription: Subscription, id: str, offset: int) -> AsyncIterator[bytes]:

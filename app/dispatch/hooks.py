@@ -1,4 +1,4 @@
-"""Hooks: the operator's own say before and after a tool runs. The list is empty so far; the line asks it all the same."""
+"""Hooks: the operator's own say before and after a tool runs. None is configured so far; the line asks all the same."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

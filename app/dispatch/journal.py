@@ -1,5 +1,6 @@
 """The journal: each step of a call as one change in the store, with its event in the same transaction."""
 
+from copy import copy
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -121,6 +122,19 @@ class Journal:
         live.call.waiting = None
         await self._writer.submit(lambda batch: calls.adopt(batch, live.call, self._owner))
 
+    async def bury(self, call: Call, result: Result | None, reason: CallError) -> None:
+        """Give an end to a running call whose service is gone."""
+        was, end = call.status, copy(call)
+        _mark_end(end, result, reason)
+        end.ended_at = max(self._clock.now(), call.started_at or call.created_at)
+        event = self._event(end, EventType.CALL_ERROR)
+
+        def inherit(batch: Batch) -> None:
+            if calls.adopt(batch, call, self._owner) and calls.close(batch, end, was, self._owner):
+                batch.tell(event, end)
+
+        await self._writer.submit(inherit)
+
     def progress(self, live: LiveCall, title: str | None, metadata: dict[str, Any] | None) -> None:
         """Tell how far it is. While one telling is under way, the next ones are merged into one."""
         data = live.progress or {"title": None, "metadata": {}}
@@ -178,10 +192,7 @@ class Journal:
 
     def _mark_ended(self, live: LiveCall, result: Result | None, error: CallError | None) -> None:
         call = live.call
-        call.status = Status.ERROR if error else Status.COMPLETED
-        call.waiting = None
-        call.result = dumps(result).decode() if result is not None else None
-        call.error = dumps(error.as_dict()).decode() if error is not None else None
+        _mark_end(call, result, error)
         call.ended_at = max(self._clock.now(), call.started_at or call.created_at)
         if live.started is not None:
             call.duration_us = int((self._clock.monotonic() - live.started) * 1_000_000)
@@ -189,3 +200,10 @@ class Journal:
     def _event(self, call: Call, type: EventType, data: dict[str, Any] | None = None) -> Event:
         text = None if data is None else dumps(data).decode()
         return Event(0, type, call.id, call.principal, call.session, self._clock.now(), text)
+
+
+def _mark_end(call: Call, result: Result | None, error: CallError | None) -> None:
+    call.status = Status.ERROR if error else Status.COMPLETED
+    call.waiting = None
+    call.result = dumps(result).decode() if result is not None else None
+    call.error = dumps(error.as_dict()).decode() if error is not None else None

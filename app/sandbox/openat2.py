@@ -48,7 +48,9 @@ def is_supported() -> bool:
     root = os.open("/", O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.close(_openat2(root, ".", O_PATH | os.O_CLOEXEC))
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):
+            raise
         return False
     finally:
         os.close(root)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
-from sqlalchemy import URL, Executable, make_url
+from sqlalchemy import URL, ClauseElement, make_url
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -17,7 +17,7 @@ FILE_NAME = "toolcrib.db"
 BUSY_SECONDS = 5.0
 READERS = 4
 
-STATEMENTS: dict[str, Executable] = {}
+STATEMENTS: dict[str, ClauseElement] = {}
 """Every writing statement by name, so that a test can compile them all for both databases."""
 
 _dialect = sqlite.dialect(paramstyle="named")
@@ -28,7 +28,7 @@ class Statement:
 
     __slots__ = ("sql",)
 
-    def __init__(self, name: str, said: Executable) -> None:
+    def __init__(self, name: str, said: ClauseElement) -> None:
         STATEMENTS[name] = said
         self.sql = str(said.compile(dialect=_dialect))
 

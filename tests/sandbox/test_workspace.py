@@ -1,12 +1,9 @@
 import asyncio
-import ctypes
-import errno
 import os
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,6 @@ from app.core.ports import Entry, Workspace
 from app.sandbox import openat2
 from app.sandbox.workspace import LocalWorkspace
 
-EXCHANGE = 2
 ESCAPES = [
     "..",
     "../secret",
@@ -27,6 +23,7 @@ ESCAPES = [
     "file_out",
     "file_out_absolute",
     "d/up/secret",
+    "d/up/root/d/f",
     "folder_out_absolute/secret",
     "magic",
     "magic/secret",
@@ -99,11 +96,9 @@ def test_paths_inside_are_read(ws: LocalWorkspace, root: Path, path: str) -> Non
     assert read(ws, path.format(root=root)) == "ok"
 
 
-@pytest.mark.parametrize("path", ["in", "in_folder/f", "d/../in", "in_folder/../d/f", "d/up/root/../root/d/f"])
+@pytest.mark.parametrize("path", ["in", "in_folder/f", "d/../in", "in_folder/../d/f"])
 def test_symlinks_and_dots_that_stay_inside_are_followed(ws: LocalWorkspace, path: str) -> None:
-    inside = "up" not in path
-
-    assert read(ws, path) == "ok" if inside else refuses(ws, path)
+    assert read(ws, path) == "ok"
 
 
 @pytest.mark.usefixtures("opener")
@@ -281,7 +276,7 @@ def test_only_the_approved_file_or_folder_is_opened(ws: LocalWorkspace) -> None:
     assert read(ws, "d/f", approved="d/f") == "ok"
     assert len(list(ws.scan("d", approved="d"))) == 2
 
-    for use in (lambda: ws.open("d/f", approved="d/g"), lambda: ws.scan("d", approved=".")):
+    for use in (partial(ws.open, "d/f", approved="d/g"), partial(ws.scan, "d", approved=".")):
         with pytest.raises(FileFailed, match="changed after it was checked; try again") as caught:
             use()
         assert caught.value.code == "ESTALE"
@@ -301,7 +296,13 @@ def test_a_link_that_was_turned_elsewhere_is_not_the_approved_file(ws: LocalWork
 
 @pytest.mark.parametrize(
     ("path", "shown"),
-    [(".", "{root}"), ("d", "{root}/d"), ("./d//f", "{root}/d/f"), ("d/../x", "{root}/d/../x"), ("/a/../b/", "/a/../b/")],
+    [
+        (".", "{root}"),
+        ("d", "{root}/d"),
+        ("./d//f", "{root}/d/f"),
+        ("d/../x", "{root}/d/../x"),
+        ("/a/../b/", "/a/../b/"),
+    ],
 )
 def test_a_path_is_displayed_as_it_was_given(ws: LocalWorkspace, root: Path, path: str, shown: str) -> None:
     assert ws.display(path) == shown.format(root=root)
@@ -357,94 +358,13 @@ def test_a_closed_workspace_opens_nothing(root: Path) -> None:
 
 @pytest.mark.usefixtures("opener")
 def test_no_descriptor_is_left_behind(ws: LocalWorkspace, root: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = os.listdir("/proc/self/fd")
     for path in ("d/f", "d", "d/up", "nope", "in", "pipe", "d/new/x", "/etc/passwd"):
-        for use in (read, LocalWorkspace.scan, LocalWorkspace.name):
-            refuses(ws, path, lambda path, use=use: use(ws, path))
-            refuses(ws, path, lambda path, use=use: use(ws, path, approved="other"))
+        for approved in (None, "other"):
+            for use in (partial(read, ws, path, approved), partial(ws.scan, path, approved=approved)):
+                with suppress(CallError):
+                    use()
+        with suppress(CallError):
+            ws.name(path)
 
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.mark.usefixtures("opener")
-def test_a_folder_swapped_for_a_link_never_lets_anyone_out(ws: LocalWorkspace, root: Path) -> None:
-    (root / "a").mkdir()
-    (root / "a/secret").write_text("inside")
-    (root / "b").symlink_to("..")
-
-    seen, swaps = race(lambda: read(ws, "a/secret"), root / "a", root / "b")
-
-    assert swaps > 100
-    assert seen == {"inside", "OutsideWorkspace"}
-
-
-def test_a_folder_swapped_for_a_link_never_shows_what_was_not_approved(ws: LocalWorkspace, root: Path) -> None:
-    for folder in ("a", "private"):
-        (root / folder).mkdir()
-        (root / folder / "f").write_text(folder)
-    (root / "b").symlink_to("private")
-
-    seen, swaps = race(lambda: read(ws, "a/f", approved="a/f"), root / "a", root / "b")
-
-    assert swaps > 100
-    assert seen == {"a", "ESTALE"}
-
-
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
-def test_a_kernel_that_knows_no_openat2_is_recognised(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr(openat2, "_syscall", lambda *args: -number)
-
-    assert openat2.is_supported.__wrapped__() is False
-
-
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
-def test_a_disturbed_lookup_is_tried_again_but_not_for_ever(
-    ws: LocalWorkspace, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    syscall, answers = openat2._syscall, [-number] * 63
-    monkeypatch.setattr(openat2, "_syscall", lambda *args: answers.pop() if answers else syscall(*args))
-
-    assert read(ws, "d/f") == "ok"
-
-    answers += [-number] * 64
-    with pytest.raises(FileFailed) as caught:
-        ws.open("d/f")
-    assert caught.value.code == errno.errorcode[number]
-
-
-def refuses(ws: LocalWorkspace, path: str, use: Callable[[str], object] | None = None) -> bool:
-    try:
-        (use or ws.open)(path)
-    except (CallError, TypeError):
-        return True
-    return False
-
-
-def race(look: Callable[[], str], one: Path, other: Path) -> tuple[set[str], int]:
-    """Everything a second of looking saw (contents and error codes), while two names were exchanged all the time."""
-    seen = set[str]()
-    deadline = time.monotonic() + 1
-    with exchanging(one, other) as swaps:
-        while time.monotonic() < deadline:
-            try:
-                seen.add(look())
-            except CallError as error:
-                seen.add(error.code)
-    return seen, swaps[0]
-
-
-@contextmanager
-def exchanging(one: Path, other: Path) -> Iterator[list[int]]:
-    libc, stop, swaps = ctypes.CDLL(None), threading.Event(), [0]
-
-    def swap() -> None:
-        while not stop.is_set():
-            swaps[0] += libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), EXCHANGE) == 0
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    try:
-        yield swaps
-    finally:
-        stop.set()
-        thread.join()
+    assert os.listdir("/proc/self/fd") == before

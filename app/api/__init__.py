@@ -1,0 +1,6 @@
+"""Floor 4, the door: HTTP in, HTTP out. May import: core, store, dispatch, mcp, providers.
+
+A route reads a request, hands it down, and writes the answer; it decides
+nothing. What the model got wrong is a call that ends in `error`; only the
+frontend's own mistakes are HTTP errors, as problem+json.
+"""

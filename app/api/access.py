@@ -1,0 +1,113 @@
+"""Access: who is asking, and may they. Answers of 401 and 403 tell nothing more."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.problems import Problem
+from app.core import principals
+from app.core.ids import Ids
+from app.core.ports import Clock
+from app.core.principals import Key
+from app.dispatch.dispatcher import Dispatcher
+from app.dispatch.events import Hub
+from app.store.principals import Keyring
+from app.store.writer import Writer
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+@dataclass(slots=True)
+class Use:
+    """What routes may use of the house."""
+
+    dispatcher: Dispatcher
+    engine: AsyncEngine
+    writer: Writer
+    hub: Hub
+    keyring: Keyring
+    ids: Ids
+    clock: Clock
+
+
+async def _use(request: Request) -> Use:
+    return use_of(request)
+
+
+def use_of(request: Request) -> Use:
+    use: Use | None = request.app.state.use
+    if use is None:
+        raise Problem(503, "NotReady", "The service is starting.", {"Retry-After": "1"})
+    return use
+
+
+def key_of(request: Request, use: Use, scope: principals.Scope) -> Key:
+    """The key of a request that may do this."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    key = use.keyring.find(token.strip()) if kind.lower() == "bearer" else None
+    if key is None:
+        raise Problem(401, "Unauthorized", "A valid key is required.", {"WWW-Authenticate": "Bearer"})
+    if not key.may(scope):
+        raise Problem(403, "Forbidden", "This key may not do that.")
+    return key
+
+
+def _requires(scope: principals.Scope) -> Callable[..., Awaitable[Key]]:
+    async def check(request: Request, use: Used) -> Key:
+        return key_of(request, use, scope)
+
+    return check
+
+
+Used = Annotated[Use, Depends(_use)]
+Reader = Annotated[Key, Depends(_requires(principals.Scope.CALLS_READ))]
+Runner = Annotated[Key, Depends(_requires(principals.Scope.CALLS_RUN))]
+Admin = Annotated[Key, Depends(_requires(principals.Scope.ADMIN))]
+
+
+class HostGuard:
+    """Lets only requests in that were meant for this service: a browser page elsewhere cannot rebind its way in."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts) | LOOPBACK
+        self._origins = frozenset(origins)
+        self._known_hosts: set[bytes] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (problem := self._problem(scope)):
+            await problem.response()(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> Problem | None:
+        host = origin = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value.decode("latin-1")
+        if host is None or not (host in self._known_hosts or self._knows(host)):
+            return Problem(403, "HostNotAllowed", "This host name is not one of the service's; see allowed_hosts.")
+        if origin is not None and not self._trusts(origin, host.decode("latin-1")):
+            return Problem(
+                403, "OriginNotAllowed", "Pages of this origin may not call the service; see allowed_origins."
+            )
+        return None
+
+    def _knows(self, header: bytes) -> bool:
+        name = header.decode("latin-1").strip().lower()
+        name = name.partition("]")[0] + "]" if name.startswith("[") else name.partition(":")[0]
+        if name not in self._hosts and "*" not in self._hosts:
+            return False
+        if len(self._known_hosts) < 64:
+            self._known_hosts.add(header)
+        return True
+
+    def _trusts(self, origin: str, host: str) -> bool:
+        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")

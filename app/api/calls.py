@@ -1,0 +1,188 @@
+"""Calls over HTTP: read, list, cancel, output, events, batch. Creating one is in `submissions.py`."""
+
+import json
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from app.api.access import Reader, Runner, Use, Used
+from app.api.events import After, LastEventId, event_answer
+from app.api.problems import Problem, not_found
+from app.api.shapes import CallView, EventView, Page
+from app.api.submissions import (
+    DEFAULT_WAIT,
+    JSON,
+    MAX_WAIT,
+    create_batch,
+    refuse_when_stopping,
+    session_of,
+)
+from app.core.calls import Call, CallRequest, Status
+from app.core.clocks import microseconds
+from app.core.jsons import dumps
+from app.core.principals import Key
+from app.store import calls, outputs
+from app.store.calls import CallFilter
+from app.store.events import EventFilter
+
+router = APIRouter(prefix="/v1/calls", tags=["calls"])
+
+Wait = Annotated[
+    float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for the end; 0 answers at once.", examples=[0])
+]
+OUTPUT_LIMIT = 1024 * 1024
+MAX_BATCH = 128
+
+
+class BatchRequest(BaseModel, extra="forbid"):
+    """Several calls of one message."""
+
+    calls: list[CallRequest] = Field(min_length=1, max_length=MAX_BATCH, description="What to run, in order.")
+
+
+@router.post("/batch", response_model=Page[CallView])
+async def create_call_batch(
+    request: Request, batch: BatchRequest, key: Runner, use: Used, wait: Wait = DEFAULT_WAIT
+) -> Response:
+    """Run several calls. They run in parallel where the gate allows; a writer keeps its place in the order.
+    Answered in order, each call as it stands after `wait` seconds."""
+    refuse_when_stopping(use)
+    where = [await session_of(request, use, key, asked.session) for asked in batch.calls]
+    return Response(await create_batch(use, batch.calls, where, wait), media_type=JSON)
+
+
+@router.get("", response_model=Page[CallView])
+async def list_calls(
+    key: Reader,
+    use: Used,
+    session: Annotated[str | None, Query(description="Only calls of this session.")] = None,
+    status: Annotated[Status | None, Query(description="Only calls with this status.")] = None,
+    tool: Annotated[str | None, Query(description="Only calls of this tool.")] = None,
+    message: Annotated[str | None, Query(description="Only calls of this model message.")] = None,
+    since: Annotated[datetime | None, Query(description="Only calls accepted at or after this time.")] = None,
+    until: Annotated[datetime | None, Query(description="Only calls accepted before this time.")] = None,
+    cursor: Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="Most calls on a page.")] = 50,
+) -> Response:
+    """The calls this key may see, newest first."""
+    wanted = CallFilter(
+        principal=key.sees,
+        session=session,
+        status=status,
+        tool=tool,
+        message_id=message,
+        since=_id_at(since),
+        until=_id_at(until),
+        before=cursor,
+    )
+    page = await calls.page(use.engine, wanted, limit + 1)
+    more = page[limit - 1].id if len(page) > limit else None
+    return Response(dumps({"data": [c.view() for c in page[:limit]], "next_cursor": more}), media_type=JSON)
+
+
+@router.get("/{id}", response_model=CallView)
+async def get_call(
+    id: str,
+    key: Reader,
+    use: Used,
+    wait: Annotated[float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for the end.")] = 0,
+) -> Response:
+    """One call as it stands, or as it is after waiting for its end."""
+    call = await _seen(use, key, id)
+    if wait and not call.is_final and (live := use.dispatcher.running.get(id)):
+        await live.wait(wait)
+        call = await _seen(use, key, id)
+    return Response(dumps(call.view()), media_type=JSON)
+
+
+@router.post("/{id}/cancel", response_model=CallView)
+async def cancel_call(id: str, key: Runner, use: Used) -> Response:
+    """Stop a call. Idempotent: a call that has ended stays as it is. Answers within about 5 seconds."""
+    await _seen(use, key, id)
+    live = use.dispatcher.running.get(id)
+    if live is not None:
+        await use.dispatcher.cancel(live)
+    return Response(dumps((await _seen(use, key, id)).view()), media_type=JSON)
+
+
+@router.get(
+    "/{id}/output",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+            "description": "The bytes asked for.",
+            "headers": {
+                "Toolcrib-Output-Total": {"description": "Bytes kept so far.", "schema": {"type": "integer"}},
+                "Toolcrib-Output-Dropped": {
+                    "description": "Bytes that were beyond the limit and not kept.",
+                    "schema": {"type": "integer"},
+                },
+            },
+        }
+    },
+)
+async def get_call_output(
+    id: str,
+    key: Reader,
+    use: Used,
+    offset: Annotated[int, Query(ge=0, le=2**62, description="First byte to read.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=16 * OUTPUT_LIMIT, description="Most bytes to read.")] = OUTPUT_LIMIT,
+) -> Response:
+    """The whole output, untruncated, also while the call runs. A range may cut a character in two."""
+    call = await _seen(use, key, id)
+    total = await outputs.size(use.engine, id)
+    if total:
+        data = await outputs.read(use.engine, id, offset, limit)
+    else:
+        whole = _output_of(call)
+        total, data = len(whole), whole[offset : offset + limit]
+    headers = {"Toolcrib-Output-Total": str(total), "Toolcrib-Output-Dropped": str(call.output_dropped)}
+    return Response(data, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+@router.get("/{id}/events", response_model=Page[EventView], responses={200: {"content": {"text/event-stream": {}}}})
+async def list_call_events(
+    request: Request,
+    id: str,
+    key: Reader,
+    use: Used,
+    after: After = None,
+    last_event_id: LastEventId = None,
+    output_after: Annotated[
+        int, Query(ge=0, le=2**62, description="Replay output of a running call from this byte on.")
+    ] = 0,
+    limit: Annotated[int, Query(ge=1, le=500, description="Most events on a JSON page.")] = 100,
+) -> Response:
+    """The call's events from the first (or behind `after`) to its last, as a stream that ends with the call."""
+    call = await _seen(use, key, id)
+    wanted = EventFilter(principal=call.principal, call=id)
+    start = after if after is not None else last_event_id
+    return await event_answer(request, use, wanted, start or 0, limit, output_after)
+
+
+async def _seen(use: Use, key: Key, id: str) -> Call:
+    """The call, if this key may see it; what it may not see is not there."""
+    call = await calls.get(use.engine, id, key.sees)
+    if call is None:
+        raise not_found(f"call {id}")
+    return call
+
+
+def _id_at(moment: datetime | None) -> str | None:
+    """The smallest id a call of this moment can have."""
+    if moment is None:
+        return None
+    if (at := microseconds(moment)) < 0:
+        raise Problem(422, "InvalidRequest", "Times before 1970 are before any call.")
+    return f"call_{at:014x}"
+
+
+def _output_of(call: Call) -> bytes:
+    """The output of a call that was short enough to be kept in its result only."""
+    if call.result is None:
+        return b""
+    return str(json.loads(call.result)["output"]).encode("utf-8", "replace")

@@ -1,0 +1,71 @@
+"""Events over HTTP: a stream to follow, or a stored page to read."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response
+
+from app.api.access import Reader, Use, Used
+from app.api.problems import Problem
+from app.api.shapes import EventView, Page
+from app.api.streams import EventStream
+from app.core.events import EventType
+from app.core.jsons import dumps
+from app.store import events
+from app.store.events import EventFilter
+
+router = APIRouter(prefix="/v1/events", tags=["events"])
+
+JSON = "application/json"
+After = Annotated[int | None, Query(ge=0, le=2**62, description="Only events behind this sequence number.")]
+LastEventId = Annotated[
+    int | None, Header(alias="Last-Event-ID", ge=0, le=2**62, description="What EventSource sends when it reconnects.")
+]
+
+
+@router.get("", response_model=Page[EventView], responses={200: {"content": {"text/event-stream": {}}}})
+async def list_events(
+    request: Request,
+    key: Reader,
+    use: Used,
+    session: Annotated[str | None, Query(description="Only events of this session.")] = None,
+    types: Annotated[
+        str | None,
+        Query(description="Only these types, comma-separated; `call.output` comes only when named here."),
+    ] = None,
+    after: After = None,
+    last_event_id: LastEventId = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="Most events on a JSON page.")] = 100,
+) -> Response:
+    """Everything that happens, as it is committed. Without `after` or `Last-Event-ID` the stream starts now;
+    with one of them it starts behind that event, without gap or repeat. `Accept: application/json` answers
+    with a stored page instead."""
+    named = _types(types)
+    wanted = EventFilter(principal=key.sees, session=session, types=named)
+    start = after if after is not None else last_event_id
+    with_output = None if named is None or EventType.CALL_OUTPUT not in named else 0
+    return await event_answer(request, use, wanted, start, limit, with_output)
+
+
+async def event_answer(
+    request: Request, use: Use, wanted: EventFilter, after: int | None, limit: int, output_after: int | None
+) -> Response:
+    """A page of JSON for those who ask for it, a stream for everybody else."""
+    if JSON in request.headers.get("accept", ""):
+        return Response(await _page(use, wanted, after or 0, limit), media_type=JSON)
+    return EventStream(use.hub.follow(use.engine, wanted, after, output_after=output_after))
+
+
+async def _page(use: Use, wanted: EventFilter, after: int, limit: int) -> bytes:
+    page = await events.page(use.engine, wanted, after, None, limit + 1)
+    more = str(page[limit - 1][0].seq) if len(page) > limit else None
+    return dumps({"data": [event.view(call) for event, call in page[:limit]], "next_cursor": more})
+
+
+def _types(given: str | None) -> frozenset[EventType] | None:
+    if given is None:
+        return None
+    try:
+        return frozenset(EventType(name.strip()) for name in given.split(",") if name.strip())
+    except ValueError as error:
+        raise Problem(422, "InvalidRequest", f"types: {error}; known are {', '.join(EventType)}.") from None

@@ -1,0 +1,71 @@
+"""Keys over HTTP, for admins."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from pydantic import BaseModel, Field, StringConstraints
+
+from app.api.access import Admin, Used
+from app.api.problems import Problem, not_found
+from app.api.shapes import KeyView, NewKeyView, Page
+from app.core.clocks import rfc3339
+from app.core.jsons import dumps
+from app.core.principals import DEFAULT_SCOPES, Key, Scope, digest, new_token
+from app.store import principals
+
+router = APIRouter(prefix="/v1/keys", tags=["keys"])
+
+JSON = "application/json"
+Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
+
+
+class KeyRequest(BaseModel, extra="forbid"):
+    """What the new key is for."""
+
+    principal: Name = Field(description="Who the key belongs to; made when it is new.", examples=["ci"])
+    name: str = Field(default="", max_length=128, description="What the key is for.", examples=["nightly build"])
+    scopes: set[Scope] = Field(
+        default=set(DEFAULT_SCOPES), min_length=1, description="What the key may do.", examples=[["calls:run"]]
+    )
+
+
+@router.get("", response_model=Page[KeyView])
+async def list_keys(key: Admin, use: Used) -> Response:
+    """All keys, the revoked ones too; never their tokens."""
+    known = await principals.all_keys(use.engine)
+    return Response(dumps({"data": [_view(k) for k in known], "next_cursor": None}), media_type=JSON)
+
+
+@router.post("", response_model=NewKeyView, status_code=201)
+async def create_key(asked: KeyRequest, key: Admin, use: Used) -> Response:
+    """Make a key. The answer holds the token, this once."""
+    token = new_token()
+    id, at = use.ids.new("key")
+    made = Key(id, asked.principal, asked.name, frozenset(asked.scopes), digest(token), at)
+    await use.writer.submit(lambda batch: principals.add_key(batch, made))
+    use.keyring.put(made)
+    return Response(dumps(_view(made) | {"token": token}), 201, media_type=JSON)
+
+
+@router.delete("/{id}", status_code=204)
+async def revoke_key(id: str, key: Admin, use: Used) -> Response:
+    """Take a key back. It stops working at once."""
+    if id == key.id:
+        raise Problem(409, "KeyInUse", "A key cannot revoke itself; use another admin key.")
+    at = use.clock.now()
+    if not await use.writer.submit(lambda batch: principals.revoke(batch, id, at)):
+        raise not_found(f"valid key {id}")
+    use.keyring.drop(id)
+    return Response(status_code=204)
+
+
+def _view(key: Key) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "principal": key.principal,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "created_at": rfc3339(key.created_at),
+        "revoked_at": None if key.revoked_at is None else rfc3339(key.revoked_at),
+    }

@@ -1,0 +1,95 @@
+"""Problems: the frontend's own mistakes, as RFC 9457 problem+json."""
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.core.errors import StoreError
+from app.core.jsons import dumps
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemBody(BaseModel):
+    """What went wrong with the request itself."""
+
+    type: str = Field(description="Always `about:blank`; `code` tells the kinds apart.", examples=["about:blank"])
+    title: str = Field(description="The name of the HTTP status.", examples=["Not Found"])
+    status: int = Field(description="The HTTP status.", examples=[404])
+    detail: str = Field(description="What to do about it.", examples=["There is no call call_0001."])
+    code: str = Field(description="A stable name for the kind of problem.", examples=["NotFound"])
+
+
+class Problem(Exception):
+    """Raised by routes; becomes the answer."""
+
+    def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = headers
+
+    def response(self) -> Response:
+        body = ProblemBody(
+            type="about:blank",
+            title=HTTPStatus(self.status).phrase,
+            status=self.status,
+            detail=self.detail,
+            code=self.code,
+        )
+        return Response(dumps(body.model_dump()), self.status, self.headers, MEDIA_TYPE)
+
+
+def not_found(what: str) -> Problem:
+    return Problem(404, "NotFound", f"There is no {what}.")
+
+
+def install(app: FastAPI) -> None:
+    """Let every error that leaves a route be a problem."""
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(StoreError, _on_store_error)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).phrase.replace(" ", "")
+    headers = dict(error.headers) if error.headers else None
+    return Problem(error.status_code, code, str(error.detail), headers).response()
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return invalid(error.errors()).response()
+
+
+async def _on_store_error(request: Request, error: Exception) -> Response:
+    log.error("the store refused: %s", error)
+    return Problem(503, "StoreUnavailable", str(error), {"Retry-After": "5"}).response()
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    return Problem(500, "Internal", "The service failed to answer; its log has the details.").response()
+
+
+def invalid(errors: Any) -> Problem:
+    """An envelope that does not fit, with each field and what is wrong with it."""
+    parts = [f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in errors]
+    return Problem(422, "InvalidRequest", "; ".join(parts) or "The request does not fit.")

@@ -1,0 +1,119 @@
+"""Shapes of what the service answers, for the OpenAPI document and for typed clients."""
+
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, Field
+
+T = TypeVar("T")
+
+
+class Page(BaseModel, Generic[T]):
+    """A page of a list. Ask again with `cursor` = `next_cursor` until that is null."""
+
+    data: list[T] = Field(description="The items of this page.")
+    next_cursor: str | None = Field(description="Where the next page starts; null on the last one.")
+
+
+class AttachmentView(BaseModel):
+    """A file that goes along with a result."""
+
+    type: Literal["file"] = Field(description="Always `file`.")
+    mime: str = Field(description="Its media type.", examples=["image/png"])
+    filename: str | None = Field(description="Its name, if it has one.")
+    url: str = Field(description="A data URL, or a route of this service.")
+
+
+class ResultView(BaseModel):
+    """What a tool gave back."""
+
+    title: str = Field(description="A short line for people.", examples=["hello.txt"])
+    output: str = Field(description="What the model reads.", examples=["L1: Hello from your Toolcrib workspace."])
+    metadata: dict[str, Any] = Field(
+        description="Facts for the frontend: `truncated`, `original_size`, `truncated_size` and the tool's own."
+    )
+    attachments: list[AttachmentView] = Field(description="Files that go along.")
+    structured: Any = Field(description="The result as data, where the tool has it.")
+
+
+class ErrorView(BaseModel):
+    """Why a call failed, in words a model can act on."""
+
+    code: str = Field(description="A stable, locale-free name.", examples=["ENOENT"])
+    message: str = Field(description="One sentence for the model.")
+    retryable: bool = Field(description="Whether the same call may succeed later.")
+    details: dict[str, Any] | None = Field(default=None, description="Facts about the failure.")
+
+
+class CallView(BaseModel):
+    """One use of a tool, as it stands."""
+
+    id: str = Field(description="The call's id; ids sort by time.", examples=["call_0006437f8a1b2c3d4e5f6a7b"])
+    tool: str = Field(description="The tool's name.", examples=["read_file"])
+    session: str = Field(description="The session it runs in.", examples=["default"])
+    call_id: str | None = Field(description="The caller's own id.")
+    message_id: str | None = Field(description="The model message it came in.")
+    parent: str | None = Field(description="The call whose tool made this call.")
+    status: Literal["pending", "running", "completed", "error"] = Field(description="Where it is in its life.")
+    waiting: Literal["permission", "input", "gate", "queue"] | None = Field(
+        description="What it waits for, if anything."
+    )
+    arguments: dict[str, Any] | None = Field(description="The arguments as they were sent.")
+    input: str | None = Field(description="The free-form input as it was sent.")
+    result: ResultView | None = Field(description="What the tool gave back; a failed call may have one too.")
+    error: ErrorView | None = Field(description="Why it failed, if it did.")
+    metadata: dict[str, Any] | None = Field(description="The caller's own facts, given back.")
+    principal: str = Field(description="Who owns it.", examples=["admin"])
+    sandbox: dict[str, Any] | None = Field(description="The walls it ran behind, for tools that start processes.")
+    created_at: str = Field(description="When it was accepted, RFC 3339 UTC.")
+    started_at: str | None = Field(description="When the tool started.")
+    ended_at: str | None = Field(description="When it ended.")
+    duration_ms: float | None = Field(description="How long the tool ran, by the monotonic clock.")
+
+
+class EventView(BaseModel):
+    """Something that happened, in commit order."""
+
+    seq: int = Field(description="The global sequence number: dense, in commit order.")
+    type: str = Field(description="What happened.", examples=["call.completed"])
+    call: str | None = Field(description="The call it is about.")
+    session: str = Field(description="The session it happened in.")
+    at: str = Field(description="When, RFC 3339 UTC.")
+    data: dict[str, Any] | None = Field(description="What there is to say about it.")
+
+
+class ToolView(BaseModel):
+    """A tool an agent can use."""
+
+    name: str = Field(description="What to put into `tool`.", examples=["read_file"])
+    title: str = Field(description="A short name for people.")
+    description: str = Field(description="What it does, written for a model.")
+    parameters: dict[str, Any] = Field(description="JSON Schema of its arguments.")
+    takes: Literal["arguments", "input"] = Field(description="Which field of a call it reads.")
+    effect: Literal["read", "write"] = Field(description="`write` may change something and runs alone in its lane.")
+    lane: str = Field(description="Whose turn it waits for: `workspace`, `session`, `server:{name}` or `none`.")
+    timeout: float = Field(description="Seconds it may run unless the call says otherwise.")
+    source: str = Field(description="Where it comes from.", examples=["builtin"])
+
+
+class KeyView(BaseModel):
+    """A key, without the token."""
+
+    id: str = Field(description="The key's id.", examples=["key_0006437f8a1b2c3d4e5f6a7b"])
+    principal: str = Field(description="Whose key it is.", examples=["ci"])
+    name: str = Field(description="What it is for.")
+    scopes: list[str] = Field(description="What it may do.", examples=[["calls:run", "calls:read"]])
+    created_at: str = Field(description="When it was made.")
+    revoked_at: str | None = Field(description="When it was revoked, if it was.")
+
+
+class NewKeyView(KeyView):
+    """A key just made. The token is shown this once and never again."""
+
+    token: str = Field(description="The token to send as `Authorization: Bearer …`.")
+
+
+class HealthView(BaseModel):
+    """How the service is."""
+
+    status: Literal["ok", "starting", "stopping"] = Field(description="`ok` when it can work.")
+    version: str | None = Field(default=None, description="The service's version.")

@@ -1,0 +1,52 @@
+"""Event streams as raw ASGI answers: bytes that are already encoded go straight to the socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+SEND_SECONDS = 60.0
+
+
+class EventStream(Response):
+    """Sends frames until they end or the client goes. `on_leave` is told when the client went first."""
+
+    def __init__(self, frames: AsyncIterator[bytes], on_leave: Callable[[], None] | None = None) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._frames = frames
+        self._on_leave = on_leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        pump = asyncio.create_task(self._pump(send))
+        leave = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait({pump, leave}, return_when=asyncio.FIRST_COMPLETED)
+            if not pump.done() and self._on_leave is not None:
+                self._on_leave()
+        finally:
+            pump.cancel()
+            leave.cancel()
+            await asyncio.wait({pump, leave})
+        if not pump.cancelled():
+            pump.result()
+
+    async def _pump(self, send: Send) -> None:
+        """Frames as they come. A client that does not take one within a minute is let go."""
+        await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
+        async for frames in self._frames:
+            if frames:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send({"type": "http.response.body", "body": frames, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,201 @@
+"""The hot route, `POST /v1/calls`: a plain Starlette route, because every microsecond here is paid by every call.
+
+Its OpenAPI entry is kept by hand in `openapi.py` and compared by a test.
+"""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import pydantic_core
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from app.api.access import Use, key_of, use_of
+from app.api.problems import Problem, invalid, not_found
+from app.api.streams import EventStream
+from app.core.calls import Call, CallRequest
+from app.core.errors import Canceled, StoreError
+from app.core.jsons import dumps
+from app.core.principals import Key, Scope
+from app.core.sessions import DEFAULT_SESSION, Session
+from app.dispatch.gate import Order
+from app.dispatch.running import LiveCall
+from app.store import calls, sessions
+from app.store.calls import Claim
+from app.store.events import EventFilter
+
+MAX_WAIT = 600.0
+DEFAULT_WAIT = 60.0
+JSON = "application/json"
+GONE = Canceled("The client that asked for this call went away.")
+
+
+async def create_call(request: Request) -> Response:
+    """Run a tool. 200 when the call has ended, 202 when it has not within `wait` seconds."""
+    use = use_of(request)
+    key = key_of(request, use, Scope.CALLS_RUN)
+    seconds = wait_seconds(request)
+    asked = await read_call(request)
+    session = await session_of(request, use, key, asked.session)
+    refuse_when_stopping(use)
+    claim = _claim(request, asked, session)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return await _stream(use, asked, session, claim)
+    live = use.dispatcher.submit(asked, session, claim=claim)
+    if claim is not None:
+        live = await _holder(use, live, claim)
+    await _attend(request, live, seconds, asked.cancel_on_disconnect)
+    return await answer(use, live)
+
+
+async def create_batch(use: Use, asked: list[CallRequest], where: list[Session], seconds: float) -> bytes:
+    """Several calls at once; the answers are in the order of the questions."""
+    order = Order()
+    lives = [use.dispatcher.submit(a, s, place=order.next()) for a, s in zip(asked, where, strict=True)]
+    async with asyncio.TaskGroup() as group:
+        for live in lives:
+            group.create_task(live.wait_open())
+            if seconds:
+                group.create_task(live.wait(seconds))
+    return dumps({"data": [(await settled(use, live)).view() for live in lives], "next_cursor": None})
+
+
+def wait_seconds(request: Request) -> float:
+    given = request.query_params.get("wait") if request.scope["query_string"] else None
+    if given is None:
+        return DEFAULT_WAIT
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= MAX_WAIT:
+        raise Problem(422, "InvalidRequest", f"wait: a number of seconds from 0 to {MAX_WAIT:g} is needed.")
+    return seconds
+
+
+async def read_json(request: Request) -> Any:
+    """The body as JSON. Numbers keep their size; what is not JSON is refused."""
+    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if kind != JSON and not kind.endswith("+json"):
+        raise Problem(415, "UnsupportedMediaType", f"Send the body with `Content-Type: {JSON}`.")
+    try:
+        return pydantic_core.from_json(await request.body(), allow_inf_nan=False)
+    except ValueError as error:
+        raise Problem(400, "InvalidJson", f"The body is not JSON: {error}.") from None
+    except ClientDisconnect:
+        raise Problem(400, "InvalidJson", "The body ended early.") from None
+
+
+async def read_call(request: Request) -> CallRequest:
+    body = await read_json(request)
+    try:
+        return CallRequest.model_validate(body)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_context=False)) from None
+
+
+async def session_of(request: Request, use: Use, key: Key, named: str | None) -> Session:
+    """The session a call names in its body or its header. The default one is always there."""
+    id = named or request.headers.get("toolcrib-session") or DEFAULT_SESSION
+    if id == DEFAULT_SESSION:
+        return Session(key.principal, id)
+    session = await sessions.get(use.engine, key.principal, id)
+    if session is None:
+        raise not_found(f"session {id}")
+    return session
+
+
+def refuse_when_stopping(use: Use) -> None:
+    if use.dispatcher.running.is_draining:
+        raise Problem(503, "Stopping", "The service is stopping and takes no more calls.", {"Retry-After": "5"})
+
+
+async def answer(use: Use, live: LiveCall) -> Response:
+    call = await settled(use, live)
+    if call.is_final:
+        return Response(dumps(call.view()), media_type=JSON)
+    return Response(dumps(call.view()), 202, {"Location": f"/v1/calls/{call.id}"}, JSON)
+
+
+async def settled(use: Use, live: LiveCall) -> Call:
+    """The call as it is committed: the one in hand when it has ended, else as the store has it."""
+    if live.is_done and live.failure is None and live.call.is_final:
+        return live.call
+    await live.wait_open()
+    if isinstance(live.failure, StoreError):
+        raise live.failure
+    stored = await calls.get(use.engine, live.call.id, None)
+    if stored is None:
+        raise Problem(503, "NotRecorded", "The call could not be recorded and was not run.", {"Retry-After": "5"})
+    return stored
+
+
+def _claim(request: Request, asked: CallRequest, session: Session) -> Claim | None:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not 0 < len(key) <= 256:
+        raise Problem(422, "InvalidRequest", "Idempotency-Key: 1 to 256 characters are needed.")
+    body = asked.model_dump() | {"session": session.id}
+    return Claim(key, hashlib.sha256(dumps(body, sort=True)).hexdigest())
+
+
+async def _holder(use: Use, live: LiveCall, claim: Claim) -> LiveCall:
+    """The call that holds the Idempotency-Key: this one, or the one that came first with the same body."""
+    await live.wait_open()
+    if live.claimed is None:
+        return live
+    if live.claimed.digest != claim.digest:
+        raise Problem(
+            409, "IdempotencyConflict", f"This Idempotency-Key was used with another body, for {live.claimed.call}."
+        )
+    first = use.dispatcher.running.get(live.claimed.call)
+    if first is not None:
+        return first
+    stored = await calls.get(use.engine, live.claimed.call, None)
+    if stored is None:
+        raise Problem(503, "NotRecorded", "The call that holds this key cannot be read.", {"Retry-After": "5"})
+    ended = LiveCall(stored, live.request, live.session)
+    ended.done()
+    return ended
+
+
+async def _attend(request: Request, live: LiveCall, seconds: float, cancel_on_disconnect: bool) -> None:
+    """Wait with the client. If it asked for that, its going away stops the call."""
+    if not seconds:
+        await live.wait_open()
+        return
+    if not cancel_on_disconnect:
+        await live.wait(seconds)
+        return
+    leaving = asyncio.create_task(_disconnected(request))
+    waiting = asyncio.create_task(live.wait(seconds))
+    try:
+        await asyncio.wait({leaving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done() and not live.is_done:
+            live.interrupt(GONE)
+    finally:
+        leaving.cancel()
+        waiting.cancel()
+        await asyncio.wait({leaving, waiting})
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _stream(use: Use, asked: CallRequest, session: Session, claim: Claim | None) -> Response:
+    """The call's own events as the answer, from its first to its last."""
+    live = use.dispatcher.submit(asked, session, claim=claim)
+    await live.wait_open()
+    if claim is not None:
+        live = await _holder(use, live, claim)
+    if live.failure is not None and not live.is_open:
+        raise live.failure
+    wanted = EventFilter(principal=session.principal, call=live.call.id)
+    frames = use.hub.follow(use.engine, wanted, 0, output_after=0)
+    on_leave = (lambda: live.interrupt(GONE)) if asked.cancel_on_disconnect else None
+    return EventStream(frames, on_leave)

@@ -1,0 +1,1 @@
+"""Floor 4, the window: the web page, mounted by main."""

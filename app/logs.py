@@ -1,0 +1,57 @@
+"""Logs: JSON lines with the call they belong to, or a readable form on a terminal."""
+
+import logging
+import sys
+import time
+from typing import TextIO
+
+from app.core.calls import current_call
+from app.core.clocks import rfc3339
+from app.core.jsons import dumps
+
+
+class CallFilter(logging.Filter):
+    """Notes which call a line belongs to."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.call = current_call.get()
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": rfc3339(int(record.created * 1_000_000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if call := getattr(record, "call", None):
+            line["call"] = call
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return dumps(line).decode()
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        call = getattr(record, "call", None)
+        line = f"{at} {record.levelname.lower():7} {record.getMessage()}" + (f"  [{call}]" if call else "")
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
+    """Send everything the process logs, uvicorn's lines too, through one handler."""
+    is_text = form == "text" or (form == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(CallFilter())
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.getLogger("uvicorn.access").setLevel("WARNING")

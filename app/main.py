@@ -1,0 +1,148 @@
+"""Puts the house together. Only this module knows every room."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Route
+
+from app import __version__
+from app.api import calls, events, health, keys, openapi, problems
+from app.api import tools as tool_routes
+from app.api.access import HostGuard, Use
+from app.api.submissions import create_call
+from app.config import Settings
+from app.core.clocks import SystemClock
+from app.core.ids import Ids, time_of
+from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
+from app.core.tools import Tool
+from app.dispatch.dispatcher import Dispatcher
+from app.dispatch.events import Hub
+from app.dispatch.gate import Gates
+from app.dispatch.hooks import Hook, Hooks
+from app.dispatch.journal import Journal
+from app.dispatch.permissions import Permissions
+from app.dispatch.recovery import recover
+from app.dispatch.registry import Registry
+from app.sandbox.folders import make_workspace
+from app.sandbox.workspace import LocalWorkspace
+from app.store import admin_key, db, migrate, principals
+from app.store import calls as stored_calls
+from app.store import events as stored_events
+from app.store.lock import DataDirLock
+from app.store.principals import Keyring
+from app.store.writer import Writer
+from app.tools import BUILTINS
+
+ABOUT = "Lists tools, runs them for any LLM agent, and keeps a durable, watchable record of every call."
+
+
+class House:
+    """Everything a running service holds, from the lock on its data directory to the open calls."""
+
+    def __init__(self, settings: Settings, tools: Iterable[Tool], hooks: Iterable[Hook] = ()) -> None:
+        self.settings = settings
+        self._registry = Registry(tools)
+        self._hooks = Hooks(tuple(hooks))
+        self._clock = SystemClock()
+        self._drained = False
+
+    async def open(self) -> Use:
+        """Lock, migrate, load, recover: after this the service can take calls."""
+        data_dir = self.settings.data_dir.absolute()
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        url = db.database_url(data_dir, self.settings.database_url)
+        self.lock = DataDirLock(data_dir)
+        await asyncio.to_thread(migrate.upgrade, url)
+        self._engine = db.open_readers(url)
+        self._hub = Hub(await stored_events.last_seq(self._engine), self.settings.heartbeat)
+        self._writer = Writer(url, self._hub.publish)
+        ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
+        journal = Journal(
+            self._writer, self._engine, self._hub, self._clock, secrets.token_hex(8), self.settings.output_limit
+        )
+        self._workspace = self._open_workspace(data_dir)
+        self._dispatcher = Dispatcher(
+            registry=self._registry,
+            hooks=self._hooks,
+            permissions=Permissions([setting.rule() for setting in self.settings.rules]),
+            gates=Gates(self.settings.queue_timeout),
+            journal=journal,
+            ids=ids,
+            workspaces=lambda session: self._workspace,
+        )
+        keyring = await self._open_keyring(data_dir, ids)
+        await recover(self._engine, journal, self._dispatcher)
+        return Use(self._dispatcher, self._engine, self._writer, self._hub, keyring, ids, self._clock)
+
+    async def drain(self) -> None:
+        """Let calls finish within the grace period, write what did not, end the streams."""
+        if not self._drained:
+            self._drained = True
+            await self._dispatcher.running.drain(self.settings.grace)
+            self._hub.close()
+
+    async def close(self) -> None:
+        await self.drain()
+        await self._writer.close()
+        await self._engine.dispose()
+        self._workspace.close()
+        self.lock.release()
+
+    def _open_workspace(self, data_dir: Path) -> LocalWorkspace:
+        return LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
+
+    async def _open_keyring(self, data_dir: Path, ids: Ids) -> Keyring:
+        """The stored keys and the admin's: the configured one, or the one in the key file."""
+        known = await principals.all_keys(self._engine)
+        keyring = Keyring(known)
+        configured = self.settings.api_key
+        token = configured.get_secret_value() if configured else admin_key.read_or_make(data_dir)
+        if keyring.find(token) is None:
+            id, at = ids.new("key")
+            key = Key(id, ADMIN_PRINCIPAL, "admin", frozenset({Scope.ADMIN}), digest(token), at)
+            await self._writer.submit(lambda batch: principals.add_key(batch, key))
+            keyring.put(key)
+        return keyring
+
+
+def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iterable[Hook] = ()) -> FastAPI:
+    """The service as an ASGI application; `app.state.house` is the house once it is open."""
+    house = House(settings, tools, hooks)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.use = await house.open()
+        yield
+        await house.close()
+
+    app = FastAPI(
+        title="Toolcrib",
+        version=__version__,
+        summary="Tools for LLM agents: listed, run, recorded.",
+        description=ABOUT,
+        lifespan=lifespan,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.house = house
+    app.state.use = None
+    _add_routes(app)
+    problems.install(app)
+    openapi.install(app)
+    app.add_middleware(HostGuard, hosts=[*settings.allowed_hosts, settings.host], origins=settings.allowed_origins)
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    app.router.routes.insert(0, Route("/v1/calls", create_call, methods=["POST"], include_in_schema=False))
+    for module in (calls, events, tool_routes, keys, health):
+        app.include_router(module.router)
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
