@@ -54,4 +54,5 @@ def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    logging.getLogger("uvicorn.access").setLevel("WARNING")
+    for chatty in ("uvicorn.access", "uvicorn.error", "alembic", "httpx"):
+        logging.getLogger(chatty).setLevel("WARNING")

@@ -1,6 +1,6 @@
 """Keys over HTTP, for admins."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -9,9 +9,8 @@ from pydantic import BaseModel, Field, StringConstraints
 from app.api.access import Admin, Used
 from app.api.problems import Problem, not_found
 from app.api.shapes import KeyView, NewKeyView, Page
-from app.core.clocks import rfc3339
 from app.core.jsons import dumps
-from app.core.principals import DEFAULT_SCOPES, Key, Scope, digest, new_token
+from app.core.principals import DEFAULT_SCOPES, Scope, make_key
 from app.store import principals
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
@@ -34,18 +33,16 @@ class KeyRequest(BaseModel, extra="forbid"):
 async def list_keys(key: Admin, use: Used) -> Response:
     """All keys, the revoked ones too; never their tokens."""
     known = await principals.all_keys(use.engine)
-    return Response(dumps({"data": [_view(k) for k in known], "next_cursor": None}), media_type=JSON)
+    return Response(dumps({"data": [k.view() for k in known], "next_cursor": None}), media_type=JSON)
 
 
 @router.post("", response_model=NewKeyView, status_code=201)
 async def create_key(asked: KeyRequest, key: Admin, use: Used) -> Response:
     """Make a key. The answer holds the token, this once."""
-    token = new_token()
-    id, at = use.ids.new("key")
-    made = Key(id, asked.principal, asked.name, frozenset(asked.scopes), digest(token), at)
+    made, token = make_key(use.ids, asked.principal, asked.name, asked.scopes)
     await use.writer.submit(lambda batch: principals.add_key(batch, made))
     use.keyring.put(made)
-    return Response(dumps(_view(made) | {"token": token}), 201, media_type=JSON)
+    return Response(dumps(made.view() | {"token": token}), 201, media_type=JSON)
 
 
 @router.delete("/{id}", status_code=204)
@@ -58,14 +55,3 @@ async def revoke_key(id: str, key: Admin, use: Used) -> Response:
         raise not_found(f"valid key {id}")
     use.keyring.drop(id)
     return Response(status_code=204)
-
-
-def _view(key: Key) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "principal": key.principal,
-        "name": key.name,
-        "scopes": sorted(key.scopes),
-        "created_at": rfc3339(key.created_at),
-        "revoked_at": None if key.revoked_at is None else rfc3339(key.revoked_at),
-    }

@@ -1,6 +1,7 @@
-"""JSON as the house writes it: compact UTF-8, no NaN, integers of any size."""
+"""JSON as the house writes it: compact UTF-8, integers of any size; NaN and infinity are null."""
 
 import json
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import orjson
@@ -9,20 +10,24 @@ Fragment = orjson.Fragment
 
 
 def dumps(value: Any, *, sort: bool = False) -> bytes:
-    """Encode a value. orjson stops at 64-bit integers, so those few values take the slow way."""
+    """Encode a value. orjson stops at 64-bit integers and lone surrogates, so those few values take the slow way."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort else None)
     except TypeError:
-        text = json.dumps(
-            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=sort, default=_default
-        )
-        return text.encode()
+        return _slowly(value, sort)
+
+
+def _slowly(value: Any, sort: bool) -> bytes:
+    """What orjson would have written, had it known how: also NaN as null. A lone surrogate is replaced."""
+    plain = json.loads(json.dumps(value, default=_default), parse_constant=lambda name: None)
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=sort)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _default(value: Any) -> Any:
     """What orjson knows by itself and `json` does not: fragments, dataclasses, enums, models."""
-    if isinstance(value, Fragment):
-        return json.loads(value.contents)
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     return json.loads(orjson.dumps(value))

@@ -3,8 +3,13 @@
 import base64
 import hashlib
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from app.core.clocks import rfc3339
+from app.core.ids import Ids
 
 ADMIN_PRINCIPAL = "admin"
 
@@ -43,6 +48,24 @@ class Key:
     def sees(self) -> str | None:
         """Whose things this key sees: one principal's, or everybody's (None)."""
         return None if Scope.ADMIN in self.scopes else self.principal
+
+    def view(self) -> dict[str, Any]:
+        """The key as the world sees it: never its digest."""
+        return {
+            "id": self.id,
+            "principal": self.principal,
+            "name": self.name,
+            "scopes": sorted(self.scopes),
+            "created_at": rfc3339(self.created_at),
+            "revoked_at": None if self.revoked_at is None else rfc3339(self.revoked_at),
+        }
+
+
+def make_key(ids: Ids, principal: str, name: str, scopes: Iterable[Scope]) -> tuple[Key, str]:
+    """A new key, and the token that will never be seen again."""
+    token = new_token()
+    id, at = ids.new("key")
+    return Key(id, principal, name, frozenset(scopes), digest(token), at), token
 
 
 def new_token() -> str:

@@ -171,7 +171,7 @@ def typed(
 def _explain(tool: str, error: ValidationError, args: type[BaseModel]) -> str:
     """One sentence per mistake, in words a model can act on."""
     mistakes = [_mistake(item) for item in error.errors(include_url=False, include_context=False)]
-    known = ", ".join(args.model_fields)
+    known = ", ".join(args.model_fields) or "nothing"
     return f"{tool} cannot take these arguments: {'; '.join(mistakes)}. It takes: {known}."
 
 

@@ -1,5 +1,6 @@
 """Migrations: brings the database to the schema this code was written for, with alembic."""
 
+import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from app.core.errors import SchemaTooNew
+
+log = logging.getLogger(__name__)
 
 _IN_WHEEL = Path(__file__).parent.parent / "_migrations"
 _IN_CHECKOUT = Path(__file__).parent.parent.parent / "migrations"
@@ -45,6 +48,7 @@ def upgrade(url: URL) -> bool:
             "Start the Toolcrib that wrote it, or a newer one."
         )
     _run_alembic(url)
+    log.info("the database %s was brought from schema %s to %s", url.database, now or "nothing", known[-1])
     return True
 
 

@@ -1,0 +1,98 @@
+"""Keys for the command line: over REST while the service runs, straight in its records while it does not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.config import Settings
+from app.core.clocks import SystemClock
+from app.core.ids import Ids
+from app.core.principals import Scope, make_key
+from app.net.client import ServiceClient, ServiceProblem
+from app.store import db, migrate, principals
+from app.store.lock import DataDirLock
+from app.store.writer import Writer
+
+View = dict[str, Any]
+T = TypeVar("T")
+
+
+class Keys(Protocol):
+    def create(self, principal: str, name: str, scopes: Sequence[Scope]) -> View: ...
+
+    def list(self) -> list[View]: ...
+
+    def revoke(self, id: str) -> None: ...
+
+
+class ServiceKeys:
+    """The keys of a running service."""
+
+    def __init__(self, client: ServiceClient) -> None:
+        self._client = client
+
+    def create(self, principal: str, name: str, scopes: Sequence[Scope]) -> View:
+        body = {"principal": principal, "name": name, "scopes": [str(scope) for scope in scopes]}
+        made: View = self._client.ask("POST", "/v1/keys", body)
+        return made
+
+    def list(self) -> list[View]:
+        known: list[View] = self._client.ask("GET", "/v1/keys")["data"]
+        return known
+
+    def revoke(self, id: str) -> None:
+        self._client.ask("DELETE", f"/v1/keys/{id}")
+
+
+class OfflineKeys:
+    """The keys of a service that does not run; the lock keeps it from starting meanwhile."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def create(self, principal: str, name: str, scopes: Sequence[Scope]) -> View:
+        async def work(engine: AsyncEngine, writer: Writer) -> View:
+            made, token = make_key(Ids(SystemClock()), principal, name, scopes)
+            await writer.submit(lambda batch: principals.add_key(batch, made))
+            return made.view() | {"token": token}
+
+        return self._run(work)
+
+    def list(self) -> list[View]:
+        async def work(engine: AsyncEngine, writer: Writer) -> list[View]:
+            return [key.view() for key in await principals.all_keys(engine)]
+
+        return self._run(work)
+
+    def revoke(self, id: str) -> None:
+        async def work(engine: AsyncEngine, writer: Writer) -> bool:
+            return await writer.submit(lambda batch: principals.revoke(batch, id, SystemClock().now()))
+
+        if not self._run(work):
+            raise ServiceProblem(f"There is no valid key {id}.")
+
+    def _run(self, work: Callable[[AsyncEngine, Writer], Coroutine[Any, Any, T]]) -> T:
+        async def inside() -> T:
+            async with _records(self._settings) as (engine, writer):
+                return await work(engine, writer)
+
+        return asyncio.run(inside())
+
+
+@asynccontextmanager
+async def _records(settings: Settings) -> AsyncIterator[tuple[AsyncEngine, Writer]]:
+    data_dir = settings.data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    held = DataDirLock(data_dir)
+    url = db.database_url(data_dir, settings.database_url)
+    await asyncio.to_thread(migrate.upgrade, url)
+    engine, writer = db.open_readers(url), Writer(url, lambda told: None)
+    try:
+        yield engine, writer
+    finally:
+        await writer.close()
+        await engine.dispose()
+        held.release()

@@ -1,0 +1,55 @@
+"""A client of a running Toolcrib, for the command line."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+TIMEOUT = httpx.Timeout(30, read=None)
+
+
+class ServiceProblem(Exception):
+    """The service refused, or could not be reached."""
+
+
+class ServiceClient:
+    """Speaks to one service with one key."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT)
+        self._url = url
+
+    def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
+        """One request, its JSON answer."""
+        try:
+            answer = self._http.request(method, path, json=body, params=params)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+        if answer.is_error:
+            raise ServiceProblem(_detail(answer))
+        return answer.json() if answer.content else None
+
+    def follow(self, method: str, path: str, body: Any = None, **params: Any) -> Iterator[dict[str, Any]]:
+        """The events of a stream as they come."""
+        headers = {"Accept": "text/event-stream"}
+        try:
+            with self._http.stream(method, path, json=body, params=params, headers=headers) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise ServiceProblem(_detail(answer))
+                for line in answer.iter_lines():
+                    if line.startswith("data: "):
+                        yield json.loads(line.removeprefix("data: "))
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: httpx.TransportError) -> ServiceProblem:
+        return ServiceProblem(f"No Toolcrib answers at {self._url} ({error}). Start one with `toolcrib serve`.")
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError):
+        return f"The service answered {answer.status_code}."
