@@ -14,7 +14,7 @@ from app import __version__
 from app.api import calls, events, health, keys, openapi, problems
 from app.api import tools as tool_routes
 from app.api.access import HostGuard, Use
-from app.api.submissions import create_call
+from app.api.submissions import CreateCall
 from app.config import Settings
 from app.core.clocks import SystemClock
 from app.core.ids import Ids, time_of
@@ -127,6 +127,7 @@ def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iter
         description=ABOUT,
         lifespan=lifespan,
         redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         generate_unique_id_function=_operation_id,
     )
     app.state.house = house
@@ -139,7 +140,9 @@ def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iter
 
 
 def _add_routes(app: FastAPI) -> None:
-    app.router.routes.insert(0, Route("/v1/calls", create_call, methods=["POST"], include_in_schema=False))
+    app.router.routes.insert(
+        0, Route("/v1/calls", CreateCall(), methods=["POST"], name="create_call", include_in_schema=False)
+    )
     for module in (calls, events, tool_routes, keys, health):
         app.include_router(module.router)
 

@@ -57,6 +57,7 @@ async def serve(settings: Settings, announce: Announce) -> None:
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=5,
     )
     async with app.router.lifespan_context(app):

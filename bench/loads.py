@@ -52,13 +52,18 @@ class Server:
             self._process.wait()
 
     @property
-    def cpu_ns(self) -> int:
-        """CPU time of all its threads; schedstat counts nanoseconds where /proc/stat counts ticks."""
-        total = 0
-        for path in Path(f"/proc/{self.pid}/task").glob("*/schedstat"):
+    def cpu_by_thread(self) -> dict[str, int]:
+        """CPU time of each thread; schedstat counts nanoseconds where /proc/stat counts ticks."""
+        times = {}
+        for path in Path(f"/proc/{self.pid}/task").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                total += int(path.read_text().split()[0])
-        return total
+                name = f"{(path / 'comm').read_text().strip()} {path.name}"
+                times[name] = int((path / "schedstat").read_text().split()[0])
+        return times
+
+    @property
+    def cpu_ns(self) -> int:
+        return sum(self.cpu_by_thread.values())
 
     @property
     def rss_mb(self) -> float:

@@ -1,4 +1,9 @@
-"""`python -m bench.profile`: where Toolcrib's time goes under load, seen by py-spy from outside (`pip install py-spy`)."""
+"""`python -m bench.profile`: where Toolcrib's time goes under load.
+
+The CPU of each thread comes from the kernel. Inside the threads py-spy looks
+from outside, at whoever holds the GIL: C code that lets go of it (SQLite, the
+disk) is seen only in the threads' totals. Needs `pip install py-spy`.
+"""
 
 import argparse
 import shutil
@@ -9,17 +14,18 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.loads import ROOT, load, serving, start_wrk
+from bench.loads import ROOT, run_wrk, serving, start_wrk
 
 Stack = tuple[str, ...]
-RATE = 250
+RATE = 400
+THIN = 0.006
 
 
-def sample(pid: int, seconds: float, into: Path, *, only_gil: bool) -> dict[Stack, int]:
-    """The stacks of all busy threads, each with how often it was seen; the first frame is the thread."""
+def sample(pid: int, seconds: float, into: Path) -> dict[Stack, int]:
+    """The stacks of the thread with the GIL, each with how often it was seen; the first frame is the thread."""
     command = [find_spy(), "record", "--pid", str(pid), "--duration", str(round(seconds)), "--rate", str(RATE)]
-    command += ["--threads", "--format", "raw", "--output", str(into)]
-    subprocess.run(command + (["--gil"] if only_gil else []), check=True, capture_output=True)
+    command += ["--threads", "--gil", "--format", "raw", "--output", str(into)]
+    subprocess.run(command, check=True, capture_output=True)
     stacks: Counter[Stack] = Counter()
     for line in into.read_text().splitlines():
         frames, _, count = line.rpartition(" ")
@@ -60,13 +66,26 @@ def shares(stacks: dict[Stack, int]) -> tuple[Counter[str], Counter[str], Counte
     return within, itself, lines
 
 
+def tree(stacks: dict[Stack, int], total: int, depth: int = 0) -> Iterable[str]:
+    """The stacks merged from the bottom, without the branches that are too thin to matter."""
+    branches: dict[str, dict[Stack, int]] = {}
+    for stack, count in stacks.items():
+        if len(stack) > depth:
+            branches.setdefault(function_of(stack[depth]), {})[stack] = count
+    for function, branch in sorted(branches.items(), key=lambda item: -sum(item[1].values())):
+        within = sum(branch.values())
+        if within / total < THIN:
+            return
+        itself = sum(count for stack, count in branch.items() if len(stack) == depth + 1)
+        yield f"  {within / total:6.1%}  {itself / total:6.1%}  {' ' * depth}{function}"
+        yield from tree(branch, total, depth + 1)
+
+
 def report(stacks: dict[Stack, int], top: int) -> Iterable[str]:
     total = sum(stacks.values())
     within, itself, lines = shares(stacks)
-    yield f"{total} samples"
-    yield f"\nby time within (cumulative), top {top}:\n  within  itself  function"
-    for function, count in within.most_common(top):
-        yield f"  {count / total:6.1%}  {itself[function] / total:6.1%}  {function}"
+    yield f"{total} samples\n\n  within  itself  tree"
+    yield from tree(stacks, total)
     yield f"\nof app/ only, by time within, top {top}:\n  within  itself  function"
     ours = [(function, count) for function, count in within.most_common() if "(app/" in function]
     for function, count in ours[:top]:
@@ -79,20 +98,32 @@ def report(stacks: dict[Stack, int], top: int) -> Iterable[str]:
         yield f"  {count / total:6.1%}  {line}"
 
 
+def thread_times(before: dict[str, int], after: dict[str, int], requests: float) -> Iterable[str]:
+    yield "CPU per request by thread:"
+    for thread, used in after.items():
+        spent = (used - before.get(thread, 0)) / requests / 1000
+        if spent >= 1:
+            yield f"  {spent:6.0f} us  {thread}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--top", type=int, default=25)
     parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="where the data directory is made")
-    parser.add_argument("--gil", action="store_true", help="count only threads that hold the GIL")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="toolcrib-bench-", dir=given.disk) as made:
-        with serving("toolcrib", Path(made) / "data") as server:
-            load(server, given.clients, 1)
-            with start_wrk(server.port, given.clients, given.seconds + 2) as wrk:
-                stacks = sample(server.pid, given.seconds, Path(made) / "stacks", only_gil=given.gil)
-                wrk.communicate()
+    with (
+        tempfile.TemporaryDirectory(prefix="toolcrib-bench-", dir=given.disk) as made,
+        serving("toolcrib", Path(made) / "data") as server,
+    ):
+        run_wrk(server.port, given.clients, 1)
+        before = server.cpu_by_thread
+        told = run_wrk(server.port, given.clients, given.seconds)
+        print("\n".join(thread_times(before, server.cpu_by_thread, told["requests"])))
+        with start_wrk(server.port, given.clients, given.seconds + 2) as wrk:
+            stacks = sample(server.pid, given.seconds, Path(made) / "stacks")
+            wrk.communicate()
     print("\n".join(report(stacks, given.top)))
 
 

@@ -85,9 +85,9 @@ def _preface(rounds: int, seconds: float) -> Iterable[str]:
     yield ""
     yield "A durable call (key, envelope, arguments, rules, gate, two commits with `synchronous=FULL`) against a bare"
     yield "FastAPI echo with a pydantic body and a response_model, both under uvicorn + uvloop + httptools, in one run."
-    yield f"Written by `python -m bench.run`: {rounds} rounds of {seconds:g} s slices in turn, the server on one core and"
-    yield "wrk on another; median [min to max]. Ratios are formed within a round; only they are claims. CPU is that of all"
-    yield "threads of the server per request, and the least noisy of the figures."
+    yield f"Written by `python -m bench.run`: {rounds} rounds of {seconds:g} s slices in turn, the server on one core"
+    yield "and wrk on another; median [min to max]. Ratios are formed within a round; only they are claims. CPU is that"
+    yield "of all threads of the server per request, and the least noisy of the figures."
 
 
 def goals(found: "Measured") -> list[Goal]:

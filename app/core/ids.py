@@ -1,5 +1,6 @@
 """Ids: a prefix, the time in microseconds, and 40 random bits. Sorted by name they are sorted by birth."""
 
+import random
 import secrets
 
 from app.core.ports import Clock
@@ -13,12 +14,13 @@ class Ids:
     def __init__(self, clock: Clock, newest: int = 0) -> None:
         self._clock = clock
         self._newest = newest
+        self._random = random.Random(secrets.randbits(128))  # ids are unique, not secret
 
     def new(self, prefix: str) -> tuple[str, int]:
         """A fresh id and the time it carries."""
         at = max(self._clock.now(), self._newest + 1)
         self._newest = at
-        return f"{prefix}_{at:014x}{secrets.randbits(40):010x}", at
+        return f"{prefix}_{at:014x}{self._random.getrandbits(40):010x}", at
 
 
 def time_of(id: str) -> int:

@@ -51,16 +51,19 @@ ALLOWED = Verdict(Action.ALLOW)
 
 def judge(needs: Iterable[Need], rules: Sequence[Rule]) -> Verdict:
     """For each need the last matching rule wins; over all needs the strictest."""
-    return max((_judge_one(need, rules) for need in needs), key=_strictness, default=ALLOWED)
+    strictest = ALLOWED
+    for need in needs:
+        verdict = _judge_one(need, rules)
+        if STRICTNESS[verdict.action] > STRICTNESS[strictest.action]:
+            strictest = verdict
+    return strictest
 
 
 def _judge_one(need: Need, rules: Sequence[Rule]) -> Verdict:
-    rule = next((rule for rule in reversed(rules) if rule.covers(need)), None)
-    return Verdict(rule.action if rule else Action.ASK, need, rule)
-
-
-def _strictness(verdict: Verdict) -> int:
-    return STRICTNESS[verdict.action]
+    for rule in reversed(rules):
+        if rule.covers(need):
+            return Verdict(rule.action, need, rule)
+    return Verdict(Action.ASK, need)
 
 
 def matches(pattern: str, text: str) -> bool:

@@ -1,7 +1,5 @@
 """Truncation: no output floods a model's context. The whole of it stays readable in the store."""
 
-from dataclasses import replace
-
 from app.core.results import Result
 from app.core.tools import Keep, Truncation
 
@@ -13,7 +11,7 @@ def truncate(result: Result, policy: Truncation) -> Result:
     size = len(result.output)
     output = result.output if size <= policy.limit else _cut(result.output, policy)
     sizes = {"truncated": size > policy.limit, "original_size": size, "truncated_size": len(output)}
-    return replace(result, output=output, metadata=result.metadata | sizes)
+    return Result(output, result.title, result.metadata | sizes, result.attachments, result.structured)
 
 
 def _cut(text: str, policy: Truncation) -> str:

@@ -17,6 +17,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import URL, bindparam, insert, update
@@ -35,6 +36,7 @@ Publish = Callable[[list[Told]], None]
 
 BATCH_LIMIT = 1024
 EVENT_COUNTER = "event_seq"
+EVENT_COLUMNS = ("seq", "type", "call", "principal", "session", "at", "data")
 
 ADVANCE = Statement(
     "events.advance",
@@ -43,7 +45,7 @@ ADVANCE = Statement(
     .values(value=counters.c.value + bindparam("count"))
     .returning(counters.c.value),
 )
-ADD_EVENT = Statement("events.add", insert(events).values({c.name: bindparam(c.name) for c in events.columns}))
+ADD_EVENT = Statement("events.add", insert(events).values({name: bindparam(name) for name in EVENT_COLUMNS}))
 
 
 class Batch:
@@ -57,11 +59,11 @@ class Batch:
 
     def execute(self, statement: Statement, params: Mapping[str, Any]) -> int:
         """Run a statement; the answer is how many rows it touched."""
-        return self._cursor.execute(statement.sql, params).rowcount
+        return self._cursor.execute(statement.sql, statement.bind(params)).rowcount
 
     def fetch(self, statement: Statement, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """Run a statement that answers with at most one row."""
-        rows: list[tuple[Any, ...]] = self._cursor.execute(statement.sql, params).fetchall()
+        rows: list[tuple[Any, ...]] = self._cursor.execute(statement.sql, statement.bind(params)).fetchall()
         return rows[0] if rows else None
 
     def tell(self, event: Event, call: Call | None = None) -> None:
@@ -112,7 +114,8 @@ class Writer:
             return
         flushed = self.submit(lambda batch: None)
         self._is_closed = True
-        await flushed
+        with suppress(StoreUnavailable):  # each change's own future tells whether it was written
+            await flushed
         self._batches.put(None)
         await asyncio.to_thread(self._thread.join)
         self._db.close()
@@ -132,8 +135,13 @@ class Writer:
 
     def _finish(self, items: list[_Item[Any]], told: list[Told]) -> None:
         self._hand_over()
-        if told:
-            self._publish(told)
+        try:
+            if told:
+                self._publish(told)
+        finally:
+            self._resolve(items)
+
+    def _resolve(self, items: list[_Item[Any]]) -> None:
         for item in items:
             if item.future.done():
                 continue
@@ -204,13 +212,5 @@ def _translated(error: Exception) -> Exception:
     return error
 
 
-def _row(event: Event) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "type": event.type.value,
-        "call": event.call,
-        "principal": event.principal,
-        "session": event.session,
-        "at": event.at,
-        "data": event.data,
-    }
+def _row(event: Event) -> tuple[Any, ...]:
+    return (event.seq, event.type.value, event.call, event.principal, event.session, event.at, event.data)

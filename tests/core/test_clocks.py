@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from app.core.clocks import SystemClock, microseconds, rfc3339
 
-moments = st.datetimes(timezones=st.timezones(), min_value=datetime(1971, 1, 1), max_value=datetime(4000, 1, 1))
-instants = st.integers(0, microseconds(datetime(9999, 1, 1)))
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(timezones=zones, min_value=datetime(1900, 1, 1), max_value=datetime(9000, 1, 1))
+instants = st.integers(microseconds(datetime(1, 1, 1)), microseconds(datetime(9999, 1, 1)))
 
 
 @given(instants)

@@ -7,10 +7,8 @@ from pydantic import ValidationError
 from app.core.calls import Call, CallRequest, Status, Waiting
 from app.core.jsons import dumps
 
-UNSET = (
-    "call_id message_id parent waiting arguments input result error metadata sandbox started_at ended_at duration_ms"
-)
-NOTHING: dict[str, Any] = dict.fromkeys(UNSET.split())
+EMPTY = "call_id message_id parent waiting arguments input result error metadata sandbox"
+NOTHING: dict[str, Any] = dict.fromkeys([*EMPTY.split(), "started_at", "ended_at", "duration_ms"])
 
 
 def seen(call: Call) -> dict[str, Any]:

@@ -18,6 +18,7 @@ CALL_ERRORS = [cls for cls in CLASSES.values() if issubclass(cls, CallError) and
 def drawn() -> dict[str, str]:
     """Each name in the tree of the docstring, with the root it hangs on."""
     tree: dict[str, str] = {}
+    root = ""
     for name in DRAWN.findall(errors.__doc__ or ""):
         root = name if name in ROOTS else root
         tree[name] = root
@@ -29,12 +30,9 @@ def test_the_drawn_tree_is_the_real_one() -> None:
 
 
 def test_every_error_but_the_file_systems_has_a_code_of_its_own() -> None:
-    codes = [cls.code for cls in CALL_ERRORS if cls is not FileFailed]
+    codes = {cls.__name__: cls.code for cls in CALL_ERRORS if cls is not FileFailed}
 
-    assert sorted(codes) == sorted(set(codes))
-    assert codes == [
-        {"TimedOut": "Timeout"}.get(cls.__name__, cls.__name__) for cls in CALL_ERRORS if cls is not FileFailed
-    ]
+    assert codes == {name: name for name in codes} | {"TimedOut": "Timeout"}
 
 
 @pytest.mark.parametrize("name", ["ENOENT", "EACCES", "EISDIR", "ENOTDIR", "EEXIST", "ENOSPC", "EINVAL", "ELOOP"])

@@ -35,9 +35,7 @@ def test_every_json_value_can_be_read_back(value: Any) -> None:
     assert json.loads(dumps(value, sort=True)) == value
 
 
-@pytest.mark.parametrize(
-    "n", [2**63, 2**64 - 1, 2**64, -(2**63) - 1, HUGE, 10**4000], ids=lambda n: f"{n.bit_length()} bits"
-)
+@pytest.mark.parametrize("n", [2**63, 2**64, -(2**63) - 1, 10**4000], ids=lambda n: f"{n.bit_length()} bits")
 def test_integers_of_any_size_keep_every_digit(n: int) -> None:
     assert dumps({"n": n}) == b'{"n":%d}' % n
 

@@ -1,0 +1,52 @@
+"""A data directory with a migrated database, toy tools, and houses on them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.store import db, migrate
+from tests.services import Crib, Service, copy_database
+from tests.toys import Toys
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Migrated once, copied for every test."""
+    data_dir = tmp_path_factory.mktemp("empty")
+    migrate.upgrade(db.database_url(data_dir, None))
+    return data_dir / db.FILE_NAME
+
+
+@pytest.fixture
+def data_dir(empty_database: Path, tmp_path: Path) -> Path:
+    return copy_database(empty_database, tmp_path / "data")
+
+
+@pytest.fixture
+def toys() -> Toys:
+    return Toys()
+
+
+@pytest.fixture
+async def crib(data_dir: Path, toys: Toys) -> AsyncIterator[Crib]:
+    """A house without a door; a test that wants hooks or settings sets them and opens it anew."""
+    crib = Crib(data_dir, toys)
+    yield crib
+    await crib.close()
+
+
+@pytest.fixture
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+    """A house with its door, open."""
+    service = Service(data_dir, toys)
+    await service.open()
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+def client(service: Service) -> httpx.AsyncClient:
+    """A client with the admin's key; closed with the service."""
+    return service.client

@@ -1,0 +1,52 @@
+"""A real database per test, copied from one that was migrated once, and the real writer on it."""
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.store import migrate
+from app.store.db import database_url, open_readers
+from app.store.writer import Told, Writer
+
+settings.register_profile("house", deadline=None)  # no test asserts a wall-clock time
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database at the newest schema, to copy from."""
+    url = database_url(tmp_path_factory.mktemp("migrated"), None)
+    migrate.upgrade(url)
+    return Path(str(url.database))
+
+
+@pytest.fixture
+def url(migrated: Path, tmp_path: Path) -> URL:
+    url = database_url(tmp_path, None)
+    shutil.copy(migrated, str(url.database))
+    return url
+
+
+@pytest.fixture
+async def engine(url: URL) -> AsyncIterator[AsyncEngine]:
+    engine = open_readers(url)
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+def published() -> list[list[Told]]:
+    """What the writer published: one list for each commit that had events."""
+    return []
+
+
+@pytest.fixture
+async def writer(url: URL, published: list[list[Told]]) -> AsyncIterator[Writer]:
+    writer = Writer(url, published.append)
+    yield writer
+    await writer.close()
