@@ -5,8 +5,8 @@ import json
 import shutil
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,23 @@ class Crib:
     async def cancel(self, live: LiveCall) -> None:
         async with asyncio.timeout(HANG * 2):
             await self.use.dispatcher.cancel(live)
+
+    @contextmanager
+    def stalled_writer(self) -> Iterator[None]:
+        """Inside, no commit comes through: somebody else holds the database."""
+        with closing(sqlite3.connect(self.data_dir / "toolcrib.db", isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+            db.execute("ROLLBACK")
+
+    def end(self, call: str) -> tuple[str, str | None]:
+        """The one end of a call: told exactly once, and the row agrees."""
+        told = [type for type in self.story(call) if type in ("call.completed", "call.error")]
+        row = self.row(call)
+        assert told == [f"call.{row['status']}"]
+        assert row["ended_at"] is not None
+        assert row["waiting"] is None
+        return row["status"], row["error"] and json.loads(row["error"])["code"]
 
     def row(self, id: str) -> dict[str, Any]:
         return self.rows("SELECT * FROM calls WHERE id = ?", id)[0]

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 class SystemClock:
@@ -17,8 +18,13 @@ class SystemClock:
 def rfc3339(at: int) -> str:
     """Microseconds as text, always with six decimals, so that text order is time order."""
     seconds, micros = divmod(at, 1_000_000)
+    return f"{_second(seconds)}.{micros:06d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
     t = time.gmtime(seconds)
-    return f"{t[0]:04d}-{t[1]:02d}-{t[2]:02d}T{t[3]:02d}:{t[4]:02d}:{t[5]:02d}.{micros:06d}Z"
+    return f"{t[0]:04d}-{t[1]:02d}-{t[2]:02d}T{t[3]:02d}:{t[4]:02d}:{t[5]:02d}"
 
 
 def microseconds(moment: datetime) -> int:

@@ -59,7 +59,7 @@ class Line(Protocol):
     async def keep_plan(self, plan: dict[str, Any]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Context:
     """A tool's whole world while it runs."""
 

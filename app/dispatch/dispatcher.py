@@ -210,7 +210,7 @@ class Dispatcher:
         if live.place is not None and not live.place.is_clear:
             return False
         if lane is not None:
-            step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), _held_above(live))
+            step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), _held_above(live, lane))
         return lane is None or step.held is not None
 
     @asynccontextmanager
@@ -248,18 +248,18 @@ class Dispatcher:
         if lane is None:
             yield
             return
-        async with self._gates.enter(lane, step.tool.effect_of(step.args), _held_above(live)) as live.held:
+        async with self._gates.enter(lane, step.tool.effect_of(step.args), _held_above(live, lane)) as live.held:
             yield
 
     async def _execute(self, live: LiveCall, step: Step) -> Result:
+        """Run the tool. Its time limit is one more reason to be interrupted."""
         seconds = live.request.timeout or step.tool.timeout
+        reason = TimedOut(f"{step.tool.name} was stopped after {seconds:g} s; its output so far is kept.")
+        timer = asyncio.get_running_loop().call_later(seconds, live.interrupt, reason)
         try:
-            async with asyncio.timeout(seconds) as clock:
-                return await step.tool.run(step.args, self._context(live, step))
-        except TimeoutError:
-            if not clock.expired():  # the tool's own, not ours
-                raise
-            raise TimedOut(f"{step.tool.name} was stopped after {seconds:g} s; its output so far is kept.") from None
+            return await step.tool.run(step.args, self._context(live, step))
+        finally:
+            timer.cancel()
 
     def _context(self, live: LiveCall, step: Step) -> Context:
         return Context(
@@ -310,11 +310,11 @@ def _payload(live: LiveCall, tool: Tool) -> Any:
     return {} if given is None else given
 
 
-def _held_above(live: LiveCall) -> Pass | None:
-    """The nearest pass among the callers of this call."""
+def _held_above(live: LiveCall, lane: str) -> Pass | None:
+    """The nearest pass of this lane among the callers of this call."""
     above = live.parent
     while above is not None:
-        if above.held is not None:
+        if above.held is not None and above.held.lane == lane and not above.held.is_over:
             return above.held
         above = above.parent
     return None

@@ -23,9 +23,12 @@ class Gate:
     def is_idle(self) -> bool:
         return not (self._readers or self._writing or self._waiting)
 
-    def try_enter(self, effect: Effect) -> bool:
-        """Enter if that is possible without waiting and without overtaking anybody."""
-        if self._waiting or not self._is_free_for(effect):
+    def try_enter(self, effect: Effect, *, beside: bool = False) -> bool:
+        """Enter if that is possible without waiting and without overtaking anybody.
+
+        A reader `beside` one that is inside overtakes nobody: those who wait, wait for that one anyway.
+        """
+        if (self._waiting and not beside) or not self._is_free_for(effect):
             return False
         self._admit(effect)
         return True
@@ -41,7 +44,8 @@ class Gate:
             if turn.done() and not turn.cancelled():
                 self.leave(effect)  # admitted and cancelled in the same tick: give it back
             else:
-                self._waiting.remove((effect, turn))
+                with suppress(ValueError):  # somebody left in the same tick, and the wake took it out already
+                    self._waiting.remove((effect, turn))
                 self._wake()
             raise
 
@@ -70,42 +74,57 @@ class Gate:
 
 
 class Pass:
-    """The right to work in a lane. Children of the holder work inside it, ordered by a gate of its own."""
+    """The right to work in a lane. Children of a writer work inside it, ordered by a gate of its own; children of a
+    reader read beside it, and for one that writes it steps aside."""
 
-    __slots__ = ("_aside", "_gate", "_gates", "_is_held", "effect", "inner", "lane")
+    __slots__ = ("_aside", "_gate", "_gates", "_returning", "effect", "inner", "is_held", "is_over", "lane", "outer")
 
-    def __init__(self, gates: "Gates", gate: Gate, lane: str, effect: Effect) -> None:
+    def __init__(self, gates: "Gates", gate: Gate, lane: str, effect: Effect, outer: "Pass | None") -> None:
         self._gates = gates
         self._gate = gate
         self._aside = 0
-        self._is_held = True
+        self._returning = asyncio.Lock()
+        self.is_held = True
+        self.is_over = False
         self.lane = lane
         self.effect = effect
         self.inner = Gate()
+        self.outer = outer
 
-    def covers(self, lane: str, effect: Effect) -> bool:
-        return self.lane == lane and (self.effect is Effect.WRITE or effect is Effect.READ)
+    def covers(self, effect: Effect) -> bool:
+        return self.effect is Effect.WRITE or effect is Effect.READ
 
     def leave(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._gate.leave(self.effect)
-        self._gates.forget_idle(self.lane)
+        self.is_over = True
+        self._let_go()
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
         """Let go of the lane for a while, so that what is awaited meanwhile may need it."""
         self._aside += 1
-        if self._is_held:
-            self._is_held = False
-            self._gate.leave(self.effect)
+        self._let_go()
         try:
             yield
         finally:
             self._aside -= 1
-            if self._aside == 0:
-                await self._gate.enter(self.effect)
-                self._is_held = True
+            await self._come_back()
+
+    def _let_go(self) -> None:
+        if self.is_held:
+            self.is_held = False
+            self._gate.leave(self.effect)
+        self._gates.forget_idle(self.lane)
+
+    async def _come_back(self) -> None:
+        """Take the lane again, unless it is wanted aside again by then or its holder has gone."""
+        async with self._returning:
+            if self._aside or self.is_over or self.is_held:
+                return
+            self._gate = self._gates.gate_of(self.lane, self.outer)
+            await self._gate.enter(self.effect)
+            self.is_held = True
+            if self._aside or self.is_over:
+                self._let_go()
 
 
 class Gates:
@@ -129,37 +148,45 @@ class Gates:
             ) from None
 
     def try_enter(self, lane: str, effect: Effect, held: Pass | None) -> Pass | None:
-        """A pass, if the lane is free now."""
-        if held and held.lane == lane and not held.covers(lane, effect):
+        """A pass, if the lane is free now. `held` is the caller's own pass of the same lane, if it has one."""
+        if held and not held.covers(effect):
             return None
-        gate = self._gate_of(lane, effect, held)
-        return Pass(self, gate, lane, effect) if gate.try_enter(effect) else None
+        gate = self.gate_of(lane, held)
+        return Pass(self, gate, lane, effect, held) if gate.try_enter(effect, beside=_reads(held)) else None
 
     @asynccontextmanager
     async def enter(self, lane: str, effect: Effect, held: Pass | None) -> AsyncIterator[Pass]:
         """Wait for the lane, at most `queue_timeout` seconds."""
-        if held and held.lane == lane and not held.covers(lane, effect):
-            async with held.aside(), self.enter(lane, effect, None) as mine:
+        if held and not held.covers(effect):
+            async with held.aside(), self.enter(lane, effect, held.outer) as mine:
                 yield mine
             return
-        gate = self._gate_of(lane, effect, held)
-        async with self.patience():
-            await gate.enter(effect)
-        mine = Pass(self, gate, lane, effect)
+        gate = self.gate_of(lane, held)
+        if not gate.try_enter(effect, beside=_reads(held)):
+            async with self.patience():
+                await gate.enter(effect)
+        mine = Pass(self, gate, lane, effect, held)
         try:
             yield mine
         finally:
             mine.leave()
+
+    def gate_of(self, lane: str, held: Pass | None) -> Gate:
+        """Where a child of this pass goes: inside the nearest writer, else to the lane's own gate."""
+        while held is not None:
+            if held.effect is Effect.WRITE:
+                return held.inner
+            held = held.outer
+        return self._gates.setdefault(lane, Gate())
 
     def forget_idle(self, lane: str) -> None:
         with suppress(KeyError):
             if self._gates[lane].is_idle:
                 del self._gates[lane]
 
-    def _gate_of(self, lane: str, effect: Effect, held: Pass | None) -> Gate:
-        if held and held.covers(lane, effect):
-            return held.inner
-        return self._gates.setdefault(lane, Gate())
+
+def _reads(held: Pass | None) -> bool:
+    return held is not None and held.effect is Effect.READ and held.is_held
 
 
 class Order:
@@ -196,12 +223,12 @@ class Place:
     @property
     def is_clear(self) -> bool:
         """Whether it could go on now without waiting."""
-        return all(
+        return self._wish is None or all(
             place._left.is_set() or (place._known.is_set() and not self._minds(place)) for place in self._earlier
         )
 
     async def clear(self) -> None:
-        for place in self._earlier:
+        for place in self._earlier if self._wish else ():
             await place._known.wait()
             if self._minds(place):
                 await place._left.wait()

@@ -199,7 +199,9 @@ def _apply_alone(item: _Item[Any], batch: Batch, cursor: sqlite3.Cursor) -> None
     cursor.execute("SAVEPOINT change")
     try:
         item.outcome = item.change(batch)
-    except Exception as error:  # noqa: BLE001 - the change's own outcome, given to whoever submitted it
+    except Exception as error:
+        if not cursor.connection.in_transaction:
+            raise  # a full disk ends the whole transaction, and nobody's change is written
         cursor.execute("ROLLBACK TO change")
         del batch.told[told:]
         item.outcome = _translated(error)

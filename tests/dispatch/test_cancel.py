@@ -1,0 +1,357 @@
+"""A call ends exactly once, wherever it stands when somebody stops it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from app.core.calls import Status
+from app.core.errors import Canceled
+from app.dispatch.running import LiveCall
+from tests.services import HANG, Crib
+from tests.toys import ToyHook, Toys
+
+CANCELED = ("error", "Canceled")
+COMPLETED = ("completed", None)
+
+
+async def until(question: Callable[[], bool]) -> None:
+    async with asyncio.timeout(HANG):
+        while not question():
+            await asyncio.sleep(0)
+
+
+async def started(crib: Crib, name: str) -> None:
+    async with asyncio.timeout(HANG):
+        await crib.toys.started[name].wait()
+
+
+async def at_the_gate(crib: Crib, live: LiveCall) -> None:
+    await until(lambda: "call.waiting" in crib.story(live.call.id) and not live._is_steady)
+    await asyncio.sleep(0)
+
+
+async def test_a_cancel_before_the_first_step_lets_nothing_start(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+
+    live = crib.submit("note", {"text": "done"})
+    await crib.cancel(live)
+
+    assert crib.end(live.call.id) == CANCELED
+    assert toys.notes == []
+
+
+async def test_a_cancel_while_the_opening_commit_is_under_way_lets_nothing_start(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+
+    with crib.stalled_writer():
+        live = crib.submit("note", {"text": "done"})
+        await until(lambda: live.call.status is Status.RUNNING)
+        live.interrupt(Canceled("stop"))
+    await crib.ended(live)
+
+    assert crib.end(live.call.id) == CANCELED
+    assert crib.story(live.call.id) == ["call.pending", "call.running", "call.error"]
+    assert toys.notes == []
+
+
+async def test_a_cancel_while_pending_is_committed_alone_ends_it_before_the_hook(crib: Crib, toys: Toys) -> None:
+    hook = ToyHook("h")
+    crib.hooks = [hook]
+    await crib.open()
+
+    with crib.stalled_writer():
+        live = crib.submit("note", {"text": "done"})
+        await asyncio.sleep(0)
+        live.interrupt(Canceled("stop"))
+    await crib.ended(live)
+
+    assert crib.end(live.call.id) == CANCELED
+    assert crib.story(live.call.id) == ["call.pending", "call.error"]
+    assert (toys.notes, hook.log) == ([], [])
+
+
+async def test_a_cancel_while_a_hook_thinks_ends_a_pending_call(crib: Crib, toys: Toys) -> None:
+    hook = ToyHook("h")
+    hook.go.clear()
+    crib.hooks = [hook]
+    await crib.open()
+    live = crib.submit("note", {"text": "done"})
+    await until(hook.met.is_set)
+
+    await crib.cancel(live)
+
+    assert crib.end(live.call.id) == CANCELED
+    assert crib.story(live.call.id) == ["call.pending", "call.error"]
+    assert crib.row(live.call.id)["started_at"] is None
+    assert toys.notes == []
+
+
+async def test_a_cancel_while_settled_arguments_are_committed_takes_effect_right_after(crib: Crib, toys: Toys) -> None:
+    hook = ToyHook("h")
+    hook.go.clear()
+    crib.hooks = [hook]
+    await crib.open()
+    live = crib.submit("note", {"text": "done"})
+    await until(hook.met.is_set)
+
+    with crib.stalled_writer():
+        hook.go.set()
+        await until(lambda: live._is_steady)
+        live.interrupt(Canceled("stop"))
+    await crib.ended(live)
+
+    assert crib.end(live.call.id) == CANCELED
+    assert crib.row(live.call.id)["effective"] == '{"text":"done"}'
+    assert toys.notes == []
+
+
+async def test_a_cancel_at_the_gate_ends_a_pending_call_and_frees_its_place(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    first = crib.submit("wait", {"name": "first", "effect": "write"})
+    await started(crib, "first")
+    second = crib.submit("note", {"text": "second"})
+    third = crib.submit("note", {"text": "third"})
+    await at_the_gate(crib, third)
+
+    await crib.cancel(second)
+    toys.go["first"].set()
+    await crib.ended(third)
+
+    assert crib.end(second.call.id) == CANCELED
+    assert crib.story(second.call.id) == ["call.pending", "call.waiting", "call.error"]
+    assert crib.end(first.call.id) == COMPLETED
+    assert toys.notes == ["third"]
+
+
+async def test_a_cancel_in_the_tick_the_gate_opens_ends_canceled_and_nothing_leaks(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    for turn in range(20):
+        first = crib.submit("wait", {"name": f"{turn}", "effect": "write"})
+        await started(crib, f"{turn}")
+        second = crib.submit("note", {"text": "second"})
+        await at_the_gate(crib, second)
+        toys.go[f"{turn}"].set()
+        for _ in range(turn % 7):
+            await asyncio.sleep(0)
+        second.interrupt(Canceled("stop"))
+        await crib.ended(second)
+        await crib.ended(first)
+        assert crib.end(second.call.id) in (CANCELED, COMPLETED)
+
+    assert (await crib.run("note", {"text": "free"}))["status"] == "completed"
+
+
+async def test_a_cancel_while_running_commits_is_followed_before_the_tool_starts(crib: Crib, toys: Toys) -> None:
+    crib.hooks = [ToyHook("h")]
+    await crib.open()
+
+    live = crib.submit("note", {"text": "done"})
+    await until(lambda: live.call.effective is not None)
+    live.interrupt(Canceled("stop"))
+    await crib.ended(live)
+
+    assert crib.end(live.call.id) == CANCELED
+    assert toys.notes == []
+
+
+async def test_a_cancel_of_a_running_call_is_noted_and_keeps_its_output(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    live = crib.submit("wait", {"say": "so far"})
+    await started(crib, "wait")
+
+    await crib.cancel(live)
+
+    assert crib.end(live.call.id) == CANCELED
+    row = crib.row(live.call.id)
+    assert row["cancel_requested"] is not None
+    view = await crib.ended(live)
+    assert view["result"]["output"] == "so far"
+    assert view["error"] == {"code": "Canceled", "message": "The call was canceled.", "retryable": False}
+    assert toys.log == ["wait in", "wait out"]
+    assert toys.contexts[0].abort.is_set()
+
+
+async def test_a_tool_that_ignores_a_cancel_for_a_moment_still_ends_canceled(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    live = crib.submit("stubborn")
+    await started(crib, "stubborn")
+
+    canceling = asyncio.create_task(crib.cancel(live))
+    await started(crib, "canceled")
+    assert crib.row(live.call.id)["status"] == "running"
+    toys.go["stubborn"].set()
+    await canceling
+
+    assert crib.end(live.call.id) == CANCELED
+
+
+async def test_a_tool_that_finishes_in_spite_of_a_cancel_completes(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    live = crib.submit("stubborn", {"ending": "return"})
+    await started(crib, "stubborn")
+    toys.go["stubborn"].set()
+
+    await crib.cancel(live)
+
+    assert crib.end(live.call.id) == COMPLETED
+    assert (await crib.ended(live))["result"]["output"] == "finished all the same"
+
+
+async def test_a_cancel_is_answered_while_a_tool_does_not_let_go(
+    crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.running.CANCEL_SECONDS", 0.01)
+    await crib.open()
+    live = crib.submit("stubborn")
+    await started(crib, "stubborn")
+
+    await crib.cancel(live)
+    assert crib.row(live.call.id)["status"] == "running"
+
+    toys.go["stubborn"].set()
+    await crib.ended(live)
+    assert crib.end(live.call.id) == CANCELED
+
+
+async def test_a_result_handed_to_the_writer_beats_a_later_cancel(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    live = crib.submit("wait")
+    await started(crib, "wait")
+
+    with crib.stalled_writer():
+        toys.go["wait"].set()
+        await until(lambda: live.call.is_final)
+        canceling = asyncio.create_task(crib.cancel(live))
+        await asyncio.sleep(0)
+        assert live.stop is not None
+    await canceling
+
+    assert crib.end(live.call.id) == COMPLETED
+    assert (await crib.ended(live))["result"]["output"] == "wait"
+
+
+async def test_a_cancel_after_the_end_changes_nothing(crib: Crib) -> None:
+    await crib.open()
+    live = crib.submit("echo", {"text": "x"})
+    before = await crib.ended(live)
+
+    await crib.cancel(live)
+    await crib.cancel(live)
+
+    assert await crib.ended(live) == before
+    assert crib.end(live.call.id) == COMPLETED
+    assert len(crib.use.dispatcher.running) == 0
+
+
+async def test_many_cancels_at_once_are_one(crib: Crib) -> None:
+    await crib.open()
+    live = crib.submit("wait")
+    await started(crib, "wait")
+
+    async with asyncio.timeout(HANG), asyncio.TaskGroup() as group:
+        for _ in range(20):
+            group.create_task(crib.cancel(live))
+
+    assert crib.end(live.call.id) == CANCELED
+
+
+async def test_a_tool_that_returns_as_it_is_canceled_ends_once(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    seen = set()
+    for turn in range(100):
+        name = f"race {turn}"
+        live = crib.submit("wait_free", {"name": name, "say": "x" * (turn % 3)})
+        await started(crib, name)
+        canceling = asyncio.create_task(crib.cancel(live))
+        for _ in range(turn % 11):
+            await asyncio.sleep(0)
+        toys.go[name].set()
+        await canceling
+        seen.add(crib.end(live.call.id))
+
+    assert seen <= {CANCELED, COMPLETED}
+
+
+async def test_an_interruption_in_any_tick_of_a_calls_life_gives_one_end(crib: Crib, toys: Toys) -> None:
+    crib.hooks = [ToyHook("h", {"echo"})]
+    await crib.open()
+    lives: list[LiveCall] = []
+    for turn in range(120):
+        live = crib.submit("echo" if turn % 2 else "say", {"text": "x"} if turn % 2 else {"texts": ["a", "b"]})
+        for _ in range(turn // 3):
+            await asyncio.sleep(0)
+        live.interrupt(Canceled("stop"))
+        lives.append(live)
+    for live in lives:
+        await crib.ended(live)
+
+    assert {crib.end(live.call.id) for live in lives} <= {CANCELED, COMPLETED}
+
+
+async def test_a_timeout_and_a_cancel_that_meet_give_one_end(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    loop = asyncio.get_running_loop()
+    lives = []
+    for turn in range(100):
+        live = crib.submit("wait_free", {"name": f"{turn}"}, timeout=0.004)
+        await started(crib, f"{turn}")
+        if turn % 2:
+            loop.call_later(0.003 + turn % 10 * 0.0002, live.interrupt, Canceled("stop"))
+        else:
+            loop.call_later(0.003 + turn % 10 * 0.0002, toys.go[f"{turn}"].set)
+        lives.append(live)
+    for live in lives:
+        await crib.ended(live)
+
+    assert {crib.end(live.call.id) for live in lives} <= {CANCELED, COMPLETED, ("error", "Timeout")}
+
+
+async def test_a_tool_that_cancels_itself_has_a_bug(crib: Crib) -> None:
+    await crib.open()
+
+    view = await crib.run("odd", {"text": "cancel"})
+
+    assert view["error"] == {
+        "code": "Internal",
+        "message": "The tool was canceled from inside; this is a bug of the tool.",
+        "retryable": False,
+    }
+    assert crib.end(view["id"]) == ("error", "Internal")
+
+
+async def test_canceling_a_parent_cancels_its_children_first(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    parent = crib.submit("relay", {"tool": "wait", "arguments": {"name": "child"}})
+    await started(crib, "child")
+    child = toys.contexts[-1].id
+
+    await crib.cancel(parent)
+
+    assert crib.end(parent.call.id) == CANCELED
+    assert crib.end(child) == CANCELED
+    ends = [event["call"] for event in crib.events() if event["type"] == "call.error"]
+    assert ends == [child, parent.call.id]
+
+
+async def test_a_parent_that_times_out_cancels_its_children(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+
+    parent = await crib.run("relay", {"tool": "wait", "arguments": {"name": "child"}}, timeout=0.05)
+
+    child = toys.contexts[-1].id
+    assert crib.end(parent["id"]) == ("error", "Timeout")
+    assert crib.end(child) == CANCELED
+
+
+async def test_canceling_a_child_is_an_error_its_parent_can_read(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    parent = crib.submit("relay", {"tool": "wait", "arguments": {"name": "child"}})
+    await started(crib, "child")
+    child = crib.use.dispatcher.running.get(toys.contexts[-1].id)
+    assert child is not None
+
+    await crib.cancel(child)
+
+    view = await crib.ended(parent)
+    assert (view["status"], view["error"]["code"]) == ("error", "Canceled")

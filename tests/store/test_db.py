@@ -1,0 +1,135 @@
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, ClauseElement, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.calls import Status
+from app.core.errors import StoreUnavailable
+from app.core.events import EventType
+from app.store import calls, events, outputs, principals, sessions, writer
+from app.store.calls import CallFilter
+from app.store.db import STATEMENTS, Statement, connect_writer, database_url
+from app.store.events import EventFilter
+
+ROOMS = [calls, events, outputs, principals, sessions, writer]
+CALL_BOUNDS = {
+    "session": "blue",
+    "status": Status.ERROR,
+    "tool": "toy",
+    "message_id": "m1",
+    "since": "call_1",
+    "until": "call_3",
+    "before": "call_2",
+}
+EVENT_BOUNDS = {"session": "blue", "call": "call_1", "types": frozenset(EventType)}
+
+
+def some_of(bounds: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every combination of filters, for one principal and for all."""
+    subsets = chain.from_iterable(combinations(bounds.items(), n) for n in range(len(bounds) + 1))
+    for subset in subsets:
+        yield {"principal": None} | dict(subset)
+        yield {"principal": "ada"} | dict(subset)
+
+
+def queries() -> Iterator[ClauseElement]:
+    for wanted in some_of(CALL_BOUNDS):
+        yield calls.page_query(CallFilter(**wanted), 10)
+    for wanted in some_of(EVENT_BOUNDS):
+        yield events.page_query(EventFilter(**wanted), 5, None, 10)
+        yield events.page_query(EventFilter(**wanted), 5, 7, 10)
+
+
+def test_every_statement_has_a_name_of_its_own() -> None:
+    said = [value for room in ROOMS for value in vars(room).values() if isinstance(value, Statement)]
+
+    assert len({id(statement) for statement in said}) == len(STATEMENTS)
+
+
+@pytest.mark.parametrize("dialect", [sqlite.dialect(), postgresql.dialect()], ids=["sqlite", "postgresql"])
+def test_every_statement_and_query_compiles_for_both_databases(dialect: Any) -> None:
+    for said in [*STATEMENTS.values(), *queries()]:
+        assert str(said.compile(dialect=dialect, compile_kwargs={"render_postcompile": True}))
+
+
+def test_every_statement_is_one_that_sqlite_takes(url: URL) -> None:
+    said = [value for room in ROOMS for value in vars(room).values() if isinstance(value, Statement)]
+
+    with closing(connect_writer(url)) as db:
+        for statement in said:
+            db.execute(f"EXPLAIN {statement.sql}", [None] * statement.sql.count("?")).close()
+
+
+def test_the_database_is_a_file_in_the_data_directory(tmp_path: Path) -> None:
+    assert database_url(tmp_path, None) == URL.create("sqlite+aiosqlite", database=str(tmp_path / "toolcrib.db"))
+    assert database_url(tmp_path, "") == database_url(tmp_path, None)
+
+
+@pytest.mark.parametrize("driver", ["sqlite", "sqlite+aiosqlite", "sqlite+pysqlite"])
+def test_another_file_can_be_configured(tmp_path: Path, driver: str) -> None:
+    assert database_url(tmp_path, f"{driver}:////srv/x.db") == URL.create("sqlite+aiosqlite", database="/srv/x.db")
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [
+        "postgresql://ada:hunter2@db/toolcrib",
+        "postgresql+asyncpg://ada:hunter2@db/toolcrib",
+        "mysql://db/toolcrib",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file::memory:?cache=shared&uri=true",
+        "toolcrib.db",
+        "no url at all",
+    ],
+)
+def test_anything_but_a_sqlite_file_is_refused_with_one_sentence_and_no_password(
+    tmp_path: Path, configured: str
+) -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        database_url(tmp_path, configured)
+
+    sentence = str(caught.value)
+    assert sentence.startswith("TOOLCRIB_DATABASE_URL names ")
+    assert sentence.endswith(" only, as in sqlite:////var/lib/toolcrib/toolcrib.db.")
+    assert "hunter2" not in sentence
+
+
+def test_the_writing_connection_waits_for_the_disk_at_each_commit(url: URL) -> None:
+    full = 2
+
+    with closing(connect_writer(url)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert db.execute("PRAGMA synchronous").fetchone() == (full,)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO counters VALUES ('x', 1)",
+        "UPDATE counters SET value = 7",
+        "DELETE FROM counters",
+        "CREATE TABLE x (y)",
+        "DROP TABLE counters",
+    ],
+)
+async def test_a_reading_connection_cannot_write(engine: AsyncEngine, statement: str) -> None:
+    async with engine.connect() as db:
+        with pytest.raises(OperationalError, match="attempt to write a readonly database"):
+            await db.execute(text(statement))
+
+
+async def test_every_pooled_reader_sees_the_latest_commit(engine: AsyncEngine, url: URL) -> None:
+    async with engine.connect() as one, engine.connect() as other:
+        readers = [one, other]
+        with closing(connect_writer(url)) as db:
+            db.execute("UPDATE counters SET value = 7")
+
+        assert [await reader.scalar(text("SELECT value FROM counters")) for reader in readers] == [7, 7]

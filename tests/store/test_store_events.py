@@ -1,0 +1,109 @@
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.calls import Call
+from app.core.events import VIEWS, Event, EventType
+from app.core.jsons import dumps
+from app.store import calls, events
+from app.store.events import EventFilter
+from app.store.writer import Batch, Told, Writer
+
+STORED = [EventType.CALL_PENDING, EventType.CALL_PROGRESS, EventType.CALL_COMPLETED, EventType.PLAN_UPDATED]
+CALLS = {
+    call.id: call
+    for call in [
+        Call("call_1", "ada", "toy", 1, arguments='{"a":1}', result='{"output":"one"}'),
+        Call("call_2", "ada", "toy", 2, session="blue"),
+        Call("call_3", "bob", "toy", 3),
+    ]
+}
+CHOICES: dict[str, list[Any]] = {
+    "principal": [None, "ada", "nobody"],
+    "session": [None, "blue"],
+    "call": [None, "call_1"],
+    "types": [None, frozenset(), frozenset({EventType.CALL_PENDING}), VIEWS],
+}
+FILTERS = [EventFilter(**dict(zip(CHOICES, values, strict=True))) for values in product(*CHOICES.values())]
+EVERYTHING = EventFilter(principal=None)
+
+
+@pytest.fixture
+async def told(writer: Writer) -> list[Event]:
+    """Four events for each call, interleaved: first of each, second of each …"""
+    made = [
+        Event(0, type, call.id, call.principal, call.session, 10, None if type in VIEWS else '{"own":1}')
+        for type in STORED
+        for call in CALLS.values()
+    ]
+
+    def change(batch: Batch) -> None:
+        for call in CALLS.values():
+            calls.add(batch, call, "owner")
+        for event in made:
+            batch.tell(event, CALLS[event.call or ""])
+
+    await writer.submit(change)
+    return made
+
+
+async def found(
+    engine: AsyncEngine, wanted: EventFilter, after: int = 0, upto: int | None = None, limit: int = 100
+) -> list[Event]:
+    return [event for event, _ in await events.page(engine, wanted, after, upto, limit)]
+
+
+async def test_every_combination_of_filters_finds_what_it_lets_pass_live(
+    told: list[Event], engine: AsyncEngine
+) -> None:
+    for wanted in FILTERS:
+        assert await found(engine, wanted) == [event for event in told if wanted.lets_pass(event)], wanted
+
+
+async def test_a_page_begins_behind_after_and_ends_with_upto(told: list[Event], engine: AsyncEngine) -> None:
+    assert [event.seq for event in told] == list(range(1, 13))
+    for after, upto in product([0, 1, 5, 12, 99], [None, 0, 1, 5, 12, 99]):
+        expected = [event for event in told if after < event.seq <= (99 if upto is None else upto)]
+        assert await found(engine, EVERYTHING, after, upto) == expected, (after, upto)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 12, 13])
+async def test_walking_page_by_page_shows_each_event_once_in_order(
+    told: list[Event], engine: AsyncEngine, limit: int
+) -> None:
+    walked: list[Event] = []
+
+    while page := await found(engine, EVERYTHING, walked[-1].seq if walked else 0, limit=limit):
+        assert len(page) <= limit
+        walked += page
+
+    assert walked == told
+
+
+async def test_a_status_event_comes_with_the_call_it_is_a_view_of(told: list[Event], engine: AsyncEngine) -> None:
+    page = await events.page(engine, replace(EVERYTHING, types=VIEWS), 0, None, 100)
+
+    assert page == [(event, CALLS[event.call or ""]) for event in told if event.type in VIEWS]
+
+
+async def test_a_replayed_event_is_the_live_one_byte_for_byte(
+    told: list[Event], engine: AsyncEngine, published: list[list[Told]]
+) -> None:
+    live = [dumps(event.view(call)) for batch in published for event, call in batch]
+
+    replayed = [dumps(event.view(call)) for event, call in await events.page(engine, EVERYTHING, 0, None, 100)]
+
+    assert replayed == live
+
+
+async def test_the_last_sequence_of_an_empty_log_is_zero_and_grows_with_it(
+    engine: AsyncEngine, writer: Writer, request: pytest.FixtureRequest
+) -> None:
+    assert await events.last_seq(engine) == 0
+
+    await writer.submit(lambda batch: batch.tell(Event(0, EventType.PLAN_UPDATED, None, "ada", "default", 0)))
+
+    assert await events.last_seq(engine) == 1
