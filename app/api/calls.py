@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
@@ -27,6 +27,8 @@ from app.core.principals import Key
 from app.store import calls, outputs
 from app.store.calls import CallFilter
 from app.store.events import EventFilter
+
+CallId = Annotated[str, Path(description="The call's id.", examples=["call_0006437f8a1b2c3d4e5f6a7b"])]
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"])
 
@@ -85,7 +87,7 @@ async def list_calls(
 
 @router.get("/{id}", response_model=CallView)
 async def get_call(
-    id: str,
+    id: CallId,
     key: Reader,
     use: Used,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for the end.")] = 0,
@@ -99,7 +101,7 @@ async def get_call(
 
 
 @router.post("/{id}/cancel", response_model=CallView)
-async def cancel_call(id: str, key: Runner, use: Used) -> Response:
+async def cancel_call(id: CallId, key: Runner, use: Used) -> Response:
     """Stop a call. Idempotent: a call that has ended stays as it is. Answers within about 5 seconds."""
     await _seen(use, key, id)
     live = use.dispatcher.running.get(id)
@@ -126,7 +128,7 @@ async def cancel_call(id: str, key: Runner, use: Used) -> Response:
     },
 )
 async def get_call_output(
-    id: str,
+    id: CallId,
     key: Reader,
     use: Used,
     offset: Annotated[int, Query(ge=0, le=2**62, description="First byte to read.")] = 0,
@@ -147,7 +149,7 @@ async def get_call_output(
 @router.get("/{id}/events", response_model=Page[EventView], responses={200: {"content": {"text/event-stream": {}}}})
 async def list_call_events(
     request: Request,
-    id: str,
+    id: CallId,
     key: Reader,
     use: Used,
     after: After = None,

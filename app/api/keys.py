@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints
 
@@ -46,7 +46,7 @@ async def create_key(asked: KeyRequest, key: Admin, use: Used) -> Response:
 
 
 @router.delete("/{id}", status_code=204)
-async def revoke_key(id: str, key: Admin, use: Used) -> Response:
+async def revoke_key(id: Annotated[str, Path(description="The key's id.")], key: Admin, use: Used) -> Response:
     """Take a key back. It stops working at once."""
     if id == key.id:
         raise Problem(409, "KeyInUse", "A key cannot revoke itself; use another admin key.")

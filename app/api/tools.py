@@ -1,6 +1,8 @@
 """Tools over HTTP."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from app.api.access import Reader, Used
@@ -21,7 +23,7 @@ async def list_tools(key: Reader, use: Used) -> Response:
 
 
 @router.get("/{name}", response_model=ToolView)
-async def get_tool(name: str, key: Reader, use: Used) -> Response:
+async def get_tool(name: Annotated[str, Path(description="The tool's name.")], key: Reader, use: Used) -> Response:
     """One tool with its schema."""
     tool = use.dispatcher.registry.get(name)
     if tool is None:

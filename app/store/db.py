@@ -9,6 +9,7 @@ from typing import Any, cast
 import aiosqlite
 from sqlalchemy import URL, ClauseElement, make_url
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -51,13 +52,20 @@ def database_url(data_dir: Path, configured: str | None) -> URL:
     """The configured database, or a file in the data directory. Only SQLite for now."""
     if not configured:
         return URL.create("sqlite+aiosqlite", database=str(data_dir / FILE_NAME))
-    url = make_url(configured)
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        raise StoreUnavailable(
-            f"TOOLCRIB_DATABASE_URL names {url.get_backend_name()!r}; this version keeps its records in a SQLite file "
-            "only, as in sqlite:////var/lib/toolcrib/toolcrib.db."
-        )
+    try:
+        url = make_url(configured)
+    except (ArgumentError, ValueError):
+        raise _refused("no database") from None
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":memory:", "file:")):
+        raise _refused(repr(url.get_backend_name()))
     return url.set(drivername="sqlite+aiosqlite")
+
+
+def _refused(named: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"TOOLCRIB_DATABASE_URL names {named}; this version keeps its records in a SQLite file only, "
+        "as in sqlite:////var/lib/toolcrib/toolcrib.db."
+    )
 
 
 def connect_writer(url: URL) -> sqlite3.Connection:

@@ -1,0 +1,86 @@
+"""The OpenAPI document is committed, complete and true."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from app.api import calls, events, health, keys, tools
+from app.api.openapi import CREATE_CALL
+from app.api.submissions import CreateCall, create_call
+from app.config import Settings
+from app.main import create_app
+
+COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
+METHODS = {"get", "post", "put", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method, operation)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        if method in METHODS
+    ]
+
+
+def test_the_committed_document_is_the_one_the_service_gives(document: dict[str, Any]) -> None:
+    assert json.loads(COMMITTED.read_text()) == document
+
+
+def test_operation_ids_are_the_route_names_and_unique(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
+    routes = {
+        route.name
+        for module in (calls, events, health, keys, tools)
+        for route in module.router.routes
+        if isinstance(route, APIRoute)
+    }
+
+    assert len(ids) == len(set(ids))
+    assert routes | {"create_call"} == set(ids)
+
+
+def test_everything_a_user_sees_is_described(document: dict[str, Any]) -> None:
+    missing = [
+        operation["operationId"]
+        for _, _, operation in operations(document)
+        if not operation.get("description") or not all(p.get("description") for p in operation.get("parameters", []))
+    ]
+    bare = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, about in schema.get("properties", {}).items()
+        if not about.get("description")
+    ]
+
+    assert missing == []
+    assert bare == []
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+    named = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+
+    assert named <= set(document["components"]["schemas"])
+
+
+def test_the_hand_kept_entry_is_the_route_that_answers(document: dict[str, Any]) -> None:
+    [route] = [r for r in create_app(Settings()).routes if isinstance(getattr(r, "endpoint", None), CreateCall)]
+
+    assert route.path == "/v1/calls"  # type: ignore[attr-defined]
+    assert route.methods == {"POST"}  # type: ignore[attr-defined]
+    assert document["paths"]["/v1/calls"]["post"]["operationId"] == CREATE_CALL["operationId"] == create_call.__name__
+
+
+def test_every_route_but_health_needs_a_key(document: dict[str, Any]) -> None:
+    without = {path for path, _, operation in operations(document) if not operation["security"]}
+
+    assert without == {"/healthz", "/readyz"}
