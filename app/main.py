@@ -14,6 +14,7 @@ from app import __version__
 from app.api import calls, events, health, keys, openapi, problems
 from app.api import tools as tool_routes
 from app.api.access import HostGuard, Use
+from app.api.mcp import SpeakMcp
 from app.api.submissions import CreateCall
 from app.config import Settings
 from app.core.clocks import SystemClock
@@ -28,6 +29,7 @@ from app.dispatch.journal import Journal
 from app.dispatch.permissions import Permissions
 from app.dispatch.recovery import recover
 from app.dispatch.registry import Registry
+from app.mcp.server import McpDoor
 from app.sandbox.folders import make_workspace
 from app.sandbox.workspace import LocalWorkspace
 from app.store import admin_key, db, migrate, principals
@@ -77,7 +79,8 @@ class House:
         )
         keyring = await self._open_keyring(data_dir, ids)
         await recover(self._engine, journal, self._dispatcher)
-        return Use(self._dispatcher, self._engine, self._writer, self._hub, keyring, ids, self._clock)
+        self._mcp = McpDoor(self._dispatcher, __version__)
+        return Use(self._dispatcher, self._engine, self._writer, self._hub, keyring, ids, self._clock, self._mcp)
 
     async def drain(self) -> None:
         """Let calls finish within the grace period, write what did not, end the streams."""
@@ -88,6 +91,7 @@ class House:
 
     async def close(self) -> None:
         await self.drain()
+        await self._mcp.close()
         await self._writer.close()
         await self._engine.dispose()
         self._workspace.close()
@@ -143,6 +147,7 @@ def _add_routes(app: FastAPI) -> None:
     app.router.routes.insert(
         0, Route("/v1/calls", CreateCall(), methods=["POST"], name="create_call", include_in_schema=False)
     )
+    app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
     for module in (calls, events, tool_routes, keys, health):
         app.include_router(module.router)
 

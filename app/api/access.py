@@ -16,6 +16,7 @@ from app.core.ports import Clock
 from app.core.principals import Key
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
+from app.mcp.server import McpDoor
 from app.store.principals import Keyring
 from app.store.writer import Writer
 
@@ -33,6 +34,7 @@ class Use:
     keyring: Keyring
     ids: Ids
     clock: Clock
+    mcp: McpDoor
 
 
 async def _use(request: Request) -> Use:

@@ -3,6 +3,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -44,7 +45,13 @@ FULL = Call(
     duration_us=2**40,
     output_dropped=2**40,
 )
-END = {"result": '{"output":"out"}', "error": None, "ended_at": 9, "duration_us": 4, "output_dropped": 2}
+END: dict[str, Any] = {
+    "result": '{"output":"out"}',
+    "error": None,
+    "ended_at": 9,
+    "duration_us": 4,
+    "output_dropped": 2,
+}
 
 
 async def keep(writer: Writer, *kept: Call) -> None:
@@ -187,7 +194,7 @@ async def test_the_first_end_wins(writer: Writer, engine: AsyncEngine) -> None:
     )
     later = await writer.submit(lambda batch: calls.close(batch, canceled, Status.RUNNING, OWNER))
 
-    assert (in_one_batch, later) == ([True, False], False)
+    assert (*in_one_batch, later) == (True, False, False)
     assert await reread(engine, running) == completed
 
 
@@ -227,7 +234,7 @@ async def test_one_of_many_in_a_batch_gets_an_idempotency_key_and_the_others_lea
     rivals = [replace(BARE, id=f"call_{n}") for n in range(5)]
 
     claimed = await asyncio.gather(
-        *(writer.submit(lambda batch, call=call: calls.claim(batch, call, Claim("k", call.id))) for call in rivals)
+        *(writer.submit(partial(calls.claim, call=call, wanted=Claim("k", call.id))) for call in rivals)
     )
 
     assert claimed == [None] + [Claimed("call_0", "call_0")] * 4

@@ -99,9 +99,7 @@ async def test_a_replayed_event_is_the_live_one_byte_for_byte(
     assert replayed == live
 
 
-async def test_the_last_sequence_of_an_empty_log_is_zero_and_grows_with_it(
-    engine: AsyncEngine, writer: Writer, request: pytest.FixtureRequest
-) -> None:
+async def test_the_last_sequence_of_an_empty_log_is_zero_and_grows_with_it(engine: AsyncEngine, writer: Writer) -> None:
     assert await events.last_seq(engine) == 0
 
     await writer.submit(lambda batch: batch.tell(Event(0, EventType.PLAN_UPDATED, None, "ada", "default", 0)))

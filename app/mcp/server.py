@@ -1,0 +1,146 @@
+"""Toolcrib as an MCP server: the registry as `tools/list`, the line as `tools/call`.
+
+Streamable HTTP without sessions, so that any replica can answer. The SDK is
+loaded when the first client comes: a service nobody speaks MCP to does not pay
+for it.
+"""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.core.calls import Call, CallRequest
+from app.core.errors import Canceled
+from app.core.principals import Key
+from app.core.sessions import DEFAULT_SESSION, Session
+from app.core.tools import Effect, Tool
+from app.dispatch.dispatcher import Dispatcher
+
+if TYPE_CHECKING:
+    from mcp import types
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
+
+KEY_IN_SCOPE = "toolcrib.key"
+FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+class McpDoor:
+    """The ASGI application behind `/mcp`. Whoever comes has shown a key, which is in the scope."""
+
+    def __init__(self, dispatcher: Dispatcher, version: str) -> None:
+        self._dispatcher = dispatcher
+        self._version = version
+        self._closing = asyncio.Event()
+        self._opened: asyncio.Future[ASGIApp] | None = None
+        self._owner: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            self._owner = asyncio.create_task(self._own(self._opened))
+        app = await asyncio.shield(self._opened)
+        await app(scope, receive, send)
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._owner is not None:
+            await asyncio.wait([self._owner])
+
+    async def _own(self, opened: "asyncio.Future[ASGIApp]") -> None:
+        """One task enters and leaves the SDK's manager, as its task group demands."""
+        try:
+            manager = await asyncio.to_thread(self._build)
+            async with manager.run():
+                opened.set_result(manager.asgi_app)
+                await self._closing.wait()
+        except Exception as error:  # noqa: BLE001 - the clients that wait must know
+            if not opened.done():
+                opened.set_exception(error)
+
+    def _build(self) -> Any:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        return StreamableHTTPSessionManager(app=self._server(), json_response=True, stateless=True)
+
+    def _server(self) -> "Server[Any]":
+        from mcp.server.lowlevel import Server
+
+        return Server(
+            "toolcrib",
+            version=self._version,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            get_tool_input_schema=self._schema,
+        )
+
+    def _schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._dispatcher.registry.get(name)
+        return input_schema(tool) if tool else None
+
+    async def _list_tools(
+        self, ctx: "ServerRequestContext[Any, Any]", params: "types.PaginatedRequestParams | None"
+    ) -> "types.ListToolsResult":
+        from mcp import types
+
+        return types.ListToolsResult(tools=[to_mcp(tool) for tool in self._dispatcher.registry.all()])
+
+    async def _call_tool(
+        self, ctx: "ServerRequestContext[Any, Any]", params: "types.CallToolRequestParams"
+    ) -> "types.CallToolResult":
+        """A call like any other; a client that gives up stops it."""
+        assert ctx.request is not None, "the transport is HTTP"
+        key: Key = ctx.request.scope[KEY_IN_SCOPE]
+        session = Session(key.principal, DEFAULT_SESSION)
+        live = self._dispatcher.submit(self._request(params), session)
+        try:
+            await live.wait()
+        except asyncio.CancelledError:
+            live.interrupt(Canceled("The MCP client gave up on this call."))
+            raise
+        if live.failure is not None:
+            raise live.failure
+        return to_result(live.call)
+
+    def _request(self, params: "types.CallToolRequestParams") -> CallRequest:
+        arguments = params.arguments or {}
+        tool = self._dispatcher.registry.get(params.name)
+        if tool is not None and tool.takes == "input":
+            return CallRequest(tool=params.name, input=arguments.get("input"))
+        return CallRequest(tool=params.name, arguments=arguments)
+
+
+def input_schema(tool: Tool) -> dict[str, Any]:
+    return tool.schema if tool.takes == "arguments" else FREE_FORM
+
+
+def to_mcp(tool: Tool) -> "types.Tool":
+    from mcp import types
+
+    reads = tool.effect is Effect.READ
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=input_schema(tool),
+        annotations=types.ToolAnnotations(read_only_hint=reads),
+    )
+
+
+def to_result(call: Call) -> "types.CallToolResult":
+    """What the model reads: the output, then the error's sentence if there is one."""
+    from mcp import types
+
+    result = json.loads(call.result) if call.result else None
+    error = json.loads(call.error) if call.error else None
+    texts = [result["output"]] if result else []
+    if error:
+        texts.append(f"{error['code']}: {error['message']}")
+    structured = result["structured"] if result else None
+    return types.CallToolResult(
+        content=[types.TextContent(text=text) for text in texts],
+        structured_content=structured if isinstance(structured, dict) else None,
+        is_error=error is not None,
+    )

@@ -1,0 +1,155 @@
+"""What must be true of a data directory, whatever happened to its services. Read straight from the file."""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FINAL = ("completed", "error")
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """What clients were told, and therefore may rely on."""
+
+    calls: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    contradictions: list[str] = field(default_factory=list)
+
+    def note(self, call: dict[str, Any], token: str, key: str | None = None) -> None:
+        """Keep an answer. One that says otherwise than an earlier one is a broken promise."""
+        before = self.calls.get(call["id"])
+        if before is not None and before["status"] in FINAL and shown(before) != shown(call):
+            self.contradictions.append(f"{call['id']} had ended and was told otherwise later")
+        if key is not None and self.keys.setdefault(key, call["id"]) != call["id"]:
+            self.contradictions.append(f"key {key} gave {self.keys[key]} and then {call['id']}")
+        self.calls[call["id"]] = call
+        self.tokens[call["id"]] = token
+
+
+def broken_promises(database: Path, effects: list[str], told: Acknowledged) -> list[str]:
+    """Everything that is wrong, each in one sentence; of a service that has settled nothing may be."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        db.row_factory = sqlite3.Row
+        calls = {row["id"]: row for row in db.execute("SELECT * FROM calls")}
+        found = [
+            *_unsound(db),
+            *_gaps(db),
+            *_bad_lives(db, calls),
+            *_left_open(calls.values()),
+            *_lost(calls, told),
+            *_run_twice(calls.values(), effects),
+            *_made_twice(calls.values()),
+            *told.contradictions,
+        ]
+    return found
+
+
+def open_calls(database: Path) -> list[tuple[str, str, int]]:
+    """Id, status and attempt of what has not ended."""
+    query = "SELECT id, status, attempt FROM calls WHERE status NOT IN ('completed', 'error')"
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        return db.execute(query).fetchall()
+
+
+def last_seq(database: Path) -> int:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        return int(db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+
+
+def shown(call: dict[str, Any]) -> tuple[Any, ...]:
+    """The part of a call that does not change once it has ended."""
+    return call["status"], call["result"], call["error"], call["ended_at"], call["duration_ms"]
+
+
+def _unsound(db: sqlite3.Connection) -> Iterator[str]:
+    answer = [row[0] for row in db.execute("PRAGMA integrity_check")]
+    if answer != ["ok"]:
+        yield f"the database is damaged: {answer}"
+
+
+def _gaps(db: sqlite3.Connection) -> Iterator[str]:
+    """The sequence is 1..N without a hole, and the counter knows N."""
+    count, first, last = db.execute("SELECT count(*), min(seq), max(seq) FROM events").fetchone()
+    if count and (first, last) != (1, count):
+        yield f"the event sequence has holes: {count} events from {first} to {last}"
+    counter = db.execute("SELECT value FROM counters WHERE name = 'event_seq'").fetchone()[0]
+    if counter != (last or 0):
+        yield f"the counter is at {counter}, the last event is {last}"
+
+
+def _bad_lives(db: sqlite3.Connection, calls: dict[str, sqlite3.Row]) -> Iterator[str]:
+    """Each call: one pending first, at most one running, one end last, and the row says the same."""
+    lives: dict[str, list[str]] = {id: [] for id in calls}
+    for call, type in db.execute("SELECT call, type FROM events WHERE call IS NOT NULL ORDER BY seq"):
+        if call in lives:
+            lives[call].append(type.removeprefix("call."))
+        else:
+            yield f"{call} has a {type} event but is not there"
+    for id, life in lives.items():
+        seen = Counter(life)
+        ends = seen["completed"] + seen["error"]
+        if seen["pending"] != 1 or seen["running"] > 1 or ends > 1:
+            yield f"{id} lived {life}"
+        elif life[0] != "pending" or (ends and life[-1] != calls[id]["status"]):
+            yield f"{id} is {calls[id]['status']} and lived {life}"
+        elif seen["completed"] and not seen["running"]:
+            yield f"{id} completed without having run"
+
+
+def _left_open(calls: Iterable[sqlite3.Row]) -> Iterator[str]:
+    for row in calls:
+        if row["status"] not in FINAL:
+            yield f"{row['id']} is still {row['status']}"
+        elif (row["status"] == "error") != (row["error"] is not None):
+            yield f"{row['id']} is {row['status']} and its error is {row['error']}"
+
+
+def _lost(calls: dict[str, sqlite3.Row], told: Acknowledged) -> Iterator[str]:
+    """What was acknowledged is there, and an end that was told is the end that is stored."""
+    for id, call in told.calls.items():
+        row = calls.get(id)
+        if row is None:
+            yield f"{id} was acknowledged and is lost"
+            continue
+        if json.loads(row["arguments"])["token"] != told.tokens[id]:
+            yield f"{id} was acknowledged for another request"
+        if call["status"] in FINAL and _stored(row) != (call["status"], call["result"], call["error"]):
+            yield f"{id} was told as {call['status']} {call['result']} and is stored as {_stored(row)}"
+
+
+def _stored(row: sqlite3.Row) -> tuple[str, Any, Any]:
+    result, error = (row[name] and json.loads(row[name]) for name in ("result", "error"))
+    return row["status"], result, error
+
+
+def _run_twice(calls: Iterable[sqlite3.Row], effects: list[str]) -> Iterator[str]:
+    """A mark is left at most once, by a call we know; a call that completed has left its mark."""
+    marks = Counter(effects)
+    for token, count in marks.items():
+        if count > 1:
+            yield f"the side effect {token} happened {count} times"
+    known = set()
+    for row in calls:
+        if row["tool"] in ("append", "turn"):
+            token = json.loads(row["arguments"])["token"]
+            known.add(token)
+            if row["status"] == "completed" and marks[token] != 1:
+                yield f"{row['id']} completed and its side effect happened {marks[token]} times"
+            if marks[token] and row["started_at"] is None:
+                yield f"{row['id']} had its side effect without being started"
+    for token in marks.keys() - known:
+        yield f"the side effect {token} belongs to no recorded call"
+
+
+def _made_twice(calls: Iterable[sqlite3.Row]) -> Iterator[str]:
+    """Every request of these tests has a token of its own; a repeated one has its key, and makes no second call."""
+    tokens = Counter(json.loads(row["arguments"])["token"] for row in calls)
+    for token, count in tokens.items():
+        if count > 1:
+            yield f"{count} calls were made for the one request {token}"

@@ -1,0 +1,125 @@
+"""Services as tests hold them: started, killed, started again on the same data directory."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from tests.faults.fault_service import EFFECTS, KEY, ROOT
+
+RUNNER = Path(__file__).with_name("fault_service.py")
+HANG = 60.0
+
+
+class Zygote:
+    """The process that has imported everything and forks services."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(RUNNER), "--zygote"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=clean_environment(TOOLCRIB_GRACE="1"),
+        )
+
+    def start(self, data_dir: Path) -> tuple[int, int]:
+        """A service on this data directory; its pid and port, once it is ready."""
+        pid, _, url = self._ask(f"start {data_dir}").partition(" ")
+        if not url:
+            self.wait(int(pid))
+            raise RuntimeError(f"the service did not start:\n{log_of(data_dir)[-4000:]}")
+        return int(pid), int(url.rpartition(":")[2])
+
+    def wait(self, pid: int) -> int:
+        """Reap a child that is ending; its exit code, negative for a signal."""
+        return int(self._ask(f"wait {pid}"))
+
+    def close(self) -> None:
+        self._in.close()
+        self._process.wait(HANG)
+        self._out.close()
+
+    def _ask(self, line: str) -> str:
+        self._in.write(line + "\n")
+        self._in.flush()
+        answer = self._out.readline()
+        if not answer:
+            raise RuntimeError("the zygote is gone")
+        return answer.strip()
+
+    @property
+    def _in(self) -> IO[str]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def _out(self) -> IO[str]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+
+class Service:
+    """One data directory and the service that runs on it now."""
+
+    def __init__(self, zygote: Zygote, data_dir: Path) -> None:
+        self._zygote = zygote
+        self.data_dir = data_dir
+        self.port = 0
+        self.starts = 0
+        self._pid: int | None = None
+
+    @property
+    def database(self) -> Path:
+        return self.data_dir / "toolcrib.db"
+
+    @property
+    def effects(self) -> list[str]:
+        """The marks that tools left in the world."""
+        path = self.data_dir / EFFECTS
+        return path.read_text().splitlines() if path.exists() else []
+
+    def start(self) -> "Service":
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._pid, self.port = self._zygote.start(self.data_dir)
+        self.starts += 1
+        return self
+
+    def kill(self) -> None:
+        """kill -9: no goodbye."""
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+            self._zygote.wait(self._pid)
+            self._pid = None
+
+    def terminate(self) -> int:
+        """SIGTERM: an orderly end; the exit code."""
+        assert self._pid is not None
+        os.kill(self._pid, signal.SIGTERM)
+        code = self._zygote.wait(self._pid)
+        self._pid = None
+        return code
+
+    def ask_to_end(self) -> None:
+        """SIGTERM, without waiting for the end."""
+        assert self._pid is not None
+        os.kill(self._pid, signal.SIGTERM)
+
+    def log(self) -> str:
+        return log_of(self.data_dir)
+
+
+def log_of(data_dir: Path) -> str:
+    path = data_dir.with_suffix(".log")
+    return path.read_text() if path.exists() else ""
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """The environment without what a developer may have set for a service of his own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")} | more
+
+
+__all__ = ["HANG", "KEY", "ROOT", "RUNNER", "Service", "Zygote", "clean_environment", "log_of"]

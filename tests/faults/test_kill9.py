@@ -1,0 +1,103 @@
+"""kill -9 at any moment: nothing that was acknowledged is lost, nothing runs twice, the log has no hole."""
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults.loads import Load
+from tests.faults.records import FINAL, Acknowledged, broken_promises, open_calls
+from tests.faults.services import HANG, Service, Zygote
+from tests.faults.wires import wired
+
+pytestmark = pytest.mark.faults
+
+KILLS = int(os.environ.get("FAULT_KILLS", "50"))
+CLIENTS = 16
+
+
+async def test_nothing_acknowledged_is_lost_and_nothing_runs_twice_over_many_kills(service: Service) -> None:
+    seed = int(os.environ.get("FAULT_SEED", secrets.randbits(32)))
+    where = f"FAULT_SEED={seed}"
+    random = Random(seed)
+    load = Load(random)
+
+    for number in range(KILLS):
+        where = f"FAULT_SEED={seed}, kill {number + 1}"
+        await load_until_killed(service, load, random.uniform(0.03, 0.2))
+        service.start()
+        assert no_call_runs_on(service), where
+        await settle(service)
+        await load.repeat(service.port)
+        await settle(service)
+        assert broken_promises(service.database, service.effects, load.told) == [], where
+
+    await read_all_back(service, load.told)
+    assert service.terminate() == 0, where
+    assert broken_promises(service.database, service.effects, load.told) == [], where
+    assert was_hard(service, load), where
+
+
+async def test_a_service_killed_while_it_recovers_recovers_at_the_next_start(service: Service) -> None:
+    load = Load(Random(1))
+
+    for delay in (0.005, 0.01, 0.02, 0.04, 0.06, 0.08):
+        await load_until_killed(service, load, 0.1)
+        starting = asyncio.create_task(asyncio.to_thread(start_or_die, service))
+        await asyncio.sleep(delay)
+        kill_starting(service)
+        await starting
+        service.kill()
+
+    service.start()
+    await settle(service)
+    assert broken_promises(service.database, service.effects, load.told) == []
+
+
+async def load_until_killed(service: Service, load: Load, seconds: float) -> None:
+    loading = asyncio.create_task(load.run(service.port, CLIENTS))
+    await asyncio.sleep(seconds)
+    service.kill()
+    async with asyncio.timeout(HANG):
+        await loading
+
+
+def no_call_runs_on(service: Service) -> bool:
+    """Right after the start: what was running has ended; only what was pending may run, for the first time."""
+    return all(status == "pending" or attempt > 1 for _, status, attempt in open_calls(service.database))
+
+
+async def settle(service: Service) -> None:
+    """Wait until every call has its end."""
+    until = time.monotonic() + HANG
+    while open_calls(service.database):
+        assert time.monotonic() < until, f"calls never ended: {open_calls(service.database)[:5]}"
+        await asyncio.sleep(0.01)
+
+
+async def read_all_back(service: Service, told: Acknowledged) -> None:
+    """Over HTTP as a client would; an end that was told is told again word for word."""
+    async with wired(service.port) as wire:
+        for id, call in told.calls.items():
+            now = (await wire.get(f"/v1/calls/{id}")).body
+            assert now["status"] in FINAL
+            assert now == call or call["status"] not in FINAL
+
+
+def was_hard(service: Service, load: Load) -> bool:
+    """The test is worth something only if kills met calls in every state."""
+    with closing(sqlite3.connect(service.database)) as db:
+        rows = db.execute("SELECT status, attempt, error FROM calls").fetchall()
+    codes = Counter(json.loads(error)["code"] for _, _, error in rows if error)
+    resumed = sum(attempt > 1 for _, attempt, _ in rows)
+    return load.answers > 10 * KILLS and set(codes) == {"Interrupted"} and codes["Interrupted"] > KILLS and resumed > 0
