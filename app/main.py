@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -54,33 +54,34 @@ class House:
         self._drained = False
 
     async def open(self) -> Use:
-        """Lock, migrate, load, recover: after this the service can take calls."""
+        """Lock, migrate, load, recover: after this the service can take calls. What fails on the way is undone."""
+        async with AsyncExitStack() as undo:
+            use = await self._open(undo)
+            self._undo = undo.pop_all()
+        return use
+
+    async def _open(self, undo: AsyncExitStack) -> Use:
         data_dir = self.settings.data_dir.absolute()
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         url = db.database_url(data_dir, self.settings.database_url)
         self.lock = DataDirLock(data_dir)
+        undo.callback(self.lock.release)
+        self._workspace = self._open_workspace(data_dir)
+        undo.callback(self._workspace.close)
         await asyncio.to_thread(migrate.upgrade, url)
         self._engine = db.open_readers(url)
+        undo.push_async_callback(self._engine.dispose)
         self._hub = Hub(await stored_events.last_seq(self._engine), self.settings.heartbeat)
         self._writer = Writer(url, self._hub.publish)
+        undo.push_async_callback(self._writer.close)
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
-        journal = Journal(
-            self._writer, self._engine, self._hub, self._clock, secrets.token_hex(8), self.settings.output_limit
-        )
-        self._workspace = self._open_workspace(data_dir)
-        self._dispatcher = Dispatcher(
-            registry=self._registry,
-            hooks=self._hooks,
-            permissions=Permissions([setting.rule() for setting in self.settings.rules]),
-            gates=Gates(self.settings.queue_timeout),
-            journal=journal,
-            ids=ids,
-            workspaces=lambda session: self._workspace,
-        )
+        journal = self._open_journal()
+        self._dispatcher = self._open_dispatcher(journal, ids)
         keyring = await self._open_keyring(data_dir, ids)
+        mcp = McpDoor(self._dispatcher, __version__)
+        undo.push_async_callback(mcp.close)
         await recover(self._engine, journal, self._dispatcher)
-        self._mcp = McpDoor(self._dispatcher, __version__)
-        return Use(self._dispatcher, self._engine, self._writer, self._hub, keyring, ids, self._clock, self._mcp)
+        return Use(self._dispatcher, self._engine, self._writer, self._hub, keyring, ids, self._clock, mcp)
 
     async def drain(self) -> None:
         """Let calls finish within the grace period, write what did not, end the streams."""
@@ -91,11 +92,22 @@ class House:
 
     async def close(self) -> None:
         await self.drain()
-        await self._mcp.close()
-        await self._writer.close()
-        await self._engine.dispose()
-        self._workspace.close()
-        self.lock.release()
+        await self._undo.aclose()
+
+    def _open_journal(self) -> Journal:
+        owner = secrets.token_hex(8)
+        return Journal(self._writer, self._engine, self._hub, self._clock, owner, self.settings.output_limit)
+
+    def _open_dispatcher(self, journal: Journal, ids: Ids) -> Dispatcher:
+        return Dispatcher(
+            registry=self._registry,
+            hooks=self._hooks,
+            permissions=Permissions([setting.rule() for setting in self.settings.rules]),
+            gates=Gates(self.settings.queue_timeout),
+            journal=journal,
+            ids=ids,
+            workspaces=lambda session: self._workspace,
+        )
 
     def _open_workspace(self, data_dir: Path) -> LocalWorkspace:
         return LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))

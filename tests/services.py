@@ -5,7 +5,7 @@ import json
 import shutil
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,13 @@ from tests.toys import Toys
 KEY = "tk_the_admin_key_of_all_tests"
 ADMIN = Session("admin", "default")
 HANG = 5.0
+
+
+async def until(question: Callable[[], object]) -> None:
+    """Wait for what no event tells."""
+    async with asyncio.timeout(HANG):
+        while not question():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 class Crib:
@@ -70,7 +77,10 @@ class Crib:
         self.house.lock.release()
 
     def submit(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> LiveCall:
-        return self.use.dispatcher.submit(CallRequest(tool=tool, arguments=arguments, **more), ADMIN)
+        return self.use.dispatcher.submit(self.request(tool, arguments, **more), ADMIN)
+
+    def request(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> CallRequest:
+        return CallRequest(tool=tool, arguments=arguments, **more)
 
     async def run(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """A call from its request to its end, as the world sees it."""
@@ -81,6 +91,14 @@ class Crib:
             await live.wait()
         assert live.failure is None, live.failure
         return viewed(live)
+
+    async def started(self, name: str) -> None:
+        async with asyncio.timeout(HANG):
+            await self.toys.started[name].wait()
+
+    async def at_the_gate(self, live: LiveCall) -> None:
+        await until(lambda: live.is_open and self.row(live.call.id)["waiting"] == "gate" and not live._is_steady)
+        await asyncio.sleep(0)
 
     async def cancel(self, live: LiveCall) -> None:
         async with asyncio.timeout(HANG * 2):
@@ -182,9 +200,8 @@ class Service(Crib):
             server.close()
         for connection in list(self._server.server_state.connections):
             connection.shutdown()
-        async with asyncio.timeout(HANG):
-            while self._server.server_state.tasks or self._server.server_state.connections:
-                await asyncio.sleep(0.001)
+        state = self._server.server_state
+        await until(lambda: not state.tasks and not state.connections)
 
 
 @dataclass(frozen=True)

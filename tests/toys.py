@@ -230,7 +230,7 @@ def _broken_needs(args: Any, scope: Scope) -> list[Need]:
 
 
 def _tool(args: type[BaseModel], name: str, run: Callable[[Any, Context], Any], **more: Any) -> Tool:
-    defaults = {"effect": Effect.READ, "needs": _no_needs, "description": f"The toy {name}."}
+    defaults: dict[str, Any] = {"effect": Effect.READ, "needs": _no_needs, "description": f"The toy {name}."}
     return typed(args, name=name, run=run, **(defaults | more))
 
 

@@ -1,12 +1,13 @@
 """The journal: each step of a call as one change in the store, with its event in the same transaction."""
 
+import logging
 from copy import copy
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call, Status, Waiting
-from app.core.errors import CallError
+from app.core.errors import CallError, Internal
 from app.core.events import Event, EventType
 from app.core.jsons import dumps
 from app.core.ports import Clock
@@ -17,6 +18,8 @@ from app.dispatch.running import LiveCall
 from app.store import calls, outputs, sessions
 from app.store.calls import Claimed
 from app.store.writer import Batch, Writer
+
+log = logging.getLogger(__name__)
 
 
 class Lost(Exception):
@@ -97,7 +100,12 @@ class Journal:
             call.output_dropped = live.spool.dropped
         self._tell_progress(live)
         rows = self._rows_of(call, whole) if whole is not None else []
-        self._mark_ended(live, result, error)
+        try:
+            self._mark_ended(live, result, error)
+        except (TypeError, ValueError):
+            log.exception("call %s gave back what JSON cannot say", call.id)
+            error = Internal("The tool gave back what cannot be written as JSON; this is a bug of the tool.")
+            self._mark_ended(live, None, error)
         event = self._event(call, EventType.CALL_ERROR if error else EventType.CALL_COMPLETED)
 
         def end(batch: Batch) -> bool:
@@ -137,6 +145,7 @@ class Journal:
 
     def progress(self, live: LiveCall, title: str | None, metadata: dict[str, Any] | None) -> None:
         """Tell how far it is. While one telling is under way, the next ones are merged into one."""
+        dumps(metadata)  # what JSON cannot say must fail here, in the tool, and not when it is told
         data = live.progress or {"title": None, "metadata": {}}
         live.progress = {"title": title or data["title"], "metadata": data["metadata"] | (metadata or {})}
         if not live.is_telling:
@@ -157,9 +166,9 @@ class Journal:
 
         await self._writer.submit(keep)
 
-    async def partial(self, call: Call, limit: int) -> str:
-        """What is stored of a call's output, up to some characters more than the limit."""
-        return (await outputs.read(self._engine, call.id, 0, limit * 4 + 4)).decode("utf-8", "replace")
+    async def partial(self, call: Call) -> str:
+        """What is stored of a call's output: all of it, because the part that is shown may be its tail."""
+        return (await outputs.read(self._engine, call.id, 0, self._output_limit)).decode("utf-8", "replace")
 
     def _tell_progress(self, live: LiveCall) -> None:
         if live.progress is None:
@@ -179,7 +188,7 @@ class Journal:
         call.output_dropped = len(data) - kept
         rows, start = [], 0
         while start < kept:
-            size = whole_characters(data[start:kept], CHUNK)
+            size = whole_characters(data[start : min(start + CHUNK + 1, kept)], CHUNK)
             rows.append((start, data[start : start + size]))
             start += size
         return rows

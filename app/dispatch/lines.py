@@ -60,7 +60,7 @@ class LentLine:
             await self._callers.running.cancel(child, self._live.stop)
             raise
         if child.failure is not None:
-            raise child.failure
+            raise ToolUnavailable(f"The call of {tool} could not be recorded.") from child.failure
         return outcome(child.call)
 
 

@@ -17,24 +17,30 @@ from app.store import calls, sessions
 
 log = logging.getLogger(__name__)
 
+RAN = "The service ended while this call was running: outcome unknown, not run again."
+WAITED = "The service ended while this call waited, and so did the call that made it; it was not run."
+
 
 async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher) -> None:
-    """`running` ends `Interrupted` with what output is stored; `pending` is resumed."""
+    """`running` ends `Interrupted` with what output is stored; `pending` is resumed, unless its parent is gone."""
     left = await calls.unfinished(engine)
-    was_running = [call for call in left if call.status is Status.RUNNING]
-    await asyncio.gather(*(_interrupt(call, journal, dispatcher) for call in was_running))
-    was_pending = [call for call in left if call.status is Status.PENDING]
-    for call in was_pending:
+    waiting = [call for call in left if _can_go_on(call)]
+    lost = [call for call in left if not _can_go_on(call)]
+    await asyncio.gather(*(_interrupt(call, journal, dispatcher) for call in lost))
+    for call in waiting:
         session = await sessions.get(engine, call.principal, call.session)
         await dispatcher.resume(call, session or Session(call.principal, call.session))
     if left:
-        log.info("after the last stop: %d calls interrupted, %d resumed", len(was_running), len(was_pending))
+        log.info("after the last stop: %d calls interrupted, %d resumed", len(lost), len(waiting))
+
+
+def _can_go_on(call: Call) -> bool:
+    return call.status is Status.PENDING and call.parent is None
 
 
 async def _interrupt(call: Call, journal: Journal, dispatcher: Dispatcher) -> None:
     tool = dispatcher.registry.get(call.tool)
     policy = tool.truncation if tool else Truncation()
-    stored = await journal.partial(call, policy.limit)
+    stored = await journal.partial(call)
     result = truncate(Result(output=stored), policy) if stored else None
-    reason = Interrupted("The service ended while this call was running: outcome unknown, not run again.")
-    await journal.bury(call, result, reason)
+    await journal.bury(call, result, Interrupted(RAN if call.status is Status.RUNNING else WAITED))

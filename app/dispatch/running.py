@@ -156,7 +156,7 @@ class Running:
         """Let calls finish; those that do not are interrupted, and what never started waits for the next start."""
         self.is_draining = True
         for live in list(self._calls.values()):
-            if live.call.status is Status.PENDING:
+            if live.call.status is Status.PENDING and live.parent is None:  # a child is nothing without its parent
                 live.interrupt(Suspended("The service is stopping."))
         if self._calls:
             await asyncio.wait([live.task for live in self._calls.values() if live.task], timeout=grace)

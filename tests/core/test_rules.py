@@ -47,11 +47,11 @@ def test_backslashes_are_slashes_on_both_sides() -> None:
     assert matches("src/*", "src\\a.py")
 
 
-def test_the_last_matching_rule_wins_and_is_named() -> None:
+def test_the_last_matching_rule_wins_and_a_no_names_it() -> None:
     wide, narrow = Rule("*", "*", Action.ALLOW), Rule("read", "src/*", Action.DENY)
 
     assert judge([READ], [wide, narrow]) == Verdict(Action.DENY, READ, narrow)
-    assert judge([READ], [narrow, wide]) == Verdict(Action.ALLOW, READ, wide)
+    assert judge([READ], [narrow, wide]).action is Action.ALLOW
 
 
 def test_a_rule_covers_a_need_only_when_permission_and_pattern_both_match() -> None:

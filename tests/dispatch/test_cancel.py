@@ -1,34 +1,17 @@
 """A call ends exactly once, wherever it stands when somebody stops it."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from app.core.calls import Status
 from app.core.errors import Canceled
 from app.dispatch.running import LiveCall
-from tests.services import HANG, Crib
+from tests.services import HANG, Crib, until
 from tests.toys import ToyHook, Toys
 
 CANCELED = ("error", "Canceled")
 COMPLETED = ("completed", None)
-
-
-async def until(question: Callable[[], bool]) -> None:
-    async with asyncio.timeout(HANG):
-        while not question():
-            await asyncio.sleep(0)
-
-
-async def started(crib: Crib, name: str) -> None:
-    async with asyncio.timeout(HANG):
-        await crib.toys.started[name].wait()
-
-
-async def at_the_gate(crib: Crib, live: LiveCall) -> None:
-    await until(lambda: "call.waiting" in crib.story(live.call.id) and not live._is_steady)
-    await asyncio.sleep(0)
 
 
 async def test_a_cancel_before_the_first_step_lets_nothing_start(crib: Crib, toys: Toys) -> None:
@@ -109,10 +92,10 @@ async def test_a_cancel_while_settled_arguments_are_committed_takes_effect_right
 async def test_a_cancel_at_the_gate_ends_a_pending_call_and_frees_its_place(crib: Crib, toys: Toys) -> None:
     await crib.open()
     first = crib.submit("wait", {"name": "first", "effect": "write"})
-    await started(crib, "first")
+    await crib.started("first")
     second = crib.submit("note", {"text": "second"})
     third = crib.submit("note", {"text": "third"})
-    await at_the_gate(crib, third)
+    await crib.at_the_gate(third)
 
     await crib.cancel(second)
     toys.go["first"].set()
@@ -128,9 +111,9 @@ async def test_a_cancel_in_the_tick_the_gate_opens_ends_canceled_and_nothing_lea
     await crib.open()
     for turn in range(20):
         first = crib.submit("wait", {"name": f"{turn}", "effect": "write"})
-        await started(crib, f"{turn}")
+        await crib.started(f"{turn}")
         second = crib.submit("note", {"text": "second"})
-        await at_the_gate(crib, second)
+        await crib.at_the_gate(second)
         toys.go[f"{turn}"].set()
         for _ in range(turn % 7):
             await asyncio.sleep(0)
@@ -158,7 +141,7 @@ async def test_a_cancel_while_running_commits_is_followed_before_the_tool_starts
 async def test_a_cancel_of_a_running_call_is_noted_and_keeps_its_output(crib: Crib, toys: Toys) -> None:
     await crib.open()
     live = crib.submit("wait", {"say": "so far"})
-    await started(crib, "wait")
+    await crib.started("wait")
 
     await crib.cancel(live)
 
@@ -175,10 +158,10 @@ async def test_a_cancel_of_a_running_call_is_noted_and_keeps_its_output(crib: Cr
 async def test_a_tool_that_ignores_a_cancel_for_a_moment_still_ends_canceled(crib: Crib, toys: Toys) -> None:
     await crib.open()
     live = crib.submit("stubborn")
-    await started(crib, "stubborn")
+    await crib.started("stubborn")
 
     canceling = asyncio.create_task(crib.cancel(live))
-    await started(crib, "canceled")
+    await crib.started("canceled")
     assert crib.row(live.call.id)["status"] == "running"
     toys.go["stubborn"].set()
     await canceling
@@ -189,7 +172,7 @@ async def test_a_tool_that_ignores_a_cancel_for_a_moment_still_ends_canceled(cri
 async def test_a_tool_that_finishes_in_spite_of_a_cancel_completes(crib: Crib, toys: Toys) -> None:
     await crib.open()
     live = crib.submit("stubborn", {"ending": "return"})
-    await started(crib, "stubborn")
+    await crib.started("stubborn")
     toys.go["stubborn"].set()
 
     await crib.cancel(live)
@@ -204,7 +187,7 @@ async def test_a_cancel_is_answered_while_a_tool_does_not_let_go(
     monkeypatch.setattr("app.dispatch.running.CANCEL_SECONDS", 0.01)
     await crib.open()
     live = crib.submit("stubborn")
-    await started(crib, "stubborn")
+    await crib.started("stubborn")
 
     await crib.cancel(live)
     assert crib.row(live.call.id)["status"] == "running"
@@ -217,7 +200,7 @@ async def test_a_cancel_is_answered_while_a_tool_does_not_let_go(
 async def test_a_result_handed_to_the_writer_beats_a_later_cancel(crib: Crib, toys: Toys) -> None:
     await crib.open()
     live = crib.submit("wait")
-    await started(crib, "wait")
+    await crib.started("wait")
 
     with crib.stalled_writer():
         toys.go["wait"].set()
@@ -247,7 +230,7 @@ async def test_a_cancel_after_the_end_changes_nothing(crib: Crib) -> None:
 async def test_many_cancels_at_once_are_one(crib: Crib) -> None:
     await crib.open()
     live = crib.submit("wait")
-    await started(crib, "wait")
+    await crib.started("wait")
 
     async with asyncio.timeout(HANG), asyncio.TaskGroup() as group:
         for _ in range(20):
@@ -262,7 +245,7 @@ async def test_a_tool_that_returns_as_it_is_canceled_ends_once(crib: Crib, toys:
     for turn in range(100):
         name = f"race {turn}"
         live = crib.submit("wait_free", {"name": name, "say": "x" * (turn % 3)})
-        await started(crib, name)
+        await crib.started(name)
         canceling = asyncio.create_task(crib.cancel(live))
         for _ in range(turn % 11):
             await asyncio.sleep(0)
@@ -295,7 +278,7 @@ async def test_a_timeout_and_a_cancel_that_meet_give_one_end(crib: Crib, toys: T
     lives = []
     for turn in range(100):
         live = crib.submit("wait_free", {"name": f"{turn}"}, timeout=0.004)
-        await started(crib, f"{turn}")
+        await crib.started(f"{turn}")
         if turn % 2:
             loop.call_later(0.003 + turn % 10 * 0.0002, live.interrupt, Canceled("stop"))
         else:
@@ -323,7 +306,7 @@ async def test_a_tool_that_cancels_itself_has_a_bug(crib: Crib) -> None:
 async def test_canceling_a_parent_cancels_its_children_first(crib: Crib, toys: Toys) -> None:
     await crib.open()
     parent = crib.submit("relay", {"tool": "wait", "arguments": {"name": "child"}})
-    await started(crib, "child")
+    await crib.started("child")
     child = toys.contexts[-1].id
 
     await crib.cancel(parent)
@@ -347,7 +330,7 @@ async def test_a_parent_that_times_out_takes_its_children_along(crib: Crib, toys
 async def test_canceling_a_child_is_an_error_its_parent_can_read(crib: Crib, toys: Toys) -> None:
     await crib.open()
     parent = crib.submit("relay", {"tool": "wait", "arguments": {"name": "child"}})
-    await started(crib, "child")
+    await crib.started("child")
     child = crib.use.dispatcher.running.get(toys.contexts[-1].id)
     assert child is not None
 

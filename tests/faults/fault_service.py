@@ -4,15 +4,17 @@
 with `--bare` as anybody would run the application under uvicorn.
 
 `--zygote` imports everything once and then forks a service for each line `start D` it reads, so that a restart
-takes a fraction of a second. It answers with the child's pid and address; `wait PID` answers with its exit code.
-When its input ends, it takes its children along.
+takes a fraction of a second. It answers with the child's pid and address; `wait PID` answers with its exit code;
+`try SECONDS D` starts one and kills it that soon. When its input ends, it takes its children along.
 """
 
 import argparse
 import asyncio
+import ctypes
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -136,23 +138,22 @@ def announce_to(fd: int) -> Callable[[str], None]:
     return announce
 
 
-def fork_service(data_dir: Path) -> tuple[int, str]:
-    """A service in a child; its pid and its address, which is empty when it ended before it was ready."""
+def fork_service(data_dir: Path) -> tuple[int, int]:
+    """A service in a child; its pid, and where its address can be read when it is ready."""
     ready, told = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ready)
         live_as_child(data_dir, told)
     os.close(told)
-    with os.fdopen(ready) as file:
-        return pid, file.readline().strip()
+    return pid, ready
 
 
 def live_as_child(data_dir: Path, told: int) -> None:
     """The child's whole life: it never returns to the zygote's code."""
     code = 1
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        die_with_parent()
         log = os.open(data_dir.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for fd, target in ((nothing, 0), (log, 1), (log, 2)):
@@ -166,23 +167,44 @@ def live_as_child(data_dir: Path, told: int) -> None:
         os._exit(code)
 
 
+def die_with_parent() -> None:
+    """The kernel kills the service when the zygote ends, however that ends."""
+    set_death_signal = 1
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
+def start_service(data_dir: Path) -> str:
+    """Pid and address; the address is missing when it ended before it was ready."""
+    pid, ready = fork_service(data_dir)
+    with os.fdopen(ready) as file:
+        return f"{pid} {file.readline().strip()}"
+
+
+def try_service(data_dir: Path, seconds: float) -> str:
+    """A service that is killed so soon that it may not have been ready."""
+    pid, ready = fork_service(data_dir)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGKILL)
+    os.close(ready)
+    return wait_for(pid)
+
+
+def wait_for(pid: int) -> str:
+    return str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
 def be_zygote() -> None:
-    children: set[int] = set()
-    try:
-        for line in sys.stdin:
-            verb, _, given = line.strip().partition(" ")
-            if verb == "start":
-                pid, url = fork_service(Path(given))
-                children.add(pid)
-                print(pid, url, flush=True)  # noqa: T201
-            else:
-                code = os.waitstatus_to_exitcode(os.waitpid(int(given), 0)[1])
-                children.discard(int(given))
-                print(code, flush=True)  # noqa: T201
-    finally:
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    """One command per line, one answer per line; who closes the input ends everything."""
+    for line in sys.stdin:
+        verb, *given = line.split(maxsplit=2)
+        match verb:
+            case "start":
+                answer = start_service(Path(given[0]))
+            case "try":
+                answer = try_service(Path(given[1].strip()), float(given[0]))
+            case _:
+                answer = wait_for(int(given[0]))
+        print(answer, flush=True)  # noqa: T201
 
 
 def main() -> None:

@@ -34,6 +34,10 @@ class Zygote:
             raise RuntimeError(f"the service did not start:\n{log_of(data_dir)[-4000:]}")
         return int(pid), int(url.rpartition(":")[2])
 
+    def attempt(self, data_dir: Path, seconds: float) -> None:
+        """A service that is killed this soon after its start."""
+        assert self._ask(f"try {seconds} {data_dir}") == f"-{signal.SIGKILL.value}"
+
     def wait(self, pid: int) -> int:
         """Reap a child that is ending; its exit code, negative for a signal."""
         return int(self._ask(f"wait {pid}"))
@@ -87,6 +91,10 @@ class Service:
         self._pid, self.port = self._zygote.start(self.data_dir)
         self.starts += 1
         return self
+
+    def attempt(self, seconds: float) -> None:
+        """Start, and be killed this soon after."""
+        self._zygote.attempt(self.data_dir, seconds)
 
     def kill(self) -> None:
         """kill -9: no goodbye."""

@@ -4,20 +4,17 @@ import asyncio
 import json
 import os
 import secrets
-import shutil
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.faults.loads import Load
 from tests.faults.records import FINAL, Acknowledged, broken_promises, open_calls
-from tests.faults.services import HANG, Service, Zygote
+from tests.faults.services import HANG, Service
 from tests.faults.wires import wired
 
 pytestmark = pytest.mark.faults
@@ -51,15 +48,11 @@ async def test_nothing_acknowledged_is_lost_and_nothing_runs_twice_over_many_kil
 async def test_a_service_killed_while_it_recovers_recovers_at_the_next_start(service: Service) -> None:
     load = Load(Random(1))
 
-    for delay in (0.005, 0.01, 0.02, 0.04, 0.06, 0.08):
+    for delay in (0.005, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.06, 0.08, 0.1):
         await load_until_killed(service, load, 0.1)
-        starting = asyncio.create_task(asyncio.to_thread(start_or_die, service))
-        await asyncio.sleep(delay)
-        kill_starting(service)
-        await starting
-        service.kill()
+        service.attempt(delay)
+        service.start()
 
-    service.start()
     await settle(service)
     assert broken_promises(service.database, service.effects, load.told) == []
 

@@ -1,0 +1,192 @@
+"""The `toolcrib` command, as a person would use it: real processes, a real service."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HANG = 60
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")}
+    return kept | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def toolcrib(folder: Path, *args: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "app", *args],
+        cwd=folder,
+        env=environment() | variables,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+
+
+def start(folder: Path, *args: str) -> tuple[subprocess.Popen[str], str]:
+    """A service on a free port, and what it announced."""
+    service = subprocess.Popen(
+        [sys.executable, "-m", "app", "serve", "--port", "0", *args],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert service.stdout is not None
+    return service, "".join(service.stdout.readline() for _ in range(3))
+
+
+def stop(service: subprocess.Popen[str]) -> int:
+    service.send_signal(signal.SIGTERM)
+    service.communicate(timeout=HANG)
+    return service.returncode
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    folder = tmp_path_factory.mktemp("crib")
+    service, announced = start(folder)
+    yield folder, announced
+    assert stop(service) == 0
+
+
+def test_it_announces_its_url_its_key_and_a_line_that_works_as_printed(running: tuple[Path, str]) -> None:
+    folder, announced = running
+    line = announced.partition("try: ")[2]
+
+    answer = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG, check=True)
+
+    key = (folder / ".toolcrib" / "admin.key").read_text().strip()
+    assert f"key: {key}" in announced
+    assert (folder / ".toolcrib" / "admin.key").stat().st_mode & 0o777 == 0o600
+    call = json.loads(answer.stdout)
+    assert (call["status"], call["result"]["title"]) == ("completed", "hello.txt")
+
+
+def test_call_prints_the_output_and_exits_by_status(running: tuple[Path, str]) -> None:
+    folder, _ = running
+
+    good = toolcrib(folder, "call", "read_file", '{"file_path": "hello.txt", "limit": 1}')
+    piped = toolcrib(folder, "call", "read_file", "-", stdin='{"file_path": "hello.txt", "limit": 1}')
+    bad = toolcrib(folder, "call", "read_file", '{"file_path": "nothing.txt"}')
+    broken = toolcrib(folder, "call", "read_file", "{")
+
+    assert (good.returncode, good.stdout) == (0, "L1: Hello from your Toolcrib workspace.\n")
+    assert (piped.returncode, piped.stdout) == (0, good.stdout)
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert bad.stderr.startswith("ENOENT: ")
+    assert broken.returncode == 2
+
+
+def test_tools_lists_them_all(running: tuple[Path, str]) -> None:
+    listed = toolcrib(running[0], "tools").stdout
+
+    assert [name for name in ("list_dir", "read_file", "update_plan") if name in listed] == [
+        "list_dir",
+        "read_file",
+        "update_plan",
+    ]
+
+
+def test_watch_prints_what_is_stored_and_what_comes(running: tuple[Path, str]) -> None:
+    folder, _ = running
+    watching = subprocess.Popen(
+        [sys.executable, "-u", "-m", "app", "watch", "--after", "0", "--types", "call.completed"],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    try:
+        toolcrib(folder, "call", "list_dir")
+        lines = iter(watching.stdout.readline, "")
+        assert any("call.completed" in line and "list_dir" in line for line in lines)
+    finally:
+        watching.kill()
+        watching.communicate(timeout=HANG)
+
+
+def test_keys_are_made_listed_and_revoked_over_rest_while_the_service_runs(running: tuple[Path, str]) -> None:
+    folder, _ = running
+
+    token = toolcrib(folder, "key", "create", "ci", "--scope", "calls:run", "--scope", "calls:read").stdout.strip()
+    works = toolcrib(folder, "call", "list_dir", "--key", token)
+    [id] = re.findall(r"(key_\w+)\s+ci\s", toolcrib(folder, "key", "list").stdout)
+    revoked = toolcrib(folder, "key", "revoke", id)
+    again = toolcrib(folder, "key", "revoke", id)
+    refused = toolcrib(folder, "call", "list_dir", "--key", token)
+
+    assert token.startswith("tk_")
+    assert (works.returncode, revoked.returncode) == (0, 0)
+    assert (again.returncode, again.stderr.strip()) == (1, f"error: There is no valid key {id}.")
+    assert (refused.returncode, refused.stderr.strip()) == (1, "error: A valid key is required.")
+
+
+def test_a_second_service_on_the_same_data_directory_is_refused(running: tuple[Path, str]) -> None:
+    refused = toolcrib(running[0], "serve", "--port", "0")
+
+    assert refused.returncode == 1
+    assert "Another Toolcrib (pid " in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_keys_are_made_without_a_service_too(tmp_path: Path) -> None:
+    token = toolcrib(tmp_path, "key", "create", "ci").stdout.strip()
+    listed = toolcrib(tmp_path, "key", "list").stdout
+    service, _ = start(tmp_path)
+    works = toolcrib(tmp_path, "call", "list_dir", "--key", token)
+
+    assert stop(service) == 0
+    assert "ci" in listed
+    assert works.returncode == 0
+
+
+def test_a_database_of_a_newer_toolcrib_is_refused(tmp_path: Path) -> None:
+    upgraded = toolcrib(tmp_path, "db", "upgrade")
+    path = tmp_path / ".toolcrib" / "toolcrib.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    by_hand = toolcrib(tmp_path, "db", "upgrade")
+    at_start = toolcrib(tmp_path, "serve", "--port", "0")
+
+    assert (upgraded.returncode, by_hand.returncode, at_start.returncode) == (0, 1, 1)
+    assert "newer than this Toolcrib knows" in by_hand.stderr
+    assert "newer than this Toolcrib knows" in at_start.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"TOOLCRIB_PORT": "many"}, "setting port:"),
+        ({"TOOLCRIB_DATABASE_URL": "postgresql://somewhere/else"}, "a SQLite file"),
+        ({"TOOLCRIB_WORKSPACE": "/does/not/exist"}, "/does/not/exist"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
+    refused = toolcrib(tmp_path, "serve", **variables)
+
+    assert refused.returncode == 1
+    assert sentence in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
+    asked = toolcrib(tmp_path, "call", "list_dir")
+
+    assert asked.returncode == 1
+    assert "Start one with `toolcrib serve`" in asked.stderr
