@@ -1,4 +1,7 @@
-"""The `toolcrib` command: start the service, and use it from a terminal."""
+"""The `toolcrib` command: start the service, and use it from a terminal.
+
+Heavy rooms are imported by the commands that need them, so that a plain call answers quickly.
+"""
 
 import asyncio
 import json
@@ -6,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -16,9 +19,11 @@ from rich.table import Table
 from app import __version__, config, logs
 from app.core.errors import StoreError
 from app.core.principals import DEFAULT_SCOPES, Scope
-from app.keys import Keys, OfflineKeys, ServiceKeys
 from app.net.client import ServiceClient, ServiceProblem
-from app.store import admin_key, db, lock, migrate
+from app.store import admin_key, lock
+
+if TYPE_CHECKING:
+    from app.keys import Keys
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tools for LLM agents: listed, run, recorded.")
 key_app = typer.Typer(no_args_is_help=True, help="Keys: who may use the service.")
@@ -228,6 +233,8 @@ def revoke_key(
 @db_app.command("upgrade")
 def upgrade_database(data_dir: DataDir = None, config_file: Config = None) -> None:
     """Bring the database to this version's schema. The service does it by itself at start."""
+    from app.store import db, migrate
+
     with _plainly():
         settings = config.load(config_file, data_dir=data_dir)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -268,8 +275,10 @@ def _client(url: str | None, key: str | None, data_dir: Path | None, config_file
     return ServiceClient(where, token)
 
 
-def _keys(url: str | None, data_dir: Path | None, config_file: Path | None) -> Keys:
+def _keys(url: str | None, data_dir: Path | None, config_file: Path | None) -> "Keys":
     """The keys of the running service over REST; of a service that does not run, straight from its records."""
+    from app.keys import OfflineKeys, ServiceKeys
+
     settings = config.load(config_file, data_dir=data_dir)
     if url is None and lock.holder_url(settings.data_dir) is None:
         return OfflineKeys(settings)

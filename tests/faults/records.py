@@ -37,7 +37,7 @@ def broken_promises(database: Path, effects: list[str], told: Acknowledged) -> l
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         db.row_factory = sqlite3.Row
         calls = {row["id"]: row for row in db.execute("SELECT * FROM calls")}
-        found = [
+        return [
             *_unsound(db),
             *_gaps(db),
             *_bad_lives(db, calls),
@@ -47,7 +47,6 @@ def broken_promises(database: Path, effects: list[str], told: Acknowledged) -> l
             *_made_twice(calls.values()),
             *told.contradictions,
         ]
-    return found
 
 
 def open_calls(database: Path) -> list[tuple[str, str, int]]:
