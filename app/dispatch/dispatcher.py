@@ -181,8 +181,7 @@ class Dispatcher:
     async def _walk(self, live: LiveCall, ahead: Step | None) -> tuple[Result, str | None]:
         """One line, one stage. The order is the product; keep it readable here."""
         step = ahead or await self._approach(live)
-        async with self._enter(live, step):
-            result = await self._execute(live, step)
+        result = await (self._execute_ahead(live, step) if ahead else self._execute_in_turn(live, step))
         shown = truncate(result, step.tool.truncation)
         whole = result.output if shown.output is not result.output and live.spool is None else None
         return await self._hooks.after(live.call, shown), whole
@@ -216,27 +215,31 @@ class Dispatcher:
             step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), _held_above(live, lane))
         return lane is None or step.held is not None
 
+    async def _execute_ahead(self, live: LiveCall, step: Step) -> Result:
+        """The look-ahead took the pass and committed the start."""
+        live.held = step.held
+        try:
+            live.loosen()
+            return await self._execute(live, step)
+        finally:
+            if step.held is not None:
+                step.held.leave()
+
+    async def _execute_in_turn(self, live: LiveCall, step: Step) -> Result:
+        """Gate, then running, then the tool."""
+        async with self._enter(live, step):
+            await self._journal.start(live)
+            return await self._execute(live, step)
+
     @asynccontextmanager
     async def _enter(self, live: LiveCall, step: Step) -> AsyncIterator[None]:
-        """Gate, then running. After a look-ahead both are behind us already."""
-        if live.call.status is Status.RUNNING:
-            live.held = step.held
-            try:
-                live.loosen()
-                yield
-            finally:
-                if step.held is not None:
-                    step.held.leave()
-            return
         if not self._enter_now(live, step):
             await self._journal.wait(live, Waiting.GATE)
             async with self._queue(live, step):
-                await self._journal.start(live)
                 yield
             return
         try:
             live.held = step.held
-            await self._journal.start(live)
             yield
         finally:
             if step.held is not None:
@@ -257,8 +260,7 @@ class Dispatcher:
     async def _execute(self, live: LiveCall, step: Step) -> Result:
         """Run the tool. Its time limit is one more reason to be interrupted."""
         seconds = live.request.timeout or step.tool.timeout
-        reason = TimedOut(f"{step.tool.name} was stopped after {seconds:g} s; its output so far is kept.")
-        timer = asyncio.get_running_loop().call_later(seconds, live.interrupt, reason)
+        timer = asyncio.get_running_loop().call_later(seconds, _time_out, live, seconds)
         try:
             return await step.tool.run(step.args, self._context(live, step))
         finally:
@@ -297,6 +299,10 @@ class Dispatcher:
         shown = truncate(result, tool.truncation)
         is_cut = shown.output is not result.output and live.spool is None
         return shown, result.output if is_cut else None
+
+
+def _time_out(live: LiveCall, seconds: float) -> None:
+    live.interrupt(TimedOut(f"{live.call.tool} was stopped after {seconds:g} s; its output so far is kept."))
 
 
 def _payload(live: LiveCall, tool: Tool) -> Any:

@@ -146,11 +146,11 @@ class Hub:
         subscription = self.subscribe(wanted, output_after is not None)
         cursor = subscription.since if after is None else after
         try:
-            if wanted.call is not None and await _has_ended(engine, wanted.call):
-                async for frames in _replay(engine, wanted, cursor, EVERYTHING):
-                    yield frames
-                return
             while True:
+                if wanted.call is not None and await _has_ended(engine, wanted.call):
+                    async for frames in _replay(engine, wanted, cursor, EVERYTHING):
+                        yield frames
+                    return
                 async for frames in _replay(engine, wanted, cursor, subscription.since):
                     yield frames
                 cursor = max(cursor, subscription.since)
@@ -170,9 +170,11 @@ class Hub:
         while not subscription.is_lagged:
             if frames := await subscription.take(self._heartbeat):
                 yield frames
+            elif subscription.is_lagged:
+                break  # also when its last event has come: it is not in the queue
             elif subscription.is_closed:
                 return
-            elif not subscription.is_lagged:
+            else:
                 yield HEARTBEAT
         yield encode_passing(EventType.LAGGED, {"reason": "too slow; reconnect with Last-Event-ID to go on"})
 

@@ -1,0 +1,436 @@
+"""The hub: a stream without gap or repeat, live and from the store, whatever happens in between."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.core.events import Event, EventType
+from app.dispatch.events import HEARTBEAT, Hub, Subscription
+from app.store.events import EventFilter
+from tests.services import HANG, Crib, Frame, frames_of, kinds, until
+from tests.toys import Toys
+
+ALL = EventFilter(principal=None)
+
+
+def tell(crib: Crib, text: str = "", session: str = "default", principal: str = "admin") -> "asyncio.Future[None]":
+    """An event with its own commit, or sharing one."""
+    data = json.dumps({"text": text})
+    event = Event(0, EventType.PLAN_UPDATED, None, principal, session, 0, data)
+    return crib.use.writer.submit(lambda batch: batch.tell(event))
+
+
+def follow(
+    crib: Crib, after: int | None, wanted: EventFilter = ALL, output_after: int | None = None
+) -> AsyncIterator[bytes]:
+    return crib.use.hub.follow(crib.use.engine, wanted, after, output_after=output_after)
+
+
+async def read(stream: AsyncIterator[bytes], count: int) -> list[Frame]:
+    """At least so many frames."""
+    frames: list[Frame] = []
+    async with asyncio.timeout(HANG):
+        while len(frames) < count:
+            frames += frames_of(await anext(stream))
+    return frames
+
+
+async def read_all(stream: AsyncIterator[bytes]) -> bytes:
+    async with asyncio.timeout(HANG):
+        return b"".join([frames async for frames in stream])
+
+
+async def close(stream: AsyncIterator[bytes]) -> None:
+    await stream.aclose()  # type: ignore[attr-defined]
+
+
+def listeners(crib: Crib) -> int:
+    hub = crib.use.hub
+    return len(hub._everything) + sum(len(some) for some in hub._by_call.values())
+
+
+async def test_a_stream_without_a_start_begins_now(crib: Crib) -> None:
+    await crib.open()
+    await tell(crib, "before")
+    stream = follow(crib, None)
+    reading = asyncio.create_task(read(stream, 1))
+    await until(lambda: listeners(crib) == 1)
+
+    await tell(crib, "after")
+
+    (frame,) = await reading
+    assert frame.data == {
+        "seq": 2,
+        "type": "plan.updated",
+        "call": None,
+        "session": "default",
+        "at": "1970-01-01T00:00:00.000000Z",
+        "data": {"text": "after"},
+    }
+    assert (frame.id, frame.event) == (2, "plan.updated")
+    await close(stream)
+    assert listeners(crib) == 0
+
+
+async def test_a_stream_after_an_event_begins_right_behind_it(crib: Crib) -> None:
+    await crib.open()
+    for number in range(10):
+        await tell(crib, str(number))
+
+    stream = follow(crib, 7)
+    frames = await read(stream, 3)
+    await tell(crib, "live")
+    frames += await read(stream, 1)
+
+    assert [frame.id for frame in frames] == [8, 9, 10, 11]
+    await close(stream)
+
+
+async def test_two_hundred_cuts_and_resumes_against_a_live_publisher_lose_and_repeat_nothing(
+    crib: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.events.PAGE", 7)
+    await crib.open()
+    dice = random.Random(4711)
+    is_over = asyncio.Event()
+
+    async def publish() -> None:
+        while not is_over.is_set():
+            told = [tell(crib, "x" * dice.randrange(50)) for _ in range(dice.randrange(1, 12))]
+            if dice.random() < 0.5:
+                await told[-1]
+            await asyncio.sleep(dice.choice([0, 0, 0.001]))
+
+    publishing = asyncio.create_task(publish())
+    joined: list[Frame] = []
+    async with asyncio.timeout(HANG * 6):
+        for _ in range(200):
+            stream = follow(crib, joined[-1].id if joined else 0)
+            for _ in range(dice.randrange(1, 6)):
+                joined += frames_of(await anext(stream))
+            await close(stream)
+        is_over.set()
+        await publishing
+        await tell(crib, "the last")
+        stream = follow(crib, joined[-1].id)
+        while joined[-1].data["data"] != {"text": "the last"}:
+            joined += frames_of(await anext(stream))
+        await close(stream)
+
+    log = crib.events()
+    assert [frame.id for frame in joined] == list(range(1, len(log) + 1))
+    assert [frame.data["data"] for frame in joined] == [json.loads(event["data"]) for event in log]
+    assert listeners(crib) == 0
+
+
+async def test_a_filter_lets_pass_only_what_was_asked_for_live_and_replayed(crib: Crib) -> None:
+    await crib.open()
+    wanted = [
+        EventFilter(principal="ann"),
+        EventFilter(principal=None, session="s1"),
+        EventFilter(principal="ann", session="s1", types=frozenset({EventType.PLAN_UPDATED})),
+        EventFilter(principal=None, types=frozenset({EventType.CALL_PENDING})),
+        EventFilter(principal=None, call="call_1"),
+    ]
+    streams = [follow(crib, 0, one) for one in wanted]
+    reading = [asyncio.create_task(anext(stream)) for stream in streams]  # type: ignore[arg-type]
+    await until(lambda: listeners(crib) == 4)
+    for principal in ("ann", "bob"):
+        for session in ("s1", "s2"):
+            await tell(crib, f"{principal} {session}", session, principal)
+    await until(lambda: crib.use.hub.last_seq == 4)
+    for task in reading:
+        task.cancel()
+    await asyncio.wait(reading)
+
+    async def texts(one: EventFilter) -> list[str]:
+        crib.use.hub.close()
+        replayed = frames_of(await read_all(follow(crib, 0, one)))
+        return [frame.data["data"]["text"] for frame in replayed]
+
+    assert [await texts(one) for one in wanted] == [
+        ["ann s1", "ann s2"],
+        ["ann s1", "bob s1"],
+        ["ann s1"],
+        [],
+        [],
+    ]
+
+
+async def test_a_live_frame_is_the_replayed_frame_byte_for_byte(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    stream = follow(crib, 0)
+    await tell(crib)
+    live = await anext(stream)
+    for tool, arguments in [
+        ("echo", {"text": "größer 😀 \u2028 \n\r\x00"}),
+        ("echo", {"text": 2**100}),
+        ("tell", {"steps": 5}),
+        ("fail", {}),
+        ("none", {"deep": [{"a": None}]}),
+        ("relay", {"tool": "echo", "arguments": {"text": 1.5}}),
+    ]:
+        await crib.run(tool, arguments)
+    async with asyncio.timeout(HANG):
+        while frames_of(live)[-1].id != crib.use.hub.last_seq:
+            live += await anext(stream)
+    await close(stream)
+    await crib.close()
+    await crib.open()
+    again = follow(crib, 0)
+
+    replayed = await anext(again)
+
+    assert replayed == live
+    await close(again)
+
+
+async def test_the_stream_of_a_call_goes_from_its_first_to_its_last_event_and_ends(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    call = crib.submit("wait", {"say": "héllo"})
+    other = crib.submit("echo", {"text": "other"})
+    await crib.ended(other)
+    await crib.started("wait")
+
+    reading = asyncio.create_task(read_all(follow(crib, 0, EventFilter(principal="admin", call=call.call.id), 0)))
+    await until(lambda: listeners(crib) == 1)
+    toys.go["wait"].set()
+    frames = frames_of(await reading)
+
+    assert kinds(frames) == ["call.pending", "call.running", "call.output", "call.completed"]
+    assert frames[2].id is None
+    assert frames[2].data == {
+        "type": "call.output",
+        "call": call.call.id,
+        "session": "default",
+        "data": {"offset": 0, "text": "héllo", "stream": "stdout"},
+    }
+    assert listeners(crib) == 0
+
+
+async def test_the_stream_of_a_call_that_ended_is_replayed_and_ends(crib: Crib) -> None:
+    await crib.open()
+    view = await crib.run("say", {"texts": ["a"]})
+    wanted = EventFilter(principal="admin", call=view["id"])
+
+    assert kinds(frames_of(await read_all(follow(crib, 0, wanted, 0)))) == [
+        "call.pending",
+        "call.running",
+        "call.completed",
+    ]
+    assert kinds(frames_of(await read_all(follow(crib, crib.events(view["id"])[1]["seq"], wanted)))) == [
+        "call.completed"
+    ]
+    assert await read_all(follow(crib, 1 << 40, wanted)) == b""
+
+
+async def test_output_so_far_is_replayed_from_an_offset_and_then_goes_on_without_repeat(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    texts = [f"line {number} é\n" for number in range(200)]
+    call = crib.submit("say", {"texts": texts, "wait": True})
+    await crib.started("say")
+    whole = "".join(texts).encode()
+
+    for offset in (0, 13, 500):
+        reading = asyncio.create_task(
+            read_all(follow(crib, 0, EventFilter(principal="admin", call=call.call.id), offset))
+        )
+        await until(lambda: listeners(crib) == 1)
+        if offset == 500:
+            toys.go["say"].set()
+        else:
+            await until(lambda: crib.rows("SELECT * FROM outputs WHERE stop = ?", len(whole)))
+            await asyncio.sleep(0.05)
+            reading.cancel()
+            await asyncio.wait([reading])
+            continue
+        pieces = [frame.data["data"] for frame in frames_of(await reading) if frame.event == "call.output"]
+        at = offset
+        for piece in pieces:
+            assert piece["offset"] == at
+            at += len(piece["text"].encode())
+        assert "".join(piece["text"] for piece in pieces).encode() == whole[offset:]
+
+
+async def test_output_is_heard_only_by_those_who_asked_and_may(crib: Crib) -> None:
+    await crib.open()
+    heard: dict[str, list[Frame]] = {}
+    filters = {
+        "all": (ALL, 0),
+        "without": (ALL, None),
+        "other principal": (EventFilter(principal="bob"), 0),
+        "other session": (EventFilter(principal=None, session="s2"), 0),
+    }
+
+    async def listen(name: str, wanted: EventFilter, output: int | None) -> None:
+        heard[name] = frames_of(await read_all(follow(crib, None, wanted, output)))
+
+    async with asyncio.timeout(HANG), asyncio.TaskGroup() as group:
+        for name, (wanted, output) in filters.items():
+            group.create_task(listen(name, wanted, output))
+        await until(lambda: listeners(crib) == len(filters))
+        await crib.run("say", {"texts": ["text"]})
+        crib.use.hub.close()
+
+    assert {name: kinds(frames) for name, frames in heard.items()} == {
+        "all": ["call.pending", "call.running", "call.output", "call.completed"],
+        "without": ["call.pending", "call.running", "call.completed"],
+        "other principal": [],
+        "other session": [],
+    }
+
+
+async def test_silence_is_filled_with_signs_of_life(crib: Crib) -> None:
+    crib.settings["heartbeat"] = 0.01
+    await crib.open()
+    stream = follow(crib, None)
+
+    async with asyncio.timeout(HANG):
+        assert [await anext(stream) for _ in range(3)] == [HEARTBEAT] * 3
+    await tell(crib, "x")
+    assert kinds(await read(stream, 1)) == ["plan.updated"]
+    await close(stream)
+
+
+async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
+    crib: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 1000)
+    await crib.open()
+    stream = follow(crib, 0)
+    await tell(crib, "first")
+    frames = await read(stream, 1)
+    reading = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+    await until(lambda: not reading.done() and listeners(crib) == 1)
+    await tell(crib, "second")
+    frames += frames_of(await reading)
+
+    for number in range(30):
+        await tell(crib, f"{number}")
+    rest = frames_of(await read_all(stream))
+    assert kinds(rest) == ["lagged"]
+    assert rest[0].id is None
+    assert rest[0].data == {"reason": "too slow; reconnect with Last-Event-ID to go on"}
+
+    again = follow(crib, frames[-1].id)
+    frames += await read(again, 30)
+    await close(again)
+    assert [frame.id for frame in frames] == list(range(1, 33))
+    assert listeners(crib) == 0
+
+
+async def test_one_overrun_while_it_reads_the_past_reads_on_and_does_not_lag(
+    crib: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.PAGE", 5)
+    await crib.open()
+    for number in range(20):
+        await tell(crib, f"past {number}")
+    stream = follow(crib, 0)
+    frames = await read(stream, 1)
+
+    for number in range(30):
+        await tell(crib, f"meanwhile {number}")
+    frames += await read(stream, 50 - len(frames))
+    await tell(crib, "live")
+    frames += await read(stream, 1)
+
+    assert [frame.id for frame in frames] == list(range(1, 52))
+    await close(stream)
+
+
+async def test_one_overrun_on_a_calls_stream_still_gets_its_end(
+    crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.events.PAGE", 1)
+    await crib.open()
+    call = crib.submit("wait", {"say": "text"})
+    await crib.started("wait")
+    stream = follow(crib, 0, EventFilter(principal="admin", call=call.call.id), 0)
+    frames = await read(stream, 1)
+
+    toys.contexts[0].metadata(title="x" * 200)
+    await asyncio.sleep(0)
+    toys.go["wait"].set()
+    await crib.ended(call)
+    frames += frames_of(await read_all(stream))
+
+    assert [frame.event for frame in frames if frame.id] == crib.story(call.call.id)
+    assert frames[-1].event == "call.completed"
+
+
+async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 100)
+    await crib.open()
+    live = crib.submit("wait", {"name": "w"})
+    await crib.started("w")
+    hub = Hub(crib.use.hub.last_seq, heartbeat=60)
+    stream = hub.follow(crib.use.engine, EventFilter(principal=None, call=live.call.id), hub.last_seq)
+    reading = asyncio.create_task(read_all(stream))
+    await until(lambda: any(s._wakeup for some in hub._by_call.values() for s in some))
+
+    def event(seq: int, type: EventType) -> tuple[Event, None]:
+        return Event(seq, type, live.call.id, "admin", "default", 0, '{"long":"%s"}' % ("x" * 100)), None
+
+    hub.publish([event(10, EventType.CALL_PROGRESS), event(11, EventType.CALL_PROGRESS), event(12, EventType.CALL_ERROR)])
+
+    assert kinds(frames_of(await reading)) == ["lagged"]
+
+
+async def test_a_frame_larger_than_the_queue_still_comes_through(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 100)
+    await crib.open()
+    stream = follow(crib, None)
+    reading = asyncio.create_task(read(stream, 1))
+    await until(lambda: listeners(crib) == 1)
+
+    await tell(crib, "x" * 10_000)
+
+    assert (await reading)[0].data["data"] == {"text": "x" * 10_000}
+    await close(stream)
+
+
+async def test_when_the_service_stops_a_stream_ends_after_what_is_queued(crib: Crib) -> None:
+    await crib.open()
+    reading = asyncio.create_task(read_all(follow(crib, None)))
+    await until(lambda: listeners(crib) == 1)
+    await tell(crib, "last")
+    crib.use.hub.close()
+    await tell(crib, "too late")
+
+    assert [frame.data["data"] for frame in frames_of(await reading)] == [{"text": "last"}]
+    assert frames_of(await read_all(follow(crib, 1)))[0].data["data"] == {"text": "too late"}
+
+
+async def test_a_queue_hands_out_everything_as_one_piece() -> None:
+    subscription = Subscription(ALL, 0, with_output=True)
+    subscription.push(b"one")
+    subscription.push(b"old output", 5)
+    subscription.push(b"new output", 9)
+    subscription.output_from = 9
+
+    assert await subscription.take(60) == b"onenew output"
+    subscription.close()
+    subscription.push(b"too late")
+    assert await subscription.take(60) == b""
+
+
+async def test_a_thousand_listeners_hear_the_same(crib: Crib) -> None:
+    await crib.open()
+    streams = [follow(crib, None) for _ in range(1000)]
+    reading = [asyncio.create_task(read(stream, 3)) for stream in streams]
+    await until(lambda: listeners(crib) == 1000)
+
+    for number in range(3):
+        await tell(crib, str(number))
+
+    heard = [[frame.raw for frame in await task] for task in reading]
+    assert all(frames == heard[0] for frames in heard)
+    for stream in streams:
+        await close(stream)
+    assert listeners(crib) == 0
