@@ -15,14 +15,15 @@ from app.core.errors import BinaryFile, CallError, FileFailed, InvalidArgs
 from app.core.ports import Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, typed
+from app.core.tools import Context, Effect, Truncation, typed
 
 LINE_BYTES = 500
 # Decoding never makes a line shorter, so a few bytes more than can be shown are all that matters of it.
 KEPT_BYTES = LINE_BYTES + 12
 SKIPPED_BYTES = 65_536
 SNIFFED_BYTES = 8192
-MOST_OUTPUT = 10_000_000
+# Cut at a whole line here, because what the line would cut off could not be asked for by its number.
+MOST_OUTPUT = Truncation().limit - 1000
 MOST_SIBLINGS = 2000
 
 
@@ -71,18 +72,16 @@ def _slice(args: Args, lines: Iterator[bytes]) -> Result:
     for seen, line in enumerate(lines, 1):
         if seen < args.offset:
             continue
-        if len(shown) == args.limit or size > MOST_OUTPUT:
-            has_more = True
+        if has_more := len(shown) == args.limit or size > MOST_OUTPUT:
             break
         shown.append(f"L{seen}: {_text(line)}")
-        size += len(shown[-1])
+        size += len(shown[-1]) + 1
     if not shown:
         raise InvalidArgs(f"offset {args.offset} is past the end: {args.file_path} has {_count(seen)}.")
-    return Result(
-        output="\n".join(shown),
-        title=args.file_path,
-        metadata={"lines": len(shown), "has_more": has_more, "next_offset": seen if has_more else None},
-    )
+    facts = {"lines": len(shown), "has_more": has_more, "next_offset": seen if has_more else None}
+    if has_more and len(shown) < args.limit:
+        shown.append(f"[cut here because it is long; go on with offset {seen}]")
+    return Result(output="\n".join(shown), title=args.file_path, metadata=facts)
 
 
 def _lines(file: BinaryIO, stop: Event) -> Iterator[bytes]:

@@ -9,6 +9,8 @@ import pytest
 
 from app.core.events import Event, EventType
 from app.dispatch.events import HEARTBEAT, Hub, Subscription
+from app.dispatch.outputs import whole_characters
+from app.store import outputs
 from app.store.events import EventFilter
 from tests.services import HANG, Crib, Frame, frames_of, kinds, until
 from tests.toys import Toys
@@ -133,31 +135,20 @@ async def test_a_filter_lets_pass_only_what_was_asked_for_live_and_replayed(crib
         EventFilter(principal=None, session="s1"),
         EventFilter(principal="ann", session="s1", types=frozenset({EventType.PLAN_UPDATED})),
         EventFilter(principal=None, types=frozenset({EventType.CALL_PENDING})),
-        EventFilter(principal=None, call="call_1"),
     ]
-    streams = [follow(crib, 0, one) for one in wanted]
-    reading = [asyncio.create_task(anext(stream)) for stream in streams]  # type: ignore[arg-type]
-    await until(lambda: listeners(crib) == 4)
+    listening = [asyncio.create_task(read_all(follow(crib, None, one))) for one in wanted]
+    await until(lambda: listeners(crib) == len(wanted))
     for principal in ("ann", "bob"):
         for session in ("s1", "s2"):
             await tell(crib, f"{principal} {session}", session, principal)
-    await until(lambda: crib.use.hub.last_seq == 4)
-    for task in reading:
-        task.cancel()
-    await asyncio.wait(reading)
+    crib.use.hub.close()
 
-    async def texts(one: EventFilter) -> list[str]:
-        crib.use.hub.close()
-        replayed = frames_of(await read_all(follow(crib, 0, one)))
-        return [frame.data["data"]["text"] for frame in replayed]
+    live = [await task for task in listening]
+    replayed = [await read_all(follow(crib, 0, one)) for one in wanted]
 
-    assert [await texts(one) for one in wanted] == [
-        ["ann s1", "ann s2"],
-        ["ann s1", "bob s1"],
-        ["ann s1"],
-        [],
-        [],
-    ]
+    texts = [[frame.data["data"]["text"] for frame in frames_of(stream)] for stream in live]
+    assert texts == [["ann s1", "ann s2"], ["ann s1", "bob s1"], ["ann s1"], []]
+    assert replayed == live
 
 
 async def test_a_live_frame_is_the_replayed_frame_byte_for_byte(crib: Crib, toys: Toys) -> None:
@@ -227,31 +218,31 @@ async def test_the_stream_of_a_call_that_ended_is_replayed_and_ends(crib: Crib) 
     assert await read_all(follow(crib, 1 << 40, wanted)) == b""
 
 
-async def test_output_so_far_is_replayed_from_an_offset_and_then_goes_on_without_repeat(crib: Crib, toys: Toys) -> None:
+async def test_output_so_far_is_replayed_from_an_offset_and_then_goes_on_without_repeat(
+    crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.outputs.FLUSH_SECONDS", 0.0005)
     await crib.open()
-    texts = [f"line {number} é\n" for number in range(200)]
-    call = crib.submit("say", {"texts": texts, "wait": True})
-    await crib.started("say")
-    whole = "".join(texts).encode()
+    dice = random.Random(42)
+    call = crib.submit("wait")
+    await crib.started("wait")
+    wanted = EventFilter(principal="admin", call=call.call.id)
+    listening: list[tuple[int, asyncio.Task[bytes]]] = []
+    whole = b""
+    for number in range(60):
+        stored = await outputs.size(crib.use.engine, call.call.id)
+        offset = whole_characters(whole, dice.randrange(stored + 1))
+        listening.append((offset, asyncio.create_task(read_all(follow(crib, 0, wanted, offset)))))
+        text = f"line {number} é😀\n" * dice.randrange(1, 5)
+        await toys.contexts[0].output(text, dice.choice(["stdout", "stderr"]))
+        whole += text.encode()
+        await asyncio.sleep(dice.choice([0, 0, 0.001]))
+    toys.go["wait"].set()
 
-    for offset in (0, 13, 500):
-        reading = asyncio.create_task(
-            read_all(follow(crib, 0, EventFilter(principal="admin", call=call.call.id), offset))
-        )
-        await until(lambda: listeners(crib) == 1)
-        if offset == 500:
-            toys.go["say"].set()
-        else:
-            await until(lambda: crib.rows("SELECT * FROM outputs WHERE stop = ?", len(whole)))
-            await asyncio.sleep(0.05)
-            reading.cancel()
-            await asyncio.wait([reading])
-            continue
-        pieces = [frame.data["data"] for frame in frames_of(await reading) if frame.event == "call.output"]
-        at = offset
-        for piece in pieces:
-            assert piece["offset"] == at
-            at += len(piece["text"].encode())
+    for offset, task in listening:
+        pieces = [frame.data["data"] for frame in frames_of(await task) if frame.event == "call.output"]
+        ends = [piece["offset"] + len(piece["text"].encode()) for piece in pieces]
+        assert [piece["offset"] for piece in pieces] == [offset, *ends[:-1]]
         assert "".join(piece["text"] for piece in pieces).encode() == whole[offset:]
 
 
@@ -377,7 +368,9 @@ async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeyp
     def event(seq: int, type: EventType) -> tuple[Event, None]:
         return Event(seq, type, live.call.id, "admin", "default", 0, '{"long":"%s"}' % ("x" * 100)), None
 
-    hub.publish([event(10, EventType.CALL_PROGRESS), event(11, EventType.CALL_PROGRESS), event(12, EventType.CALL_ERROR)])
+    hub.publish(
+        [event(10, EventType.CALL_PROGRESS), event(11, EventType.CALL_PROGRESS), event(12, EventType.CALL_ERROR)]
+    )
 
     assert kinds(frames_of(await reading)) == ["lagged"]
 
