@@ -113,12 +113,12 @@ class House:
         return LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
 
     async def _open_keyring(self, data_dir: Path, ids: Ids) -> Keyring:
-        """The stored keys and the admin's: the configured one, or the one in the key file."""
+        """The stored keys and the admin's: the configured one, or the one in the key file. Revoked, it stays so."""
         known = await principals.all_keys(self._engine)
         keyring = Keyring(known)
         configured = self.settings.api_key
         token = configured.get_secret_value() if configured else admin_key.read_or_make(data_dir)
-        if keyring.find(token) is None:
+        if all(key.digest != digest(token) for key in known):
             id, at = ids.new("key")
             key = Key(id, ADMIN_PRINCIPAL, "admin", frozenset({Scope.ADMIN}), digest(token), at)
             await self._writer.submit(lambda batch: principals.add_key(batch, key))

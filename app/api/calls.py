@@ -9,12 +9,12 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from app.api.access import Reader, Runner, Use, Used
+from app.api.bodies import JSON, JsonRoute
 from app.api.events import After, LastEventId, event_answer
 from app.api.problems import Problem, not_found
 from app.api.shapes import CallView, EventView, Page
 from app.api.submissions import (
     DEFAULT_WAIT,
-    JSON,
     MAX_WAIT,
     create_batch,
     refuse_when_stopping,
@@ -30,7 +30,7 @@ from app.store.events import EventFilter
 
 CallId = Annotated[str, Path(description="The call's id.", examples=["call_0006437f8a1b2c3d4e5f6a7b"])]
 
-router = APIRouter(prefix="/v1/calls", tags=["calls"])
+router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=JsonRoute)
 
 Wait = Annotated[
     float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for the end; 0 answers at once.", examples=[0])
@@ -51,8 +51,8 @@ async def create_call_batch(
 ) -> Response:
     """Run several calls. They run in parallel where the gate allows; a writer keeps its place in the order.
     Answered in order, each call as it stands after `wait` seconds."""
-    refuse_when_stopping(use)
     where = [await session_of(request, use, key, asked.session) for asked in batch.calls]
+    refuse_when_stopping(use)
     return Response(await create_batch(use, batch.calls, where, wait), media_type=JSON)
 
 
@@ -94,9 +94,10 @@ async def get_call(
 ) -> Response:
     """One call as it stands, or as it is after waiting for its end."""
     call = await _seen(use, key, id)
-    if wait and not call.is_final and (live := use.dispatcher.running.get(id)):
-        await live.wait(wait)
-        call = await _seen(use, key, id)
+    if wait and not call.is_final:
+        if live := use.dispatcher.running.get(id):
+            await live.wait(wait)
+        call = await _seen(use, key, id)  # without a live one it has ended while it was read
     return Response(dumps(call.view()), media_type=JSON)
 
 

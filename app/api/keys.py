@@ -7,15 +7,15 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints
 
 from app.api.access import Admin, Used
+from app.api.bodies import JSON, JsonRoute
 from app.api.problems import Problem, not_found
 from app.api.shapes import KeyView, NewKeyView, Page
 from app.core.jsons import dumps
 from app.core.principals import DEFAULT_SCOPES, Scope, make_key
 from app.store import principals
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=JsonRoute)
 
-JSON = "application/json"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
 
 

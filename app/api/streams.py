@@ -1,7 +1,8 @@
 """Event streams as raw ASGI answers: bytes that are already encoded go straight to the socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -17,7 +18,7 @@ SEND_SECONDS = 60.0
 class EventStream(Response):
     """Sends frames until they end or the client goes. `on_leave` is told when the client went first."""
 
-    def __init__(self, frames: AsyncIterator[bytes], on_leave: Callable[[], None] | None = None) -> None:
+    def __init__(self, frames: AsyncGenerator[bytes, None], on_leave: Callable[[], None] | None = None) -> None:
         super().__init__(media_type="text/event-stream")
         self._frames = frames
         self._on_leave = on_leave
@@ -40,10 +41,11 @@ class EventStream(Response):
     async def _pump(self, send: Send) -> None:
         """Frames as they come. A client that does not take one within a minute is let go."""
         await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
-        async for frames in self._frames:
-            if frames:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await send({"type": "http.response.body", "body": frames, "more_body": True})
+        async with aclosing(self._frames) as stream:
+            async for frames in stream:
+                if frames:
+                    async with asyncio.timeout(SEND_SECONDS):
+                        await send({"type": "http.response.body", "body": frames, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

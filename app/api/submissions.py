@@ -5,16 +5,15 @@ Its OpenAPI entry is kept by hand in `openapi.py` and compared by a test.
 
 import asyncio
 import hashlib
-from typing import Any
 
-import pydantic_core
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.api.access import Use, key_of, use_of
+from app.api.bodies import JSON, read_json
 from app.api.problems import Problem, invalid, not_found
 from app.api.streams import EventStream
 from app.core.calls import Call, CallRequest
@@ -30,8 +29,7 @@ from app.store.events import EventFilter
 
 MAX_WAIT = 600.0
 DEFAULT_WAIT = 60.0
-JSON = "application/json"
-GONE = Canceled("The client that asked for this call went away.")
+GONE = "The client that asked for this call went away."
 
 
 class CreateCall:
@@ -83,19 +81,6 @@ def wait_seconds(request: Request) -> float:
     if not 0 <= seconds <= MAX_WAIT:
         raise Problem(422, "InvalidRequest", f"wait: a number of seconds from 0 to {MAX_WAIT:g} is needed.")
     return seconds
-
-
-async def read_json(request: Request) -> Any:
-    """The body as JSON. Numbers keep their size; what is not JSON is refused."""
-    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    if kind != JSON and not kind.endswith("+json"):
-        raise Problem(415, "UnsupportedMediaType", f"Send the body with `Content-Type: {JSON}`.")
-    try:
-        return pydantic_core.from_json(await request.body(), allow_inf_nan=False)
-    except ValueError as error:
-        raise Problem(400, "InvalidJson", f"The body is not JSON: {error}.") from None
-    except ClientDisconnect:
-        raise Problem(400, "InvalidJson", "The body ended early.") from None
 
 
 async def read_call(request: Request) -> CallRequest:
@@ -185,7 +170,7 @@ async def _attend(request: Request, live: LiveCall, seconds: float, cancel_on_di
     try:
         await asyncio.wait({leaving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if leaving.done() and not live.is_done:
-            live.interrupt(GONE)
+            live.interrupt(Canceled(GONE))
     finally:
         leaving.cancel()
         waiting.cancel()
@@ -207,5 +192,5 @@ async def _stream(use: Use, asked: CallRequest, session: Session, claim: Claim |
         raise live.failure
     wanted = EventFilter(principal=session.principal, call=live.call.id)
     frames = use.hub.follow(use.engine, wanted, 0, output_after=0)
-    on_leave = (lambda: live.interrupt(GONE)) if asked.cancel_on_disconnect else None
+    on_leave = (lambda: live.interrupt(Canceled(GONE))) if asked.cancel_on_disconnect else None
     return EventStream(frames, on_leave)

@@ -7,7 +7,7 @@ from the store, which holds the truth.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -141,7 +141,7 @@ class Hub:
 
     async def follow(
         self, engine: AsyncEngine, wanted: EventFilter, after: int | None, *, output_after: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """A stream without gap or repeat: the store first, then live. A single call's stream ends with the call."""
         subscription = self.subscribe(wanted, output_after is not None)
         cursor = subscription.since if after is None else after

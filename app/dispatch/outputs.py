@@ -59,8 +59,11 @@ class Spool:
         self._size += len(data)
 
     def _fit(self, data: bytes) -> bytes:
-        kept = data[: whole_characters(data, self._room)] if len(data) > self._room else data
-        self._room -= len(kept)
+        if len(data) <= self._room:
+            self._room -= len(data)
+            return data
+        kept = data[: whole_characters(data, self._room)]
+        self._room = 0  # also when a byte is left: what came later would have a hole before it
         self.dropped += len(data) - len(kept)
         return kept
 

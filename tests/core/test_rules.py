@@ -87,3 +87,7 @@ def test_a_call_that_needs_nothing_is_allowed() -> None:
 
 def test_a_rule_reads_as_a_line() -> None:
     assert str(Rule("shell", "git push *", Action.ASK)) == "ask shell git push *"
+
+
+def test_of_several_equally_strict_answers_the_first_is_named() -> None:
+    assert judge([READ, SHELL], []) == Verdict(Action.ASK, READ, None)

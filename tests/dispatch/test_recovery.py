@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -354,7 +355,7 @@ async def test_a_reason_given_first_stays(crib: Crib) -> None:
 async def test_a_batch_resumed_needs_no_order_any_more(crib: Crib, toys: Toys) -> None:
     await crib.open()
     order = Order()
-    requests = [("wait", {"effect": Effect.WRITE}), ("note", {"text": "after"})]
+    requests: list[tuple[str, dict[str, Any]]] = [("wait", {"effect": Effect.WRITE}), ("note", {"text": "after"})]
     first, second = (
         crib.use.dispatcher.submit(crib.request(tool, arguments), ADMIN, place=order.next())
         for tool, arguments in requests

@@ -70,6 +70,8 @@ class Load:
 
     async def _call(self, wire: Wire, asked: Body, token: str, wait: float | None, key: str | None) -> None:
         answer = await wire.call(asked, wait, key)
+        if answer.status == 503 and answer.body["code"] == "Stopping":
+            raise EOFError("the service says goodbye")
         assert answer.status in (200, 202), (answer.status, answer.content)
         assert (answer.status == 200) == (answer.body["status"] in ("completed", "error")), answer.body
         self.answers += 1

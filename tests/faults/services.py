@@ -1,13 +1,17 @@
 """Services as tests hold them: started, killed, started again on the same data directory."""
 
+import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
 from tests.faults.fault_service import EFFECTS, KEY, ROOT
+from tests.faults.records import open_calls
 
 RUNNER = Path(__file__).with_name("fault_service.py")
 HANG = 60.0
@@ -111,13 +115,61 @@ class Service:
         self._pid = None
         return code
 
-    def ask_to_end(self) -> None:
-        """SIGTERM, without waiting for the end."""
-        assert self._pid is not None
-        os.kill(self._pid, signal.SIGTERM)
+    async def settle(self) -> None:
+        """Wait until every call has its end."""
+        until = time.monotonic() + HANG
+        while left := open_calls(self.database):
+            assert time.monotonic() < until, f"calls never ended: {left[:5]}"
+            await asyncio.sleep(0.01)
 
     def log(self) -> str:
         return log_of(self.data_dir)
+
+
+class Started:
+    """A service as an operator starts it: a process of its own, with its own exit code."""
+
+    def __init__(self, command: list[str], **environment: str) -> None:
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=clean_environment(TOOLCRIB_API_KEY=KEY, **environment),
+        )
+        self.port = self._read_port()
+
+    def end(self) -> tuple[int, str]:
+        """SIGTERM; the exit code and what it said on stderr."""
+        self.process.terminate()
+        return self.wait()
+
+    def wait(self) -> tuple[int, str]:
+        _, said = self.process.communicate(timeout=HANG)
+        return self.process.returncode, said
+
+    def close(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+            self.wait()
+
+    def _read_port(self) -> int:
+        """From the line that says where it is; 0 when it ended without one."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        return int(found[1]) if found else 0
+
+
+def runner(data_dir: Path, *more: str) -> list[str]:
+    """The service with the toys."""
+    return [sys.executable, str(RUNNER), "--data-dir", str(data_dir), *more]
+
+
+def command_line(data_dir: Path) -> list[str]:
+    """The service as it is shipped."""
+    return [sys.executable, "-m", "app", "serve", "--data-dir", str(data_dir), "--port", "0"]
 
 
 def log_of(data_dir: Path) -> str:
@@ -128,6 +180,3 @@ def log_of(data_dir: Path) -> str:
 def clean_environment(**more: str) -> dict[str, str]:
     """The environment without what a developer may have set for a service of his own."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")} | more
-
-
-__all__ = ["HANG", "KEY", "ROOT", "RUNNER", "Service", "Zygote", "clean_environment", "log_of"]

@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import sqlite3
-import time
 from collections import Counter
 from contextlib import closing
 from random import Random
@@ -34,9 +33,9 @@ async def test_nothing_acknowledged_is_lost_and_nothing_runs_twice_over_many_kil
         await load_until_killed(service, load, random.uniform(0.03, 0.2))
         service.start()
         assert no_call_runs_on(service), where
-        await settle(service)
+        await service.settle()
         await load.repeat(service.port)
-        await settle(service)
+        await service.settle()
         assert broken_promises(service.database, service.effects, load.told) == [], where
 
     await read_all_back(service, load.told)
@@ -53,7 +52,7 @@ async def test_a_service_killed_while_it_recovers_recovers_at_the_next_start(ser
         service.attempt(delay)
         service.start()
 
-    await settle(service)
+    await service.settle()
     assert broken_promises(service.database, service.effects, load.told) == []
 
 
@@ -68,14 +67,6 @@ async def load_until_killed(service: Service, load: Load, seconds: float) -> Non
 def no_call_runs_on(service: Service) -> bool:
     """Right after the start: what was running has ended; only what was pending may run, for the first time."""
     return all(status == "pending" or attempt > 1 for _, status, attempt in open_calls(service.database))
-
-
-async def settle(service: Service) -> None:
-    """Wait until every call has its end."""
-    until = time.monotonic() + HANG
-    while open_calls(service.database):
-        assert time.monotonic() < until, f"calls never ended: {open_calls(service.database)[:5]}"
-        await asyncio.sleep(0.01)
 
 
 async def read_all_back(service: Service, told: Acknowledged) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tests.faults.services import HANG, KEY
+from tests.faults.fault_service import KEY
+from tests.faults.services import HANG
 
 Body = dict[str, Any]
 
@@ -76,24 +77,43 @@ class Stream:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._rest = b""
-        self.received = 0
+        self._raw = b""
+        self._text = b""
 
     async def open(self, path: str, after: int | None = None) -> None:
         headers = {"Accept": "text/event-stream"} | ({} if after is None else {"Last-Event-ID": str(after)})
-        await self._wire.send("GET", path, None, headers)
-        status, given = await self._wire.read_head()
+        async with asyncio.timeout(HANG):
+            await self._wire.send("GET", path, None, headers)
+            status, given = await self._wire.read_head()
         assert (status, given["transfer-encoding"]) == (200, "chunked"), (status, given)
 
-    async def frames(self) -> list[bytes]:
-        """The frames that the next piece completes. `EOFError` when the stream has ended."""
-        size = int(await self._wire.reader.readuntil(b"\r\n"), 16)
-        piece = (await self._wire.reader.readexactly(size + 2))[:-2]
-        self.received += len(piece)
-        if not piece:
+    async def frames(self, most: int = 65_536) -> list[bytes]:
+        """The frames that the next bytes complete. `EOFError` when there are no more bytes."""
+        if self._raw.startswith(b"0\r\n"):
             raise StreamEnded
-        *frames, self._rest = (self._rest + piece).split(b"\n\n")
+        data = await self._wire.reader.read(most)
+        if not data:
+            raise EOFError
+        self._raw += data
+        self._dechunk()
+        *frames, self._text = self._text.split(b"\n\n")
         return frames
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Frame by frame, to the end that the service gives it."""
+        with suppress(StreamEnded):
+            while True:
+                for frame in await self.frames():
+                    yield frame
+
+    def _dechunk(self) -> None:
+        while True:
+            head, _, rest = self._raw.partition(b"\r\n")
+            size = int(head, 16) if rest else 0
+            if not size or len(rest) < size + 2:
+                return
+            self._text += rest[:size]
+            self._raw = rest[size + 2 :]
 
 
 class StreamEnded(EOFError):
@@ -116,15 +136,6 @@ def id_of(frame: bytes) -> int | None:
 def data_of(frame: bytes) -> Body:
     data: Body = json.loads(next(line[6:] for line in frame.split(b"\n") if line.startswith(b"data: ")))
     return data
-
-
-async def until_gone(work: Callable[[], Awaitable[None]]) -> None:
-    """Do it until the service dies under it."""
-    try:
-        while True:
-            await work()
-    except (OSError, EOFError):
-        return
 
 
 GONE = (OSError, EOFError)

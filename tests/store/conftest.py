@@ -1,6 +1,7 @@
 """A real database per test, copied from one that was migrated once, and the real writer on it."""
 
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.store import migrate
-from app.store.db import database_url, open_readers
+from app.store.db import connect_writer, database_url, open_readers
 from app.store.writer import Told, Writer
 
 settings.register_profile("house", deadline=None)  # no test asserts a wall-clock time
@@ -46,7 +47,28 @@ def published() -> list[list[Told]]:
 
 
 @pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """The real connections that writers open from now on."""
+    made: list[sqlite3.Connection] = []
+
+    def connect(url: URL) -> sqlite3.Connection:
+        made.append(connect_writer(url))
+        return made[-1]
+
+    monkeypatch.setattr("app.store.writer.connect_writer", connect)
+    return made
+
+
+@pytest.fixture
 async def writer(url: URL, published: list[list[Told]]) -> AsyncIterator[Writer]:
     writer = Writer(url, published.append)
     yield writer
     await writer.close()
+
+
+@pytest.fixture
+def said(connections: list[sqlite3.Connection], writer: Writer) -> list[str]:
+    """The statements that the writer's connection was told."""
+    said: list[str] = []
+    connections[0].set_trace_callback(said.append)
+    return said

@@ -29,10 +29,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("checkout")
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name)
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif (ROOT / name).exists():
             shutil.copy(ROOT / name, copy / name)
     (copy / "README.md").touch()
+    (copy / "migrations/__pycache__").mkdir()
+    (copy / "migrations/__pycache__/env.cpython-311.pyc").touch()
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"], cwd=copy, check=True)
     (built,) = (copy / "dist").glob("*.whl")
     return built
