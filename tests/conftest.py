@@ -5,10 +5,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import settings
 
 from app.store import db, migrate
 from tests.services import Crib, Service, copy_database
 from tests.toys import Toys
+
+settings.register_profile("house", deadline=None)  # no test asserts a wall-clock time
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")

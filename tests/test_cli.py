@@ -169,6 +169,17 @@ def test_a_database_of_a_newer_toolcrib_is_refused(tmp_path: Path) -> None:
     assert "newer than this Toolcrib knows" in at_start.stderr
 
 
+def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / ".toolcrib").mkdir()
+    (tmp_path / ".toolcrib" / "toolcrib.db").write_text("this is no database, it is a letter to a friend")
+
+    refused = toolcrib(tmp_path, "serve", "--port", "0")
+
+    assert refused.returncode == 1
+    assert "cannot be used: file is not a database." in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [

@@ -39,7 +39,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The strictest answer over all needs, with the need and the rule that gave it."""
+    """The strictest answer over all needs; one that is not allow has the need that gave it, and the rule if any did."""
 
     action: Action
     need: Need | None = None

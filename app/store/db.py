@@ -1,7 +1,8 @@
 """The database: where it is, how it is opened, and statements compiled once."""
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import aiosqlite
 from sqlalchemy import URL, ClauseElement, make_url
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -68,13 +69,28 @@ def _refused(named: str) -> StoreUnavailable:
     )
 
 
+@contextmanager
+def usable(url: URL) -> Iterator[None]:
+    """A file that is no database, or one that cannot be read or written, is said in one sentence."""
+    try:
+        yield
+    except (sqlite3.Error, DBAPIError) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise StoreUnavailable(f"The database {url.database} cannot be used: {cause}.") from error
+
+
 def connect_writer(url: URL) -> sqlite3.Connection:
     """The one connection that writes: WAL, and each commit on the disk before it is told."""
-    db = sqlite3.connect(
-        str(url.database), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
-    )
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-32768", "wal_autocheckpoint=4000"):
-        db.execute(f"PRAGMA {pragma}").close()
+    with usable(url):
+        db = sqlite3.connect(
+            str(url.database),
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-32768", "wal_autocheckpoint=4000"):
+            db.execute(f"PRAGMA {pragma}").close()
     return db
 
 

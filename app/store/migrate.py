@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from app.core.errors import SchemaTooNew
+from app.store.db import usable
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,11 @@ def current(url: URL) -> str | None:
 
 def upgrade(url: URL) -> bool:
     """Bring the database up to date; the answer is whether there was anything to do."""
+    with usable(url):
+        return _upgrade(url)
+
+
+def _upgrade(url: URL) -> bool:
     known, now = revisions(), current(url)
     if now == known[-1]:
         return False

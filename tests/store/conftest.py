@@ -6,16 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.store import migrate
 from app.store.db import connect_writer, database_url, open_readers
 from app.store.writer import Told, Writer
-
-settings.register_profile("house", deadline=None)  # no test asserts a wall-clock time
-settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")
