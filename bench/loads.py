@@ -38,7 +38,7 @@ class Server:
     def __init__(self, command: list[str], port: int, core: int | None) -> None:
         began = time.perf_counter()
         self.port = port
-        self._process = subprocess.Popen(pinned(command, core), cwd=ROOT)
+        self._process = subprocess.Popen(pinned(command, core), cwd=ROOT, stdout=subprocess.DEVNULL)
         self.pid = self._process.pid
         self._wait_ready(began + READY_SECONDS)
         self.ready_seconds = time.perf_counter() - began
@@ -109,13 +109,20 @@ def pinned(command: list[str], core: int | None) -> list[str]:
 
 @contextlib.contextmanager
 def serving(which: str, data_dir: Path | None = None) -> Iterator[Server]:
-    port = free_port()
-    command = [sys.executable, "-m", "bench.servers", which, "--port", str(port)]
-    server = Server(command + (["--data-dir", str(data_dir)] if data_dir else []), port, cores()[0])
-    try:
+    """One of the two servers, seen to work."""
+    with started("bench.servers", which, *(["--data-dir", str(data_dir)] if data_dir else [])) as server:
         answer = server.ask()
         if answer.get("status") != "completed":
             raise RuntimeError(f"{which} does not work: {answer}")
+        yield server
+
+
+@contextlib.contextmanager
+def started(*module: str) -> Iterator[Server]:
+    """`python -m …` on a port of its own."""
+    port = free_port()
+    server = Server([sys.executable, "-m", *module, "--port", str(port)], port, cores()[0])
+    try:
         yield server
     finally:
         server.stop()

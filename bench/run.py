@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.loads import Server, Slice, load, serving
+from bench.loads import Server, Slice, load, serving, started
 from bench.machines import Machine
 from bench.results import render
 
@@ -59,13 +59,14 @@ def measure_round(found: Measured, servers: dict[str, Server], count: int, secon
 
 
 def measure_starts(rounds: int, data_dir: Path) -> dict[str, list[Start]]:
-    """Starts in turn. The first one of ours makes the database and is not counted."""
+    """Starts in turn, ours by its own command. Its first one makes the database and is not counted."""
+    commands = {BARE: ["bench.servers", BARE], OURS: ["app", "serve", "--data-dir", str(data_dir)]}
     starts: dict[str, list[Start]] = {BARE: [], OURS: []}
-    with serving(OURS, data_dir):
+    with started(*commands[OURS]):
         pass
     for _ in range(rounds):
-        for name in (BARE, OURS):
-            with serving(name, data_dir if name == OURS else None) as server:
+        for name, command in commands.items():
+            with started(*command) as server:
                 starts[name].append(Start(server.ready_seconds, server.rss_mb))
     return starts
 

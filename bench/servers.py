@@ -100,7 +100,16 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     given = parser.parse_args()
     app = bare_echo() if given.which == "echo" else toolcrib(given.data_dir)
-    uvicorn.run(app, port=given.port, loop="uvloop", http="httptools", log_level="warning", access_log=False)
+    uvicorn.run(
+        app,
+        port=given.port,
+        loop="uvloop",
+        http="httptools",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
 
 
 if __name__ == "__main__":

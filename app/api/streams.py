@@ -29,24 +29,32 @@ class EventStream(Response):
         leave = asyncio.create_task(_left(receive))
         try:
             await asyncio.wait({pump, leave}, return_when=asyncio.FIRST_COMPLETED)
-            if not pump.done() and self._on_leave is not None:
+            is_complete = pump.done() and pump.result()
+            if not is_complete and self._on_leave is not None:
                 self._on_leave()
         finally:
             pump.cancel()
             leave.cancel()
             await asyncio.wait({pump, leave})
-        if not pump.cancelled():
-            pump.result()
 
-    async def _pump(self, send: Send) -> None:
-        """Frames as they come. A client that does not take one within a minute is let go."""
+    async def _pump(self, send: Send) -> bool:
+        """Frames as they come, to the last one. A client that does not take one within a minute is let go."""
         await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
         async with aclosing(self._frames) as stream:
             async for frames in stream:
-                if frames:
-                    async with asyncio.timeout(SEND_SECONDS):
-                        await send({"type": "http.response.body", "body": frames, "more_body": True})
+                if frames and not await _sent(send, frames):
+                    return False
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return True
+
+
+async def _sent(send: Send, frames: bytes) -> bool:
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await send({"type": "http.response.body", "body": frames, "more_body": True})
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _left(receive: Receive) -> None:

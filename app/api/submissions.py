@@ -189,7 +189,7 @@ async def _stream(use: Use, asked: CallRequest, session: Session, claim: Claim |
     if claim is not None:
         live = await _holder(use, live, claim)
     if live.failure is not None and not live.is_open:
-        raise live.failure
+        await settled(use, live)  # raises what kept it from being recorded
     wanted = EventFilter(principal=session.principal, call=live.call.id)
     frames = use.hub.follow(use.engine, wanted, 0, output_after=0)
     on_leave = (lambda: live.interrupt(Canceled(GONE))) if asked.cancel_on_disconnect else None

@@ -134,12 +134,13 @@ class Writer:
             self._loop.call_soon_threadsafe(self._finish, items, told)
 
     def _finish(self, items: list[_Item[Any]], told: list[Told]) -> None:
-        self._hand_over()
+        """Tell, then resolve; the next batch leaves behind those it wakes, so that what they write next is in it."""
         try:
             if told:
                 self._publish(told)
         finally:
             self._resolve(items)
+            self._loop.call_soon(self._hand_over)
 
     def _resolve(self, items: list[_Item[Any]]) -> None:
         for item in items:

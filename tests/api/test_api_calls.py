@@ -101,6 +101,18 @@ async def test_a_wait_that_runs_out_is_answered_with_the_call_as_it_stands(
     toys.go["wait"].set()
 
 
+async def test_a_call_that_ends_while_it_is_read_is_told_as_ended(service: Service, toys: Toys) -> None:
+    for turn in range(60):
+        call = await create(service.client, "wait_free", {"name": f"{turn}"}, wait=0)
+        polling = asyncio.create_task(service.client.get(f"/v1/calls/{call['id']}", params={"wait": 60}))
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        toys.go[f"{turn}"].set()
+
+        async with asyncio.timeout(HANG):
+            assert (await polling).json()["status"] == "completed"
+
+
 async def test_a_call_that_is_accepted_is_in_the_store(service: Service) -> None:
     answer = await service.client.post("/v1/calls", params={"wait": 0}, json={"tool": "wait"})
 

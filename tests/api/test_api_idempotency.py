@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.services import HANG, Service
-from tests.toys import Toys
+from tests.toys import ToyHook, Toys
 
 NOTE = {"tool": "note", "arguments": {"text": "once"}}
 
@@ -85,6 +85,28 @@ async def test_a_repeat_of_a_call_that_a_crash_interrupted_tells_so(service: Ser
     assert again.json()["id"] == first.json()["id"]
     assert again.json()["error"]["code"] == "Interrupted"
     assert toys.log == ["wait in", "wait out"]
+
+
+async def test_a_repeat_waits_for_a_call_that_was_kept_over_a_restart(service: Service, toys: Toys) -> None:
+    hook = ToyHook("h")
+    hook.go.clear()
+    service.hooks = [hook]
+    await service.restart()
+    first = asyncio.create_task(post(service.client, "k"))
+    async with asyncio.timeout(HANG):
+        await hook.met.wait()
+    await service.house.drain()
+    kept = await first
+    assert (kept.status_code, kept.json()["status"]) == (202, "pending")
+    await service.restart()
+
+    again = asyncio.create_task(post(service.client, "k"))
+    await asyncio.sleep(0)
+    hook.go.set()
+    ended = await again
+
+    assert (ended.json()["id"], ended.json()["status"]) == (kept.json()["id"], "completed")
+    assert toys.notes == ["once"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,255 @@
+"""The spool: output in few and bounded pieces, in order, whole characters, told once it is committed."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.calls import Call
+from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
+from tests.services import HANG, Crib, until
+
+
+class Heard:
+    """A hub that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[int, str, bytes]] = []
+
+    def publish_output(self, call: Call, start: int, stream: str, data: bytes) -> None:
+        self.pieces.append((start, stream, data))
+
+
+CALL = Call("call_1", "admin", "toy", 0)
+
+
+@pytest.fixture
+async def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+async def open_crib(crib: Crib) -> AsyncIterator[Crib]:
+    await crib.open()
+    yield crib
+    crib.change("DROP TRIGGER IF EXISTS refuse")
+
+
+def spool_on(crib: Crib, heard: Heard, limit: int = 1 << 30) -> Spool:
+    return Spool(CALL, crib.use.writer, heard, limit)  # type: ignore[arg-type]
+
+
+def stored(crib: Crib) -> list[tuple[int, str, bytes]]:
+    rows = crib.rows("SELECT * FROM outputs ORDER BY start")
+    assert all(row["stop"] == row["start"] + len(row["data"]) for row in rows)
+    return [(row["start"], row["stream"], row["data"]) for row in rows]
+
+
+def assert_contiguous(pieces: list[tuple[int, str, bytes]]) -> bytes:
+    """Each piece starts where the one before ended, and is text by itself; gives the whole."""
+    at = 0
+    for start, _, data in pieces:
+        assert start == at
+        assert 0 < len(data) <= CHUNK
+        data.decode()
+        at += len(data)
+    return b"".join(data for _, _, data in pieces)
+
+
+async def test_what_is_written_is_stored_and_told_the_same(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+
+    await spool.write("one", "stdout")
+    await spool.write(" two", "stdout")
+    await spool.write("oops", "stderr")
+    await spool.write("three", "stdout")
+    await spool.finish()
+
+    expected = [(0, "stdout", b"one two"), (7, "stderr", b"oops"), (11, "stdout", b"three")]
+    assert stored(open_crib) == expected
+    assert heard.pieces == expected
+    assert (spool.total, spool.dropped) == (16, 0)
+
+
+async def test_a_first_word_is_told_without_waiting_for_more(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+
+    await spool.write("first", "stdout")
+    await until(lambda: heard.pieces)
+
+    assert heard.pieces == [(0, "stdout", b"first")]
+    await spool.finish()
+
+
+async def test_words_in_quick_succession_are_gathered(
+    open_crib: Crib, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.outputs.FLUSH_SECONDS", 0.05)
+    spool = spool_on(open_crib, heard)
+    await spool.write("first ", "stdout")
+    await until(lambda: heard.pieces)
+
+    for number in range(100):
+        await spool.write(f"{number} ", "stdout")
+    assert len(heard.pieces) == 1
+    await until(lambda: len(heard.pieces) == 2)
+
+    assert heard.pieces[1][2].decode() == "".join(f"{number} " for number in range(100))
+    await spool.finish()
+
+
+async def test_nothing_is_told_before_it_is_committed(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+    with open_crib.stalled_writer():
+        await spool.write("x", "stdout")
+        finishing = asyncio.create_task(spool.finish())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert heard.pieces == []
+        assert not finishing.done()
+    async with asyncio.timeout(HANG):
+        await finishing
+
+    assert heard.pieces == [(0, "stdout", b"x")]
+
+
+async def test_a_flood_is_cut_into_chunks_of_whole_characters(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+    text = "x" + "€" * 300_000
+
+    await spool.write(text, "stdout")
+    await spool.finish()
+
+    assert assert_contiguous(heard.pieces) == text.encode()
+    assert heard.pieces == stored(open_crib)
+    assert [len(data) for _, _, data in heard.pieces] == [262_144, 262_143, 262_143, 113_571]
+
+
+async def test_random_writes_on_two_streams_come_out_in_order_and_whole(open_crib: Crib, heard: Heard) -> None:
+    dice = random.Random(1)
+    spool = spool_on(open_crib, heard)
+    written: list[tuple[str, str]] = []
+    for _ in range(300):
+        text = "".join(dice.choices("a é€😀\n", k=dice.choice([0, 1, 5, 50, 20_000])))
+        written.append((dice.choice(["stdout", "stdout", "stderr"]), text))
+        await spool.write(text, written[-1][0])
+        if dice.random() < 0.1:
+            await asyncio.sleep(0.001)
+    await spool.finish()
+
+    assert assert_contiguous(heard.pieces) == "".join(text for _, text in written).encode()
+    assert heard.pieces == stored(open_crib)
+    for name in ("stdout", "stderr"):
+        told = b"".join(data for _, stream, data in heard.pieces if stream == name)
+        assert told == "".join(text for stream, text in written if stream == name).encode()
+
+
+async def test_a_tool_that_writes_faster_than_the_store_takes_it_waits(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+    written = []
+
+    async def write_much() -> None:
+        for number in range(20):
+            await spool.write("x" * (CHUNK // 2), "stdout")
+            written.append(number)
+
+    with open_crib.stalled_writer():
+        writing = asyncio.create_task(write_much())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert written == [0, 1, 2][: len(written)]
+        assert len(written) <= 3
+    async with asyncio.timeout(HANG):
+        await writing
+    await spool.finish()
+
+    assert len(assert_contiguous(heard.pieces)) == 20 * CHUNK // 2
+
+
+async def test_beyond_the_limit_everything_is_dropped_and_counted(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard, limit=10)
+
+    for text in ("12345", "678é😀", "9", "x" * 1000):
+        await spool.write(text, "stdout")
+    await spool.finish()
+
+    assert stored(open_crib) == [(0, "stdout", "12345678é".encode())]
+    assert (spool.total, spool.dropped) == (10, 4 + 1 + 1000)
+
+
+async def test_a_character_that_does_not_fit_ends_the_output_there(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard, limit=3)
+
+    for text in ("ab", "é", "c"):
+        await spool.write(text, "stdout")
+    await spool.finish()
+
+    assert stored(open_crib) == [(0, "stdout", b"ab")]
+    assert (spool.total, spool.dropped) == (2, 3)
+
+
+async def test_what_the_store_refuses_is_dropped_with_all_that_follows(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+    await spool.write("kept", "stdout")
+    await spool.finish()
+    open_crib.change("CREATE TRIGGER refuse BEFORE INSERT ON outputs BEGIN SELECT RAISE(ABORT, 'full'); END")
+
+    await spool.write("lost", "stdout")
+    await spool.finish()
+    open_crib.change("DROP TRIGGER refuse")
+    await spool.write("after", "stdout")
+    await spool.finish()
+
+    assert stored(open_crib) == heard.pieces == [(0, "stdout", b"kept")]
+    assert (spool.total, spool.dropped) == (4, 9)
+
+
+async def test_a_finished_spool_has_nothing_left_to_do(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+    await spool.finish()
+    await spool.write("", "stdout")
+    await spool.finish()
+
+    assert stored(open_crib) == []
+    assert spool._timer is None
+
+
+async def test_what_is_no_character_is_replaced(open_crib: Crib, heard: Heard) -> None:
+    spool = spool_on(open_crib, heard)
+
+    await spool.write("a\ud800b\udc80", "stdout")
+    await spool.finish()
+
+    ((_, _, data),) = stored(open_crib)
+    assert data.decode().replace("\ufffd", "") == "ab"
+
+
+async def test_a_running_call_tells_its_output_with_right_offsets(crib: Crib) -> None:
+    await crib.open()
+    texts = ["héllo ", "wörld\n", "€" * 100_000, "end"]
+
+    view = await crib.run("say", {"texts": texts, "streams": ["stdout", "stderr"]})
+
+    rows = stored(crib)
+    assert assert_contiguous(rows) == "".join(texts).encode()
+    assert crib.row(view["id"])["output_dropped"] == 0
+
+
+@given(st.text(st.characters(exclude_categories=[])), st.integers(-2, 40))
+def test_a_cut_never_splits_a_character_and_never_takes_too_much(text: str, limit: int) -> None:
+    data = encoded(text)
+
+    cut = whole_characters(data, limit)
+
+    data[:cut].decode()
+    assert 0 <= cut <= max(min(limit, len(data)), 0)
+    if cut < len(data) and limit >= 0:
+        assert limit - cut < 4
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_is_encoded_as_it_is(text: str) -> None:
+    assert encoded(text) == text.encode()
