@@ -69,6 +69,8 @@ def render(
         "| goal | floor | aim | measured | |",
         "|---|---|---|---|---|",
         *(goal.line() for goal in goals(found)),
+        "| with 1M calls stored vs empty, rps | - 15 % | - 10 % | not measured | |",
+        "| SSE: 1000 subscribers, 100 events/s | no loss, one core | p99 ≤ 100 ms, ≤ 30 KB each | not measured | |",
         "",
         "## What is left",
         "",
@@ -91,15 +93,13 @@ def _preface(rounds: int, seconds: float) -> Iterable[str]:
 
 
 def goals(found: "Measured") -> list[Goal]:
-    """The design's table. What this run did not measure says so."""
+    """The lines of the design's table that this run can measure."""
     ready = median(start.seconds for start in found.starts["toolcrib"])
     memory = median(start.rss_mb for start in found.starts["toolcrib"])
     return [
         Goal("durable call vs bare echo, 32 clients, rps", 0.60, 0.85, True, _median_ratio(found, 32, _rps)),
         Goal("same at 256 clients", 0.70, 1.0, True, _median_ratio(found, 256, _rps)),
         Goal("server CPU per call vs the echo's, 32 clients", 2.0, 1.4, False, _median_ratio(found, 32, _cpu)),
-        Goal("with 1M calls stored vs empty, rps", 0.85, 0.90, True, None),
-        Goal("SSE, 1000 subscribers at 100 events/s: p99", 1000, 100, False, None, " ms"),
         Goal("resident memory, idle", 120, 90, False, memory, " MB"),
         Goal("start to ready", 2, 1, False, ready, " s"),
     ]

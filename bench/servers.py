@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 from pydantic import BaseModel
 
@@ -63,14 +64,14 @@ def bare_echo() -> FastAPI:
     return app
 
 
-def toolcrib(data_dir: Path) -> FastAPI:
+async def toolcrib(data_dir: Path, port: int) -> None:
     """Key, envelope, arguments, one need against three rules, the workspace's gate, two commits with fsync."""
     from app.config import load  # here, because the bare server should not pay for it
     from app.core.ports import Scope
     from app.core.results import Result
     from app.core.rules import Need
     from app.core.tools import Context, Effect, Lane, typed
-    from app.main import create_app
+    from app.server import serve
     from app.tools import BUILTINS
 
     class Args(BaseModel, extra="forbid"):
@@ -90,7 +91,8 @@ def toolcrib(data_dir: Path) -> FastAPI:
         {"permission": "read", "pattern": "src/*", "action": "allow"},
         {"permission": "edit", "action": "deny"},
     ]
-    return create_app(load(data_dir=data_dir, api_key=KEY, rules=rules), tools=[*BUILTINS, echo])
+    settings = load(data_dir=data_dir, api_key=KEY, rules=rules, port=port, log_level="warning")
+    await serve(settings, lambda url: None, tools=[*BUILTINS, echo])
 
 
 def main() -> None:
@@ -99,9 +101,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data-dir", type=Path)
     given = parser.parse_args()
-    app = bare_echo() if given.which == "echo" else toolcrib(given.data_dir)
+    if given.which == "toolcrib":
+        uvloop.run(toolcrib(given.data_dir, given.port))
+        return
     uvicorn.run(
-        app,
+        bare_echo(),
         port=given.port,
         loop="uvloop",
         http="httptools",

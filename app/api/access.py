@@ -1,6 +1,6 @@
 """Access: who is asking, and may they. Answers of 401 and 403 tell nothing more."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -38,19 +38,19 @@ class Use:
 
 
 async def _use(request: Request) -> Use:
-    return use_of(request)
+    return use_of(request.scope)
 
 
-def use_of(request: Request) -> Use:
-    use: Use | None = request.app.state.use
+def use_of(scope: Scope) -> Use:
+    use: Use | None = scope["app"].state.use
     if use is None:
         raise Problem(503, "NotReady", "The service is starting.", {"Retry-After": "1"})
     return use
 
 
-def key_of(request: Request, use: Use, scope: principals.Scope) -> Key:
+def key_of(headers: Mapping[str, str], use: Use, scope: principals.Scope) -> Key:
     """The key of a request that may do this."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    kind, _, token = headers.get("authorization", "").partition(" ")
     key = use.keyring.find(token.strip()) if kind.lower() == "bearer" else None
     if key is None:
         raise Problem(401, "Unauthorized", "A valid key is required.", {"WWW-Authenticate": "Bearer"})
@@ -61,7 +61,7 @@ def key_of(request: Request, use: Use, scope: principals.Scope) -> Key:
 
 def _requires(scope: principals.Scope) -> Callable[..., Awaitable[Key]]:
     async def check(request: Request, use: Used) -> Key:
-        return key_of(request, use, scope)
+        return key_of(request.headers, use, scope)
 
     return check
 

@@ -51,7 +51,7 @@ async def create_call_batch(
 ) -> Response:
     """Run several calls. They run in parallel where the gate allows; a writer keeps its place in the order.
     Answered in order, each call as it stands after `wait` seconds."""
-    where = [await session_of(request, use, key, asked.session) for asked in batch.calls]
+    where = [await session_of(request.headers, use, key, asked.session) for asked in batch.calls]
     refuse_when_stopping(use)
     return Response(await create_batch(use, batch.calls, where, wait), media_type=JSON)
 

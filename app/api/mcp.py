@@ -1,6 +1,6 @@
 """The way in for MCP clients: the key is checked here, the protocol is spoken in `app/mcp`."""
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
@@ -13,7 +13,6 @@ class SpeakMcp:
     """`/mcp`, as an ASGI endpoint: all methods, exact path."""
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        use = use_of(request)
-        scope[KEY_IN_SCOPE] = key_of(request, use, Scope.CALLS_RUN)
+        use = use_of(scope)
+        scope[KEY_IN_SCOPE] = key_of(Headers(scope=scope), use, Scope.CALLS_RUN)
         await use.mcp(scope, receive, send)

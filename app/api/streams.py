@@ -26,7 +26,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         pump = asyncio.create_task(self._pump(send))
-        leave = asyncio.create_task(_left(receive))
+        leave = asyncio.create_task(client_left(receive))
         try:
             await asyncio.wait({pump, leave}, return_when=asyncio.FIRST_COMPLETED)
             is_complete = pump.done() and pump.result()
@@ -57,6 +57,7 @@ async def _sent(send: Send, frames: bytes) -> bool:
     return True
 
 
-async def _left(receive: Receive) -> None:
+async def client_left(receive: Receive) -> None:
+    """Comes back when the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -5,17 +5,19 @@ Its OpenAPI entry is kept by hand in `openapi.py` and compared by a test.
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 
 from pydantic import ValidationError
-from starlette.requests import Request
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from app.api import bodies
 from app.api.access import Use, key_of, use_of
-from app.api.bodies import JSON, read_json
+from app.api.bodies import JSON
 from app.api.problems import Problem, invalid, not_found
-from app.api.streams import EventStream
+from app.api.streams import EventStream, client_left
 from app.core.calls import Call, CallRequest
 from app.core.errors import Canceled, StoreError
 from app.core.jsons import dumps
@@ -36,25 +38,26 @@ class CreateCall:
     """The route as an ASGI endpoint, which spares it a wrapper per request."""
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        response = await create_call(Request(scope, receive))
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        response = await create_call(scope, receive, headers)
         await response(scope, receive, send)
 
 
-async def create_call(request: Request) -> Response:
+async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, str]) -> Response:
     """Run a tool. 200 when the call has ended, 202 when it has not within `wait` seconds."""
-    use = use_of(request)
-    key = key_of(request, use, Scope.CALLS_RUN)
-    seconds = wait_seconds(request)
-    asked = await read_call(request)
-    session = await session_of(request, use, key, asked.session)
+    use = use_of(scope)
+    key = key_of(headers, use, Scope.CALLS_RUN)
+    seconds = wait_seconds(scope["query_string"])
+    asked = read_call(await bodies.read(receive), headers)
+    session = await session_of(headers, use, key, asked.session)
     refuse_when_stopping(use)
-    claim = _claim(request, asked, session)
-    if "text/event-stream" in request.headers.get("accept", ""):
+    claim = _claim(headers, asked, session)
+    if "text/event-stream" in headers.get("accept", ""):
         return await _stream(use, asked, session, claim)
     live = use.dispatcher.submit(asked, session, claim=claim)
     if claim is not None:
         live = await _holder(use, live, claim)
-    await _attend(request, live, seconds, asked.cancel_on_disconnect)
+    await _attend(receive, live, seconds, asked.cancel_on_disconnect)
     return await answer(use, live)
 
 
@@ -70,8 +73,8 @@ async def create_batch(use: Use, asked: list[CallRequest], where: list[Session],
     return dumps({"data": [(await settled(use, live)).view() for live in lives], "next_cursor": None})
 
 
-def wait_seconds(request: Request) -> float:
-    given = request.query_params.get("wait") if request.scope["query_string"] else None
+def wait_seconds(query: bytes) -> float:
+    given = QueryParams(query).get("wait") if query else None
     if given is None:
         return DEFAULT_WAIT
     try:
@@ -83,17 +86,17 @@ def wait_seconds(request: Request) -> float:
     return seconds
 
 
-async def read_call(request: Request) -> CallRequest:
-    body = await read_json(request)
+def read_call(body: bytes, headers: Mapping[str, str]) -> CallRequest:
+    value = bodies.parse(body, headers.get("content-type", JSON))
     try:
-        return CallRequest.model_validate(body)
+        return CallRequest.model_validate(value)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_context=False)) from None
 
 
-async def session_of(request: Request, use: Use, key: Key, named: str | None) -> Session:
+async def session_of(headers: Mapping[str, str], use: Use, key: Key, named: str | None) -> Session:
     """The session a call names in its body or its header. The default one is always there."""
-    id = named or request.headers.get("toolcrib-session") or DEFAULT_SESSION
+    id = named or headers.get("toolcrib-session") or DEFAULT_SESSION
     if id == DEFAULT_SESSION:
         return Session(key.principal, id)
     session = await sessions.get(use.engine, key.principal, id)
@@ -127,8 +130,8 @@ async def settled(use: Use, live: LiveCall) -> Call:
     return stored
 
 
-def _claim(request: Request, asked: CallRequest, session: Session) -> Claim | None:
-    key = request.headers.get("idempotency-key")
+def _claim(headers: Mapping[str, str], asked: CallRequest, session: Session) -> Claim | None:
+    key = headers.get("idempotency-key")
     if key is None:
         return None
     if not 0 < len(key) <= 256:
@@ -157,7 +160,7 @@ async def _holder(use: Use, live: LiveCall, claim: Claim) -> LiveCall:
     return ended
 
 
-async def _attend(request: Request, live: LiveCall, seconds: float, cancel_on_disconnect: bool) -> None:
+async def _attend(receive: Receive, live: LiveCall, seconds: float, cancel_on_disconnect: bool) -> None:
     """Wait with the client. If it asked for that, its going away stops the call."""
     if not seconds:
         await live.wait_open()
@@ -165,7 +168,7 @@ async def _attend(request: Request, live: LiveCall, seconds: float, cancel_on_di
     if not cancel_on_disconnect:
         await live.wait(seconds)
         return
-    leaving = asyncio.create_task(_disconnected(request))
+    leaving = asyncio.create_task(client_left(receive))
     waiting = asyncio.create_task(live.wait(seconds))
     try:
         await asyncio.wait({leaving, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -175,11 +178,6 @@ async def _attend(request: Request, live: LiveCall, seconds: float, cancel_on_di
         leaving.cancel()
         waiting.cancel()
         await asyncio.wait({leaving, waiting})
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _stream(use: Use, asked: CallRequest, session: Session, claim: Claim | None) -> Response:

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from app.core.errors import Overloaded
 from app.core.tools import Effect
@@ -75,15 +75,28 @@ class Gate:
 
 class Pass:
     """The right to work in a lane. Children of a writer work inside it, ordered by a gate of its own; children of a
-    reader read beside it, and for one that writes it steps aside."""
+    reader read beside it, and for one that writes it steps aside. While it is aside, its other children wait."""
 
-    __slots__ = ("_aside", "_gate", "_gates", "_returning", "effect", "inner", "is_held", "is_over", "lane", "outer")
+    __slots__ = (
+        "_aside",
+        "_gate",
+        "_gates",
+        "_moved",
+        "_returning",
+        "effect",
+        "inner",
+        "is_held",
+        "is_over",
+        "lane",
+        "outer",
+    )
 
     def __init__(self, gates: "Gates", gate: Gate, lane: str, effect: Effect, outer: "Pass | None") -> None:
         self._gates = gates
         self._gate = gate
         self._aside = 0
         self._returning = asyncio.Lock()
+        self._moved = asyncio.Event()
         self.is_held = True
         self.is_over = False
         self.lane = lane
@@ -97,34 +110,44 @@ class Pass:
     def leave(self) -> None:
         self.is_over = True
         self._let_go()
+        self._moved.set()
 
-    @asynccontextmanager
-    async def aside(self) -> AsyncIterator[None]:
-        """Let go of the lane for a while, so that what is awaited meanwhile may need it."""
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let go of the lane for a while, so that what is awaited meanwhile may need it. `come_back` takes it again."""
         self._aside += 1
         self._let_go()
         try:
             yield
         finally:
             self._aside -= 1
-            await self._come_back()
+            self._moved.set()
+
+    async def come_back(self) -> None:
+        """Take the lane again, unless it is wanted aside still, or its holder has gone."""
+        async with self._returning:
+            if self.is_held or self._aside or self.is_over:
+                return
+            self._gate = await self._gates.admit(self.lane, self.effect, self.outer)
+            self.is_held = True
+            if self._aside or self.is_over:
+                self._let_go()
+
+    async def is_back(self) -> bool:
+        """See to it that a holder who stepped aside is there again; False when it is gone for good."""
+        while not (self.is_held or self.is_over):
+            if self._aside:
+                self._moved.clear()
+                await self._moved.wait()
+            else:
+                await self.come_back()
+        return self.is_held
 
     def _let_go(self) -> None:
         if self.is_held:
             self.is_held = False
             self._gate.leave(self.effect)
         self._gates.forget_idle(self.lane)
-
-    async def _come_back(self) -> None:
-        """Take the lane again, unless it is wanted aside again by then or its holder has gone."""
-        async with self._returning:
-            if self._aside or self.is_over or self.is_held:
-                return
-            self._gate = self._gates.gate_of(self.lane, self.outer)
-            await self._gate.enter(self.effect)
-            self.is_held = True
-            if self._aside or self.is_over:
-                self._let_go()
 
 
 class Gates:
@@ -149,29 +172,42 @@ class Gates:
 
     def try_enter(self, lane: str, effect: Effect, held: Pass | None) -> Pass | None:
         """A pass, if the lane is free now. `held` is the caller's own pass of the same lane, if it has one."""
-        if held and not held.covers(effect):
+        if held and not (held.is_held and held.covers(effect)):
             return None
-        gate = self.gate_of(lane, held)
+        gate = self._gate_of(lane, held)
         return Pass(self, gate, lane, effect, held) if gate.try_enter(effect, beside=_reads(held)) else None
 
     @asynccontextmanager
     async def enter(self, lane: str, effect: Effect, held: Pass | None) -> AsyncIterator[Pass]:
         """Wait for the lane, at most `queue_timeout` seconds."""
         if held and not held.covers(effect):
-            async with held.aside(), self.enter(lane, effect, held.outer) as mine:
-                yield mine
+            with held.aside():
+                async with self.enter(lane, effect, held.outer) as mine:
+                    yield mine
             return
-        gate = self.gate_of(lane, held)
-        if not gate.try_enter(effect, beside=_reads(held)):
-            async with self.patience():
-                await gate.enter(effect)
+        async with self.patience():
+            gate = await self.admit(lane, effect, held)
         mine = Pass(self, gate, lane, effect, held)
         try:
             yield mine
         finally:
             mine.leave()
 
-    def gate_of(self, lane: str, held: Pass | None) -> Gate:
+    async def admit(self, lane: str, effect: Effect, held: Pass | None) -> Gate:
+        """Wait until the lane lets this in: beside a caller who reads there, else in the order of arrival."""
+        while held is not None and not await held.is_back():
+            held = held.outer
+        gate = self._gate_of(lane, held)
+        if not gate.try_enter(effect, beside=_reads(held)):
+            await gate.enter(effect)
+        return gate
+
+    def forget_idle(self, lane: str) -> None:
+        with suppress(KeyError):
+            if self._gates[lane].is_idle:
+                del self._gates[lane]
+
+    def _gate_of(self, lane: str, held: Pass | None) -> Gate:
         """Where a child of this pass goes: inside the nearest writer, else to the lane's own gate."""
         while held is not None:
             if held.effect is Effect.WRITE:
@@ -179,14 +215,9 @@ class Gates:
             held = held.outer
         return self._gates.setdefault(lane, Gate())
 
-    def forget_idle(self, lane: str) -> None:
-        with suppress(KeyError):
-            if self._gates[lane].is_idle:
-                del self._gates[lane]
-
 
 def _reads(held: Pass | None) -> bool:
-    return held is not None and held.effect is Effect.READ and held.is_held
+    return held is not None and held.effect is Effect.READ
 
 
 class Order:

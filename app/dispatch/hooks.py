@@ -22,7 +22,7 @@ class Hooks:
         self._hooks = tuple(hooks)
 
     def concern(self, tool: str) -> bool:
-        return any(hook.matches(tool) for hook in self._hooks)
+        return bool(self._hooks) and any(hook.matches(tool) for hook in self._hooks)
 
     async def before(self, call: Call, payload: Any) -> Any:
         """Each hook gets what the one before it left."""

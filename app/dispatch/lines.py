@@ -59,6 +59,8 @@ class LentLine:
         except asyncio.CancelledError:
             await self._callers.running.cancel(child, self._live.stop)
             raise
+        if self._live.held is not None:
+            await self._live.held.come_back()  # it may have stepped aside for the child
         if child.failure is not None:
             raise ToolUnavailable(f"The call of {tool} could not be recorded.") from child.failure
         return outcome(child.call)

@@ -1,8 +1,10 @@
 """The gate: readers together, a writer alone, all in the order they came."""
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -248,6 +250,12 @@ class Family:
             self._go[name].set()
             await settle()
 
+    async def come_back(self, *names: str) -> None:
+        """What a parent does when its child has ended."""
+        for name in names:
+            self.tasks[f"return of {name}"] = asyncio.create_task(self.passes[name].come_back())
+            await settle()
+
     async def end(self, *names: str) -> None:
         await self.go(*names)
         async with asyncio.timeout(5):
@@ -307,6 +315,7 @@ async def test_a_reading_parent_steps_aside_for_its_writing_child(family: Family
     assert family.log[-1] == "child in"
     assert not family.passes["parent"].is_held
     await family.go("child")
+    await family.come_back("parent")
     assert family.passes["parent"].is_held
     await family.end("parent")
 
@@ -317,6 +326,7 @@ async def test_a_parent_that_came_back_keeps_writers_out_again(family: Family) -
     family.come("child", WRITE, "parent")
     await settle()
     await family.go("child")
+    await family.come_back("parent")
 
     family.come("outsider", WRITE)
     await settle()
@@ -363,6 +373,51 @@ async def test_a_writing_grandchild_of_readers_does_not_wait_for_its_own_forebea
     await family.end("parent", "grandparent", "outsider")
 
 
+async def test_forebears_come_back_together_though_a_writer_waits(family: Family) -> None:
+    family.come("grandparent", READ)
+    await settle()
+    family.come("parent", READ, "grandparent")
+    await settle()
+    family.come("child", WRITE, "parent")
+    await settle()
+    family.come("brother", READ, "grandparent")
+    family.come("outsider", WRITE)
+    family.come("late", READ)
+    await settle()
+    assert family.log == ["grandparent in", "parent in", "child in"]
+
+    await family.go("child")
+    await family.come_back("parent")
+    assert family.log[-2:] == ["child out", "outsider in"]
+    await family.go("outsider")
+    assert set(family.log[-2:]) == {"late in", "brother in"}
+    assert [family.passes[name].is_held for name in ("grandparent", "parent")] == [True, True]
+    await family.end("brother", "late", "parent", "grandparent")
+
+
+async def test_a_parent_that_returns_first_waits_for_the_grandparent_others_need_aside(family: Family) -> None:
+    family.come("grandparent", READ)
+    await settle()
+    for name in ("p1", "p2"):
+        family.come(name, READ, "grandparent")
+        await settle()
+    for name in ("p1", "p2"):
+        family.come(f"child of {name}", WRITE, name)
+        await settle()
+    family.come("outsider", WRITE)
+    await settle()
+    assert family.log[-1] == "child of p1 in"
+
+    await family.go("child of p1")
+    await family.come_back("p1")
+    await family.go("child of p2")
+    await family.come_back("p2")
+    await family.go("outsider")
+
+    assert [family.passes[name].is_held for name in ("grandparent", "p1", "p2")] == [True, True, True]
+    await family.end("p1", "p2", "grandparent")
+
+
 async def test_two_reading_parents_with_writing_children_take_turns(family: Family) -> None:
     for parent in ("p1", "p2"):
         family.come(parent, READ)
@@ -374,7 +429,10 @@ async def test_two_reading_parents_with_writing_children_take_turns(family: Fami
 
     await family.go("child of p1")
     assert family.log[-1] == "child of p2 in"
+    await family.come_back("p1")
+    assert not family.passes["p1"].is_held
     await family.go("child of p2")
+    await family.come_back("p2")
     assert [family.passes[name].is_held for name in ("p1", "p2")] == [True, True]
     await family.end("p1", "p2")
 
@@ -387,6 +445,7 @@ async def test_a_parent_that_left_while_aside_does_not_come_back(family: Family)
 
     await family.go("parent")
     await family.go("child")
+    await family.come_back("parent")
 
     assert not family.passes["parent"].is_held
     await family.end()
@@ -400,7 +459,7 @@ async def test_a_child_canceled_at_the_gate_gives_its_parent_the_lane_back(famil
     await settle()
 
     family.tasks["child"].cancel()
-    await settle()
+    await family.come_back("parent")
 
     assert family.passes["parent"].is_held
     family.come("writer", WRITE)
@@ -417,7 +476,11 @@ async def test_a_parent_aside_twice_comes_back_once(family: Family) -> None:
     await settle()
     assert family.log == ["parent in", "one in"]
     family.tasks["two"].cancel()
-    await family.go("one", "three")
+    await family.go("one")
+    await family.come_back("parent")
+    assert not family.passes["parent"].is_held
+    await family.go("three")
+    await family.come_back("parent")
 
     assert family.passes["parent"].is_held
     await family.end("parent")
@@ -524,3 +587,90 @@ async def test_in_a_batch_one_that_failed_before_it_was_known_holds_nobody() -> 
 
     assert waiting.done()
     assert writer.is_clear
+
+
+@dataclass(eq=False)
+class Member:
+    """One of a tree of holders: works, lets its children work at once, works again."""
+
+    effect: Effect
+    children: list["Member"] = field(default_factory=list)
+    parent: "Member | None" = None
+    mine: Pass | None = None
+
+    def is_kin(self, other: "Member") -> bool:
+        return other in self.forebears() or self in other.forebears()
+
+    def forebears(self) -> list["Member"]:
+        return [self.parent, *self.parent.forebears()] if self.parent else []
+
+
+class Tribe:
+    """Many trees in one lane; whoever works checks that it may."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.gates = Gates(queue_timeout=60)
+        self.members: list[Member] = []
+
+    def grow(self, depth: int, parent: Member | None = None) -> Member:
+        member = Member(self.dice.choice([READ, READ, WRITE]), parent=parent)
+        self.members.append(member)
+        if depth:
+            member.children = [self.grow(depth - 1, member) for _ in range(self.dice.randrange(3))]
+        return member
+
+    async def live(self, member: Member) -> None:
+        held = member.parent.mine if member.parent else None
+        async with self.gates.enter("lane", member.effect, held) as member.mine:
+            await self.work(member)
+            results = await asyncio.gather(*(self.run(child) for child in member.children), return_exceptions=True)
+            assert failures(results) == []
+            await member.mine.come_back()
+            await self.work(member)
+        member.mine = None
+
+    async def run(self, member: Member) -> None:
+        """A task of its own, as each call has; some are canceled somewhere on their way."""
+        task = asyncio.create_task(self.live(member))
+        try:
+            if self.dice.random() < 0.15:
+                for _ in range(self.dice.randrange(12)):
+                    await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        finally:
+            member.mine = None
+        await task
+
+    async def work(self, member: Member) -> None:
+        for _ in range(self.dice.randrange(4)):
+            self.check(member)
+            await asyncio.sleep(0)
+
+    def check(self, member: Member) -> None:
+        assert member.mine is not None
+        assert member.mine.is_held
+        for other in self.members:
+            if other is not member and other.mine and other.mine.is_held and not other.is_kin(member):
+                assert (member.effect, other.effect) == (READ, READ)
+
+
+def failures(results: list[BaseException | None]) -> list[BaseException]:
+    return [result for result in results if result is not None and not isinstance(result, asyncio.CancelledError)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_trees_of_holders_never_write_beside_strangers_and_never_wait_for_themselves(seed: int) -> None:
+    tribe = Tribe(random.Random(seed))
+    trees = [tribe.grow(3) for _ in range(6)]
+
+    async with asyncio.timeout(5):
+        results = await asyncio.gather(*(tribe.run(tree) for tree in trees), return_exceptions=True)
+
+    assert failures(results) == []
+    assert tribe.gates._gates == {}
