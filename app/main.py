@@ -14,6 +14,7 @@ from app import __version__
 from app.api import calls, events, health, keys, openapi, problems
 from app.api import tools as tool_routes
 from app.api.access import HostGuard, Use
+from app.api.express import PATH, ExpressApp
 from app.api.mcp import SpeakMcp
 from app.api.submissions import CreateCall
 from app.config import Settings
@@ -136,7 +137,10 @@ def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iter
         yield
         await house.close()
 
-    app = FastAPI(
+    create_call = CreateCall()
+    app = ExpressApp(
+        create_call,
+        HostGuard([*settings.allowed_hosts, settings.host], settings.allowed_origins),
         title="Toolcrib",
         version=__version__,
         summary="Tools for LLM agents: listed, run, recorded.",
@@ -148,17 +152,14 @@ def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iter
     )
     app.state.house = house
     app.state.use = None
-    _add_routes(app)
+    _add_routes(app, create_call)
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(HostGuard, hosts=[*settings.allowed_hosts, settings.host], origins=settings.allowed_origins)
     return app
 
 
-def _add_routes(app: FastAPI) -> None:
-    app.router.routes.insert(
-        0, Route("/v1/calls", CreateCall(), methods=["POST"], name="create_call", include_in_schema=False)
-    )
+def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
+    app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
     for module in (calls, events, tool_routes, keys, health):
         app.include_router(module.router)

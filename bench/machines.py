@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-MEMORY_DISKS = ("tmpfs", "ramfs", "overlay on tmpfs")
+MEMORY_DISKS = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True, slots=True)

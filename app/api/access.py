@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from app.api.problems import Problem
 from app.core import principals
@@ -75,19 +75,13 @@ Admin = Annotated[Key, Depends(_requires(principals.Scope.ADMIN))]
 class HostGuard:
     """Lets only requests in that were meant for this service: a browser page elsewhere cannot rebind its way in."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        self._app = app
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
         self._hosts = frozenset(host.lower() for host in hosts) | LOOPBACK
         self._origins = frozenset(origins)
         self._known_hosts: set[bytes] = set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (problem := self._problem(scope)):
-            await problem.response()(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _problem(self, scope: Scope) -> Problem | None:
+    def problem(self, scope: Scope) -> Problem | None:
+        """What keeps this request out, if anything does."""
         host = origin = None
         for name, value in scope["headers"]:
             if name == b"host":

@@ -56,37 +56,31 @@ def not_found(what: str) -> Problem:
 
 def install(app: FastAPI) -> None:
     """Let every error that leaves a route be a problem."""
-    app.add_exception_handler(Problem, _on_problem)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(StoreError, _on_store_error)
-    app.add_exception_handler(Exception, _on_bug)
+    for kind in (Problem, HTTPException, RequestValidationError, StoreError, Exception):
+        app.add_exception_handler(kind, _answer)
 
 
-async def _on_problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
+async def _answer(request: Request, error: Exception) -> Response:
+    return problem_of(error).response()
 
 
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = HTTPStatus(error.status_code).phrase.replace(" ", "")
-    headers = dict(error.headers) if error.headers else None
-    return Problem(error.status_code, code, str(error.detail), headers).response()
-
-
-async def _on_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return invalid(error.errors()).response()
-
-
-async def _on_store_error(request: Request, error: Exception) -> Response:
-    log.error("the store refused: %s", error)
-    return Problem(503, "StoreUnavailable", str(error), {"Retry-After": "5"}).response()
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    return Problem(500, "Internal", "The service failed to answer; its log has the details.").response()
+def problem_of(error: Exception) -> Problem:
+    """The answer to an error that left a route. What nobody expected is our own bug, and is logged."""
+    match error:
+        case Problem():
+            return error
+        case HTTPException():
+            code = HTTPStatus(error.status_code).phrase.replace(" ", "")
+            headers = dict(error.headers) if error.headers else None
+            return Problem(error.status_code, code, str(error.detail), headers)
+        case RequestValidationError():
+            return invalid(error.errors())
+        case StoreError():
+            log.error("the store refused: %s", error)
+            return Problem(503, "StoreUnavailable", str(error), {"Retry-After": "5"})
+        case _:
+            log.error("a request broke", exc_info=error)
+            return Problem(500, "Internal", "The service failed to answer; its log has the details.")
 
 
 def invalid(errors: Any) -> Problem:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -13,19 +14,18 @@ from tests.toys import ToyHook, Toys
 
 def submit_something(crib: Crib, dice: random.Random, number: int) -> LiveCall:
     note = {"tool": "note", "arguments": {"text": f"{number}"}, "effect": dice.choice(["read", "write"])}
-    tool, arguments = dice.choice(
-        [
-            ("note", {"text": f"{number}"}),
-            ("note", {"text": f"{number}"}),
-            ("relay", note),
-            ("relay", {"tool": "relay", "arguments": note, "effect": dice.choice(["read", "write"])}),
-            ("wait", {"name": f"{number}", "effect": dice.choice(["read", "write"]), "say": "x" * number}),
-            ("say", {"texts": ["a", "b"]}),
-            ("fail", {}),
-            ("bug", {}),
-            ("none", {}),
-        ]
-    )
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("note", {"text": f"{number}"}),
+        ("note", {"text": f"{number}"}),
+        ("relay", note),
+        ("relay", {"tool": "relay", "arguments": note, "effect": dice.choice(["read", "write"])}),
+        ("wait", {"name": f"{number}", "effect": dice.choice(["read", "write"]), "say": "x" * number}),
+        ("say", {"texts": ["a", "b"]}),
+        ("fail", {}),
+        ("bug", {}),
+        ("none", {}),
+    ]
+    tool, arguments = dice.choice(asked)
     timeout = dice.choice([None, None, 0.005])
     return crib.submit(tool, arguments, timeout=timeout)
 
