@@ -42,6 +42,11 @@ class RelayArgs(BaseModel, extra="forbid"):
     times: int = 1
 
 
+class FanArgs(BaseModel, extra="forbid"):
+    calls: list[tuple[str, dict[str, Any]]]
+    wait: bool = True
+
+
 class NoteArgs(BaseModel, extra="forbid"):
     text: str = ""
 
@@ -78,7 +83,7 @@ class Toys:
         self.started: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.go: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.look: Callable[[Context], None] = lambda ctx: None
-        self.told = asyncio.Event()
+        self.tasks: list[asyncio.Task[Result]] = []
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -92,6 +97,7 @@ class Toys:
             _tool(TellArgs, "tell", self._tell, lane=Lane.NONE),
             _tool(RelayArgs, "relay", self._relay, effect=_effect),
             _tool(RelayArgs, "relay_apart", self._relay, effect=_effect, lane=Lane.SESSION),
+            _tool(FanArgs, "fan", self._fan),
             _tool(NoteArgs, "note", self._note, effect=Effect.WRITE),
             _tool(FloodArgs, "flood", self._flood, lane=Lane.NONE, truncation=Truncation(100, Keep.HEAD)),
             _tool(NoteArgs, "bug", self._bug, lane=Lane.NONE),
@@ -137,6 +143,17 @@ class Toys:
         self.contexts.append(ctx)
         results = await asyncio.gather(*(ctx.call(args.tool, args.arguments) for _ in range(args.times)))
         return Result(output=" ".join(result.output for result in results))
+
+    async def _fan(self, args: FanArgs, ctx: Context) -> Result:
+        """Calls several at once and gives up at the first failure, or does not wait at all."""
+        self.contexts.append(ctx)
+        calling = [asyncio.create_task(ctx.call(tool, arguments)) for tool, arguments in args.calls]
+        self.tasks.extend(calling)
+        if args.wait:
+            await asyncio.gather(*calling)
+        else:
+            await self.started["child"].wait()
+        return Result(output="done")
 
     async def _note(self, args: NoteArgs, ctx: Context) -> Result:
         self.notes.append(args.text)

@@ -95,9 +95,11 @@ class Dispatcher:
 
     async def cancel(self, live: LiveCall) -> None:
         """Stop a call; one that runs has the wish noted first."""
-        if live.call.status is Status.RUNNING and not live.is_done:
-            await self._journal.request_cancel(live)
-        await self.running.cancel(live)
+        try:
+            if live.call.status is Status.RUNNING and not live.is_done:
+                await self._journal.request_cancel(live)
+        finally:  # a store that cannot be written must not keep a tool running
+            await self.running.cancel(live)
 
     async def _dispatch(self, live: LiveCall) -> None:
         """The frame: whatever happens inside, the call gets one end, and it is written."""
@@ -265,6 +267,8 @@ class Dispatcher:
             return await step.tool.run(step.args, self._context(live, step))
         finally:
             timer.cancel()
+            if live.children:
+                await self.running.end_children(live)
 
     def _context(self, live: LiveCall, step: Step) -> Context:
         return Context(

@@ -26,7 +26,7 @@ class Callers(Protocol):
 
 
 class LentLine:
-    """The `Line` port for one running call."""
+    """The `Line` port for one running call. What a tool left behind has nothing to say once the call has ended."""
 
     __slots__ = ("_callers", "_journal", "_live", "_permissions")
 
@@ -37,10 +37,12 @@ class LentLine:
         self._callers = callers
 
     def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
-        self._journal.progress(self._live, title, metadata)
+        if not self._live.call.is_final:
+            self._journal.progress(self._live, title, metadata)
 
     async def output(self, text: str, stream: str) -> None:
-        await self._journal.output(self._live, text, stream)
+        if not self._live.call.is_final:
+            await self._journal.output(self._live, text, stream)
 
     async def require(self, needs: list[Need]) -> None:
         await self._permissions.require(needs)
@@ -50,6 +52,8 @@ class LentLine:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
         """A child goes the whole line like any call, inside its parent's pass."""
+        if self._live.call.is_final:
+            raise ToolUnavailable("This call has ended and cannot call tools any more.")
         if _depth(self._live) >= MAX_DEPTH:
             raise ToolUnavailable(f"Tools called each other {MAX_DEPTH} deep; that is where it ends.")
         request = CallRequest(tool=tool, arguments=arguments, message_id=self._live.call.message_id)

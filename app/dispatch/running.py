@@ -43,6 +43,7 @@ class LiveCall:
         self.parent = parent
         self.place = place
         self.is_resumed = is_resumed
+        self.children: set[LiveCall] = set()
         self.held: Pass | None = None
         self.spool: Spool | None = None
         self.progress: dict[str, Any] | None = None
@@ -145,12 +146,21 @@ class Running:
 
     def start(self, live: LiveCall) -> None:
         self._calls[live.call.id] = live
+        if live.parent is not None:
+            live.parent.children.add(live)
         live.task = asyncio.get_running_loop().create_task(self._own(live))
 
     async def cancel(self, live: LiveCall, reason: CallError | None = None) -> None:
         """Stop a call and wait a moment for its end."""
         live.interrupt(reason or Canceled("The call was canceled."))
         await live.wait(CANCEL_SECONDS)
+
+    async def end_children(self, live: LiveCall) -> None:
+        """Stop what a tool has called and not waited for: no child outlives its parent."""
+        children = list(live.children)
+        for child in children:
+            child.interrupt(live.stop or Canceled("The call that made this one has ended."))
+        await asyncio.wait([child.task for child in children if child.task], timeout=CANCEL_SECONDS)
 
     async def drain(self, grace: float) -> None:
         """Let calls finish; those that do not are interrupted, and what never started waits for the next start."""
@@ -175,4 +185,6 @@ class Running:
             if live.place is not None:
                 live.place.leave()
             self._calls.pop(live.call.id, None)
+            if live.parent is not None:
+                live.parent.children.discard(live)
             live.done()

@@ -191,6 +191,16 @@ async def test_a_request_that_was_refused_keeps_no_key(client: httpx.AsyncClient
     assert (refused.status_code, taken.status_code, toys.notes) == (404, 200, ["once"])
 
 
+async def test_a_call_that_could_not_be_recorded_keeps_no_key(service: Service, toys: Toys) -> None:
+    service.change("CREATE TRIGGER no_calls BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'full'); END")
+    refused = await post(service.client, "k")
+    service.change("DROP TRIGGER no_calls")
+
+    again = await post(service.client, "k")
+
+    assert (refused.status_code, again.status_code, toys.notes) == (503, 200, ["once"])
+
+
 @pytest.mark.parametrize("key", ["", "x" * 257])
 async def test_a_key_has_a_length(client: httpx.AsyncClient, key: str) -> None:
     answer = await post(client, key)

@@ -1,11 +1,13 @@
 """A call ends exactly once, wherever it stands when somebody stops it."""
 
 import asyncio
+import sqlite3
+from typing import Any
 
 import pytest
 
 from app.core.calls import Status
-from app.core.errors import Canceled
+from app.core.errors import CallError, Canceled, ToolUnavailable
 from app.dispatch.running import LiveCall
 from tests.services import HANG, Crib, until
 from tests.toys import ToyHook, Toys
@@ -325,6 +327,55 @@ async def test_a_parent_that_times_out_takes_its_children_along(crib: Crib, toys
     child = toys.contexts[-1].id
     assert crib.end(parent["id"]) == ("error", "Timeout")
     assert crib.end(child) == ("error", "Timeout")
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["fails beside it", "does not wait for it"])
+async def test_no_child_outlives_its_parent(crib: Crib, toys: Toys, waits: bool) -> None:
+    await crib.open()
+    calls: list[tuple[str, dict[str, Any]]] = [("wait", {"name": "child", "effect": "write"})]
+    if waits:
+        calls.append(("fail", {"code": "ENOENT"}))
+
+    parent = await crib.run("fan", {"calls": calls, "wait": waits})
+
+    child = crib.rows("SELECT id FROM calls WHERE tool = 'wait'")[0]["id"]
+    assert crib.end(parent["id"]) == (("error", "ENOENT") if waits else COMPLETED)
+    assert crib.end(child) == CANCELED
+    assert crib.events()[-1]["call"] == parent["id"]
+    assert (await crib.run("note", {"text": "free"}))["status"] == "completed"
+    await asyncio.wait(toys.tasks, timeout=HANG)
+    assert [type(task.exception()) for task in toys.tasks][:1] == [CallError]
+
+
+async def test_what_a_tool_left_behind_has_nothing_to_say_after_the_end(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    view = await crib.run("echo", {"text": "x"})
+    (ctx,) = toys.contexts
+    before = crib.events()
+
+    ctx.metadata(title="still here")
+    await ctx.output("more")
+    with pytest.raises(ToolUnavailable, match="This call has ended"):
+        await ctx.call("note", {"text": "late"})
+    await crib.run("echo", {"text": "y"})
+
+    assert crib.events()[: len(before)] == before
+    assert crib.story(view["id"]) == ["call.pending", "call.running", "call.completed"]
+    assert crib.rows("SELECT * FROM outputs") == []
+    assert toys.notes == []
+
+
+async def test_a_tool_is_stopped_though_the_store_cannot_note_it(crib: Crib, toys: Toys) -> None:
+    await crib.open()
+    live = crib.submit("wait")
+    await crib.started("wait")
+    crib.change("CREATE TRIGGER full BEFORE UPDATE ON calls BEGIN SELECT RAISE(ABORT, 'full'); END")
+
+    with pytest.raises(sqlite3.IntegrityError, match="full"):
+        await crib.cancel(live)
+
+    assert toys.log == ["wait in", "wait out"]
+    assert (live.is_done, crib.row(live.call.id)["status"]) == (True, "running")
 
 
 async def test_canceling_a_child_is_an_error_its_parent_can_read(crib: Crib, toys: Toys) -> None:
