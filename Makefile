@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUN_ARGS ?=
 
-.PHONY: setup setup-test run test faults lint fmt types openapi migrate bench check lock
+.PHONY: setup setup-test run test lint fmt types openapi migrate bench check lock
 
 .venv/run: requirements.lock pyproject.toml
 	@bash scripts/setup $(PYTHON) requirements.lock && touch $@

@@ -91,6 +91,10 @@ class House:
             await self._dispatcher.running.drain(self.settings.grace)
             self._hub.close()
 
+    def hurry(self) -> None:
+        """No grace any more: what runs is interrupted now."""
+        self._dispatcher.running.interrupt_all()
+
     async def close(self) -> None:
         await self.drain()
         await self._undo.aclose()

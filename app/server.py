@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 
@@ -32,6 +33,12 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal asks for the orderly end, the second one for a quick one."""
+        if self.should_exit:
+            self._house.hurry()
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

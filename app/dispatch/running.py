@@ -168,12 +168,19 @@ class Running:
         for live in list(self._calls.values()):
             if live.call.status is Status.PENDING and live.parent is None:  # a child is nothing without its parent
                 live.interrupt(Suspended("The service is stopping."))
-        if self._calls:
-            await asyncio.wait([live.task for live in self._calls.values() if live.task], timeout=grace)
+        await self._ended(grace)
+        self.interrupt_all()
+        await self._ended(CANCEL_SECONDS)
+
+    def interrupt_all(self) -> None:
+        """The service stops, and what runs has no more time."""
         for live in list(self._calls.values()):
             live.interrupt(Interrupted("The service was stopped while the call was running; it is not run again."))
-        if self._calls:
-            await asyncio.wait([live.task for live in self._calls.values() if live.task], timeout=CANCEL_SECONDS)
+
+    async def _ended(self, seconds: float) -> None:
+        """Wait until no call is left, at most so long."""
+        if tasks := [live.task for live in self._calls.values() if live.task]:
+            await asyncio.wait(tasks, timeout=seconds)
 
     async def _own(self, live: LiveCall) -> None:
         try:

@@ -132,7 +132,7 @@ async def test_many_clients_that_go_away_each_stop_their_own_call(service: Servi
 
 async def test_a_body_that_ends_early_is_no_call(service: Service) -> None:
     caller = await call(service, {"tool": "note"}, cut=5)
-    await asyncio.sleep(0.01)
+    await until(lambda: service._server.server_state.tasks)
 
     await caller.hang_up()
     await until(lambda: not service._server.server_state.tasks)

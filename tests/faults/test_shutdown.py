@@ -73,6 +73,22 @@ async def test_sigterm_lets_calls_end_within_the_grace_and_interrupts_the_others
     assert broken_promises(again.database, again.effects, told) == []
 
 
+async def test_a_second_signal_ends_the_grace(start: Start, tmp_path: Path) -> None:
+    service = start(runner(tmp_path / "data"), TOOLCRIB_GRACE="600")
+    asked = asyncio.create_task(post(service.port, slow_call("endless", 600), wait=300))
+    await until(tmp_path / "data", {"running": 1})
+
+    service.process.terminate()
+    await gone(service.port)
+    async with asyncio.timeout(HANG):
+        code, said = await asyncio.to_thread(service.end)
+        answer = await asked
+
+    assert code == 0, said
+    assert state(answer.body) == ("error", "Interrupted")
+    assert statuses(tmp_path / "data") == {"error": 1}
+
+
 async def test_a_stopping_service_takes_no_more_calls_and_says_so(start: Start, tmp_path: Path) -> None:
     service = start(runner(tmp_path / "data"), TOOLCRIB_GRACE="1.5")
     async with wired(service.port) as wire:
