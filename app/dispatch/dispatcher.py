@@ -1,4 +1,12 @@
-"""The line every call walks, from request to its one end."""
+"""The line every call walks, from request to its one end.
+
+    open → find tool → hooks.before → validate → needs → permission     _open, _approach
+      → gate → running → execute                                        _execute_in_turn
+      → truncate → hooks.after → close                                  _walk, _close
+
+`_look_ahead` goes the first part without awaiting; when all is clear, `_open`
+commits the start too, and `_execute_ahead` takes over at execute.
+"""
 
 import asyncio
 import json
