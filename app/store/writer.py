@@ -35,6 +35,7 @@ Told = tuple[Event, Call | None]
 Publish = Callable[[list[Told]], None]
 
 BATCH_LIMIT = 1024
+GATHER_TICKS = 8  # a tenth less CPU per call at 32 clients, not to be seen at one
 EVENT_COUNTER = "event_seq"
 EVENT_COLUMNS = ("seq", "type", "call", "principal", "session", "at", "data")
 
@@ -120,6 +121,13 @@ class Writer:
         await asyncio.to_thread(self._thread.join)
         self._db.close()
 
+    def _gather(self, ticks: int) -> None:
+        """Let the loop go round a few times, so that those just woken and those just read are in the next batch."""
+        if ticks:
+            self._loop.call_soon(self._gather, ticks - 1)
+        else:
+            self._hand_over()
+
     def _hand_over(self) -> None:
         """At most one batch is in the thread; what comes meanwhile gathers for the next."""
         if not self._gathered:
@@ -134,13 +142,13 @@ class Writer:
             self._loop.call_soon_threadsafe(self._finish, items, told)
 
     def _finish(self, items: list[_Item[Any]], told: list[Told]) -> None:
-        """Tell, then resolve; the next batch leaves behind those it wakes, so that what they write next is in it."""
+        """Tell, then resolve, then gather for the next."""
         try:
             if told:
                 self._publish(told)
         finally:
             self._resolve(items)
-            self._loop.call_soon(self._hand_over)
+            self._gather(GATHER_TICKS)
 
     def _resolve(self, items: list[_Item[Any]]) -> None:
         for item in items:
