@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -128,6 +129,10 @@ class House:
             key = Key(id, ADMIN_PRINCIPAL, "admin", frozenset({Scope.ADMIN}), digest(token), at)
             await self._writer.submit(lambda batch: principals.add_key(batch, key))
             keyring.put(key)
+        elif configured and (found := keyring.find(token)):
+            keyring.put(
+                replace(found, scopes=frozenset({Scope.ADMIN}))
+            )  # the operator's word, for as long as it is set
         return keyring
 
 

@@ -164,7 +164,7 @@ async def list_call_events(
     call = await _seen(use, key, id)
     wanted = EventFilter(principal=call.principal, call=id)
     start = after if after is not None else last_event_id
-    return await event_answer(request, use, wanted, start or 0, limit, output_after)
+    return await event_answer(request, use, key, wanted, after=start or 0, limit=limit, output_after=output_after)
 
 
 async def _seen(use: Use, key: Key, id: str) -> Call:

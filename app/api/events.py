@@ -11,6 +11,7 @@ from app.api.shapes import EventView, Page
 from app.api.streams import EventStream
 from app.core.events import EventType
 from app.core.jsons import dumps
+from app.core.principals import Key
 from app.store import events
 from app.store.events import EventFilter
 
@@ -44,16 +45,24 @@ async def list_events(
     wanted = EventFilter(principal=key.sees, session=session, types=named)
     start = after if after is not None else last_event_id
     with_output = None if named is None or EventType.CALL_OUTPUT not in named else 0
-    return await event_answer(request, use, wanted, start, limit, with_output)
+    return await event_answer(request, use, key, wanted, after=start, limit=limit, output_after=with_output)
 
 
 async def event_answer(
-    request: Request, use: Use, wanted: EventFilter, after: int | None, limit: int, output_after: int | None
+    request: Request,
+    use: Use,
+    key: Key,
+    wanted: EventFilter,
+    *,
+    after: int | None,
+    limit: int,
+    output_after: int | None,
 ) -> Response:
     """A page of JSON for those who ask for it, a stream for everybody else."""
     if JSON in request.headers.get("accept", ""):
         return Response(await _page(use, wanted, after or 0, limit), media_type=JSON)
-    return EventStream(use.hub.follow(use.engine, wanted, after, output_after=output_after))
+    frames = use.hub.follow(use.engine, wanted, after, output_after=output_after)
+    return EventStream(frames, lambda: use.keyring.holds(key.id))
 
 
 async def _page(use: Use, wanted: EventFilter, after: int, limit: int) -> bytes:

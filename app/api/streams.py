@@ -16,11 +16,17 @@ SEND_SECONDS = 60.0
 
 
 class EventStream(Response):
-    """Sends frames until they end or the client goes. `on_leave` is told when the client went first."""
+    """Sends frames until they end, the client goes, or its key is revoked. `on_leave` is told when the client went."""
 
-    def __init__(self, frames: AsyncGenerator[bytes, None], on_leave: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        may_go_on: Callable[[], bool],
+        on_leave: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(media_type="text/event-stream")
         self._frames = frames
+        self._may_go_on = may_go_on
         self._on_leave = on_leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,6 +48,8 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
         async with aclosing(self._frames) as stream:
             async for frames in stream:
+                if not self._may_go_on():
+                    break
                 if frames and not await _sent(send, frames):
                     return False
         await send({"type": "http.response.body", "body": b"", "more_body": False})

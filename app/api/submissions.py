@@ -38,7 +38,8 @@ class CreateCall:
     """The route as an ASGI endpoint, which spares it a wrapper per request."""
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        # The first of a repeated header wins, as it does on every other route.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
         response = await create_call(scope, receive, headers)
         await response(scope, receive, send)
 
@@ -53,7 +54,7 @@ async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, 
     refuse_when_stopping(use)
     claim = _claim(headers, asked, session)
     if "text/event-stream" in headers.get("accept", ""):
-        return await _stream(use, asked, session, claim)
+        return await _stream(use, key, asked, session, claim)
     live = use.dispatcher.submit(asked, session, claim=claim)
     if claim is not None:
         live = await _holder(use, live, claim)
@@ -180,7 +181,7 @@ async def _attend(receive: Receive, live: LiveCall, seconds: float, cancel_on_di
         await asyncio.wait({leaving, waiting})
 
 
-async def _stream(use: Use, asked: CallRequest, session: Session, claim: Claim | None) -> Response:
+async def _stream(use: Use, key: Key, asked: CallRequest, session: Session, claim: Claim | None) -> Response:
     """The call's own events as the answer, from its first to its last."""
     live = use.dispatcher.submit(asked, session, claim=claim)
     await live.wait_open()
@@ -191,4 +192,4 @@ async def _stream(use: Use, asked: CallRequest, session: Session, claim: Claim |
     wanted = EventFilter(principal=session.principal, call=live.call.id)
     frames = use.hub.follow(use.engine, wanted, 0, output_after=0)
     on_leave = (lambda: live.interrupt(Canceled(GONE))) if asked.cancel_on_disconnect else None
-    return EventStream(frames, on_leave)
+    return EventStream(frames, lambda: use.keyring.holds(key.id), on_leave)

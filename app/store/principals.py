@@ -34,18 +34,28 @@ class Keyring:
     """The valid keys in memory, so that a request is checked without a query."""
 
     def __init__(self, known: list[Key]) -> None:
-        self._by_prefix = {key.digest[:PREFIX]: key for key in known if key.revoked_at is None}
+        self._by_prefix: dict[str, Key] = {}
+        self._ids: set[str] = set()
+        for key in known:
+            if key.revoked_at is None:
+                self.put(key)
 
     def find(self, token: str) -> Key | None:
         given = digest(token)
         key = self._by_prefix.get(given[:PREFIX])
         return key if key and hmac.compare_digest(key.digest, given) else None
 
+    def holds(self, id: str) -> bool:
+        """Whether a key is still valid, for those who showed it a while ago."""
+        return id in self._ids
+
     def put(self, key: Key) -> None:
         self._by_prefix[key.digest[:PREFIX]] = key
+        self._ids.add(key.id)
 
     def drop(self, id: str) -> None:
         self._by_prefix = {prefix: key for prefix, key in self._by_prefix.items() if key.id != id}
+        self._ids.discard(id)
 
 
 def add_key(batch: Batch, key: Key) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.core.calls import CallRequest
+from app.core.sessions import Session
 from tests.services import HANG, KEY, Service, listening, until
 
 PATHS = [
@@ -191,6 +193,40 @@ async def test_a_revoked_key_stops_working_at_once_and_stays_so(service: Service
         assert_problem(await client.get("/v1/calls"), 401, "Unauthorized")
     listed = (await service.client.get("/v1/keys")).json()["data"]
     assert listed[1]["revoked_at"] is not None
+
+
+async def test_an_open_stream_of_a_revoked_key_tells_nothing_more(service: Service) -> None:
+    made = await new_key(service)
+    async with (
+        service.client_of(made["token"]) as client,
+        listening(client, "/v1/events") as stream,
+    ):
+        await client.post("/v1/calls", json={"tool": "echo"})
+        before = await stream.until("call.completed")
+        await service.client.delete(f"/v1/keys/{made['id']}")
+        service.use.dispatcher.submit(CallRequest(tool="echo"), Session(made["principal"], "default"))
+
+        assert len(before) == 3
+        assert await stream.rest() == []
+
+
+async def test_the_configured_key_is_an_admins_even_if_it_was_made_as_less(service: Service) -> None:
+    made = await new_key(service, "ann", ["calls:read"])
+    service.settings["api_key"] = made["token"]
+    await service.restart()
+
+    async with service.client_of(made["token"]) as client:
+        assert (await client.get("/v1/keys")).status_code == 200
+
+
+async def test_the_first_of_a_repeated_header_counts_on_every_route(service: Service) -> None:
+    two = [("Authorization", f"Bearer {KEY}"), ("Authorization", "Bearer nobody's")]
+
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        read = await client.get("/v1/calls", headers=two)
+        ran = await client.post("/v1/calls", headers=two, json={"tool": "echo"})
+
+    assert (read.status_code, ran.status_code) == (200, 200)
 
 
 async def test_a_new_key_works_after_a_restart(service: Service) -> None:

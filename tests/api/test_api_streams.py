@@ -359,7 +359,7 @@ async def test_a_stream_that_is_given_up_closes_what_feeds_it() -> None:
 
     left = []
     async with asyncio.timeout(HANG):
-        await EventStream(frames(), on_leave=lambda: left.append(True))({}, receive, send)
+        await EventStream(frames(), lambda: True, on_leave=lambda: left.append(True))({}, receive, send)
 
     assert closed.is_set()
     assert left == [True]
@@ -381,7 +381,7 @@ async def test_a_client_that_takes_nothing_for_too_long_has_left(monkeypatch: py
 
     left = []
     async with asyncio.timeout(HANG):
-        await EventStream(frames(), on_leave=lambda: left.append(True))({}, receive, send)
+        await EventStream(frames(), lambda: True, on_leave=lambda: left.append(True))({}, receive, send)
 
     assert left == [True]
 
@@ -399,7 +399,7 @@ async def test_a_stream_that_breaks_is_not_taken_for_one_that_was_left() -> None
 
     left = []
     with pytest.raises(RuntimeError, match="broke"):
-        await EventStream(frames(), on_leave=lambda: left.append(True))({}, receive, send)
+        await EventStream(frames(), lambda: True, on_leave=lambda: left.append(True))({}, receive, send)
 
     assert left == []
 
