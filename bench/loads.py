@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -167,7 +168,9 @@ def start_wrk(port: int, clients: int, seconds: float) -> "subprocess.Popen[str]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port below those the system gives to outgoing connections, of which the load makes many."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
