@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
-from app.api import calls, events, health, keys, tools
+from app.api import calls, events, health, keys, shapes, tools
 from app.api.openapi import CREATE_CALL
 from app.api.submissions import CreateCall, create_call
 from app.config import Settings
+from app.core.calls import CallRequest
 from app.main import create_app
 
 COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
@@ -63,6 +65,20 @@ def test_everything_a_user_sees_is_described(document: dict[str, Any]) -> None:
 
     assert missing == []
     assert bare == []
+
+
+def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str, Any]) -> None:
+    models: list[type[BaseModel]] = [
+        CallRequest,
+        calls.BatchRequest,
+        keys.KeyRequest,
+        *(shape for shape in vars(shapes).values() if isinstance(shape, type) and shape.__name__.endswith("View")),
+    ]
+
+    for model in models:
+        for example in document["components"]["schemas"].get(model.__name__, model.model_json_schema())["examples"]:
+            model.model_validate(example)
+    assert len(models) == 12
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

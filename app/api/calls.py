@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
+from app.api import examples
 from app.api.access import Reader, Runner, Use, Used
 from app.api.bodies import JSON, JsonRoute
 from app.api.events import After, LastEventId, event_answer
@@ -28,7 +29,7 @@ from app.store import calls, outputs
 from app.store.calls import CallFilter
 from app.store.events import EventFilter
 
-CallId = Annotated[str, Path(description="The call's id.", examples=["call_0006437f8a1b2c3d4e5f6a7b"])]
+CallId = Annotated[str, Path(description="The call's id.", examples=[examples.CALL_ID])]
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=JsonRoute)
 
@@ -39,7 +40,7 @@ OUTPUT_LIMIT = 1024 * 1024
 MAX_BATCH = 128
 
 
-class BatchRequest(BaseModel, extra="forbid"):
+class BatchRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.BATCH]}):
     """Several calls of one message."""
 
     calls: list[CallRequest] = Field(min_length=1, max_length=MAX_BATCH, description="What to run, in order.")

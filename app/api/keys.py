@@ -19,7 +19,9 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=JsonRoute)
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
 
 
-class KeyRequest(BaseModel, extra="forbid"):
+class KeyRequest(
+    BaseModel, extra="forbid", json_schema_extra={"examples": [{"principal": "ci", "scopes": ["calls:run"]}]}
+):
     """What the new key is for."""
 
     principal: Name = Field(description="Who the key belongs to; made when it is new.", examples=["ci"])

@@ -6,7 +6,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.api.problems import MEDIA_TYPE, ProblemBody
-from app.api.shapes import AttachmentView, CallView, ErrorView, ResultView
+from app.api.shapes import (
+    AttachmentView,
+    CallView,
+    ErrorView,
+    EventView,
+    HealthView,
+    KeyView,
+    NewKeyView,
+    ResultView,
+    ToolView,
+)
 from app.api.submissions import DEFAULT_WAIT, MAX_WAIT
 from app.core.calls import CallRequest
 
@@ -18,6 +28,20 @@ PROBLEMS = {
     "422": "The request does not fit.",
     "503": "Not ready, stopping, or the store cannot be written.",
 }
+MODELS = (
+    CallRequest,
+    CallView,
+    ResultView,
+    ErrorView,
+    AttachmentView,
+    EventView,
+    ToolView,
+    KeyView,
+    NewKeyView,
+    HealthView,
+    ProblemBody,
+)
+"""Put in as pydantic gives them; FastAPI's own rendering leaves nulls out of the examples."""
 OPEN_PATHS = {"/healthz", "/readyz"}
 _CALL = {"application/json": {"schema": {"$ref": "#/components/schemas/CallView"}}}
 
@@ -87,7 +111,7 @@ def build(app: FastAPI) -> dict[str, Any]:
     )
     document["paths"].setdefault("/v1/calls", {})["post"] = CREATE_CALL
     schemas = document["components"]["schemas"]
-    for model in (CallRequest, CallView, ResultView, ErrorView, AttachmentView, ProblemBody):
+    for model in MODELS:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema

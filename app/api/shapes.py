@@ -4,6 +4,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
+from app.api import examples
+
 T = TypeVar("T")
 
 
@@ -14,7 +16,7 @@ class Page(BaseModel, Generic[T]):
     next_cursor: str | None = Field(description="Where the next page starts; null on the last one.")
 
 
-class AttachmentView(BaseModel):
+class AttachmentView(BaseModel, json_schema_extra={"examples": [examples.ATTACHMENT]}):
     """A file that goes along with a result."""
 
     type: Literal["file"] = Field(description="Always `file`.")
@@ -23,7 +25,7 @@ class AttachmentView(BaseModel):
     url: str = Field(description="A data URL, or a route of this service.")
 
 
-class ResultView(BaseModel):
+class ResultView(BaseModel, json_schema_extra={"examples": [examples.RESULT]}):
     """What a tool gave back."""
 
     title: str = Field(description="A short line for people.", examples=["hello.txt"])
@@ -35,7 +37,7 @@ class ResultView(BaseModel):
     structured: Any = Field(description="The result as data, where the tool has it.")
 
 
-class ErrorView(BaseModel):
+class ErrorView(BaseModel, json_schema_extra={"examples": [examples.ERROR]}):
     """Why a call failed, in words a model can act on."""
 
     code: str = Field(description="A stable, locale-free name.", examples=["ENOENT"])
@@ -44,7 +46,7 @@ class ErrorView(BaseModel):
     details: dict[str, Any] | None = Field(default=None, description="Facts about the failure.")
 
 
-class CallView(BaseModel):
+class CallView(BaseModel, json_schema_extra={"examples": [examples.CALL]}):
     """One use of a tool, as it stands."""
 
     id: str = Field(description="The call's id; ids sort by time.", examples=["call_0006437f8a1b2c3d4e5f6a7b"])
@@ -70,7 +72,7 @@ class CallView(BaseModel):
     duration_ms: float | None = Field(description="How long the tool ran, by the monotonic clock.")
 
 
-class EventView(BaseModel):
+class EventView(BaseModel, json_schema_extra={"examples": [examples.EVENT]}):
     """Something that happened, in commit order."""
 
     seq: int = Field(description="The global sequence number: dense, in commit order.")
@@ -81,7 +83,7 @@ class EventView(BaseModel):
     data: dict[str, Any] | None = Field(description="What there is to say about it.")
 
 
-class ToolView(BaseModel):
+class ToolView(BaseModel, json_schema_extra={"examples": [examples.TOOL]}):
     """A tool an agent can use."""
 
     name: str = Field(description="What to put into `tool`.", examples=["read_file"])
@@ -95,7 +97,7 @@ class ToolView(BaseModel):
     source: str = Field(description="Where it comes from.", examples=["builtin"])
 
 
-class KeyView(BaseModel):
+class KeyView(BaseModel, json_schema_extra={"examples": [examples.KEY]}):
     """A key, without the token."""
 
     id: str = Field(description="The key's id.", examples=["key_0006437f8a1b2c3d4e5f6a7b"])
@@ -106,13 +108,13 @@ class KeyView(BaseModel):
     revoked_at: str | None = Field(description="When it was revoked, if it was.")
 
 
-class NewKeyView(KeyView):
+class NewKeyView(KeyView, json_schema_extra={"examples": [examples.NEW_KEY]}):
     """A key just made. The token is shown this once and never again."""
 
     token: str = Field(description="The token to send as `Authorization: Bearer …`.")
 
 
-class HealthView(BaseModel):
+class HealthView(BaseModel, json_schema_extra={"examples": [examples.HEALTH]}):
     """How the service is."""
 
     status: Literal["ok", "starting", "stopping"] = Field(description="`ok` when it can work.")

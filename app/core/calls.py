@@ -38,7 +38,10 @@ class Waiting(StrEnum):
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
-class CallRequest(BaseModel, extra="forbid"):
+_EXAMPLE = {"tool": "read_file", "arguments": {"file_path": "hello.txt"}, "call_id": "toolu_01"}
+
+
+class CallRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}):
     """What a frontend asks for: one tool, and what to give it."""
 
     tool: Label = Field(description="Name of the tool, as listed by `GET /v1/tools`.", examples=["read_file"])

@@ -1,0 +1,88 @@
+"""Examples for the OpenAPI document: one call and what belongs to it, as the service would show them."""
+
+from typing import Any
+
+CALL_ID = "call_06605af1f1f7394295dc6875"
+
+RESULT: dict[str, Any] = {
+    "title": "hello.txt",
+    "output": "L1: Hello from your Toolcrib workspace.\nL2: Agents see this folder and nothing outside it.",
+    "metadata": {"lines": 2, "has_more": False, "truncated": False, "original_size": 90, "truncated_size": 90},
+    "attachments": [],
+    "structured": None,
+}
+ERROR: dict[str, Any] = {
+    "code": "ENOENT",
+    "message": "helo.txt does not exist. Did you mean hello.txt?",
+    "retryable": False,
+    "details": {"path": "helo.txt"},
+}
+ATTACHMENT: dict[str, Any] = {
+    "type": "file",
+    "mime": "image/png",
+    "filename": "chart.png",
+    "url": "data:image/png;base64,iVBORw0KGgo=",
+}
+CALL: dict[str, Any] = {
+    "id": CALL_ID,
+    "tool": "read_file",
+    "session": "default",
+    "call_id": "toolu_01",
+    "message_id": "msg_01",
+    "parent": None,
+    "status": "completed",
+    "waiting": None,
+    "arguments": {"file_path": "hello.txt"},
+    "input": None,
+    "result": RESULT,
+    "error": None,
+    "metadata": None,
+    "principal": "admin",
+    "sandbox": None,
+    "created_at": "2026-11-16T01:46:22.753593Z",
+    "started_at": "2026-11-16T01:46:22.753593Z",
+    "ended_at": "2026-11-16T01:46:22.756237Z",
+    "duration_ms": 1.995,
+}
+EVENT: dict[str, Any] = {
+    "seq": 3,
+    "type": "call.completed",
+    "call": CALL_ID,
+    "session": "default",
+    "at": "2026-11-16T01:46:22.756247Z",
+    "data": {
+        "tool": "read_file",
+        "call_id": "toolu_01",
+        "message_id": "msg_01",
+        "result": RESULT,
+        "error": None,
+        "duration_ms": 1.995,
+    },
+}
+TOOL: dict[str, Any] = {
+    "name": "read_file",
+    "title": "Read file",
+    "description": "Read a text file.",
+    "parameters": {"type": "object", "properties": {"file_path": {"type": "string"}}, "required": ["file_path"]},
+    "takes": "arguments",
+    "effect": "read",
+    "lane": "workspace",
+    "timeout": 120.0,
+    "source": "builtin",
+}
+KEY: dict[str, Any] = {
+    "id": "key_06605b0157b4e805efe6d4af",
+    "principal": "ci",
+    "name": "nightly build",
+    "scopes": ["calls:read", "calls:run"],
+    "created_at": "2026-11-16T01:50:41.000000Z",
+    "revoked_at": None,
+}
+NEW_KEY: dict[str, Any] = KEY | {"token": "tk_shown-this-once"}
+HEALTH: dict[str, Any] = {"status": "ok", "version": "0.1.0"}
+BATCH: dict[str, Any] = {
+    "calls": [
+        {"tool": "list_dir", "arguments": {"dir_path": "."}},
+        {"tool": "read_file", "arguments": {"file_path": "hello.txt"}},
+    ]
+}
