@@ -19,6 +19,7 @@ run: setup
 	@$(BIN)/toolcrib serve $(RUN_ARGS)
 
 test: setup-test
+	@bash scripts/need curl
 	$(BIN)/python -m pytest -q
 
 lint: setup-test
