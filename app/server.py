@@ -78,7 +78,7 @@ async def serve(settings: Settings, announce: Announce, tools: Iterable[Tool] = 
 def _tune_collector() -> None:
     """What was loaded at start stays: the collector need not look at it again, and may come less often.
 
-    With the defaults a fifth of a call's CPU went into collections that found nothing.
+    With the defaults a noticeable part of a call's CPU went into collections.
     """
     gc.collect()
     gc.freeze()

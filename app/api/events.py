@@ -6,6 +6,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
 from app.api.access import Reader, Use, Used
+from app.api.bodies import JSON
 from app.api.problems import Problem
 from app.api.shapes import EventView, Page
 from app.api.streams import EventStream
@@ -17,7 +18,6 @@ from app.store.events import EventFilter
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
 
-JSON = "application/json"
 After = Annotated[int | None, Query(ge=0, le=2**62, description="Only events behind this sequence number.")]
 LastEventId = Annotated[
     int | None, Header(alias="Last-Event-ID", ge=0, le=2**62, description="What EventSource sends when it reconnects.")

@@ -1,7 +1,7 @@
 """The express lane: the hot route reached without the framework's layers.
 
 `POST /v1/calls` is an ordinary route of the application. But the layers every
-other request passes (error pages, exit stacks, routing) cost a quarter of a
+other request passes (error pages, exit stacks, routing) cost a good part of a
 call's CPU, so a request for exactly this route goes to its endpoint directly,
 with the same checks and the same answers to errors.
 """

@@ -6,13 +6,12 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from app.api.access import Reader, Used
+from app.api.bodies import JSON
 from app.api.problems import not_found
 from app.api.shapes import Page, ToolView
 from app.core.jsons import dumps
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"])
-
-JSON = "application/json"
 
 
 @router.get("", response_model=Page[ToolView])

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from threading import Event
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,7 @@ from app.core.ports import Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
 
+T = TypeVar("T")
 Payload = Literal["arguments", "input"]
 
 
@@ -80,6 +82,14 @@ class Context:
     async def output(self, text: str, stream: str = "stdout") -> None:
         """Hand out output as it comes: kept in the store, streamed as `call.output`."""
         await self.line.output(text, stream)
+
+    async def in_thread(self, work: Callable[[Event], T]) -> T:
+        """Do blocking work beside the loop. The event it gets is set when nobody waits for it any more."""
+        is_over = Event()
+        try:
+            return await asyncio.to_thread(work, is_over)
+        finally:
+            is_over.set()
 
     async def ask(self, permission: str, patterns: list[str]) -> None:
         """Require a permission in flight; raises `PermissionDenied`."""

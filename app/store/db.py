@@ -31,7 +31,7 @@ _dialect = sqlite.dialect(paramstyle="qmark")
 class Statement:
     """One statement said in SQLAlchemy Core, ready for the raw SQLite connection. All values are bind parameters.
 
-    Parameters are given by name and bound by place, which SQLite does a quarter faster.
+    Parameters are given by name and bound by place, which is the faster way.
     """
 
     __slots__ = ("bind", "sql")

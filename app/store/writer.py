@@ -35,7 +35,7 @@ Told = tuple[Event, Call | None]
 Publish = Callable[[list[Told]], None]
 
 BATCH_LIMIT = 1024
-GATHER_TICKS = 8  # a tenth less CPU per call at 32 clients, not to be seen at one
+GATHER_TICKS = 8  # fewer and larger commits under load; bench/RESULTS.md has what that was seen to save
 EVENT_COUNTER = "event_seq"
 EVENT_COLUMNS = ("seq", "type", "call", "principal", "session", "at", "data")
 

@@ -1,6 +1,5 @@
 """list_dir: what is in a folder, as an indented tree."""
 
-import asyncio
 import os
 from collections.abc import Iterator
 from threading import Event
@@ -32,11 +31,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    stop = Event()
-    try:
-        return await asyncio.to_thread(_list, args, ctx, stop)
-    finally:
-        stop.set()  # a canceled call leaves no thread walking on
+    return await ctx.in_thread(lambda stop: _list(args, ctx, stop))
 
 
 tool = typed(

@@ -1,6 +1,5 @@
 """read_file: the lines of a text file, numbered."""
 
-import asyncio
 import difflib
 import errno
 import os
@@ -38,11 +37,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    stop = Event()
-    try:
-        return await asyncio.to_thread(_read, args, ctx, stop)
-    finally:
-        stop.set()  # a canceled call leaves no thread reading on
+    return await ctx.in_thread(lambda stop: _read(args, ctx, stop))
 
 
 tool = typed(
