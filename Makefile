@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUN_ARGS ?=
 
-.PHONY: setup setup-test run test lint fmt types openapi migrate bench check lock
+.PHONY: setup setup-test run test faults lint fmt types openapi migrate bench check lock
 
 .venv/run: requirements.lock pyproject.toml
 	@bash scripts/setup $(PYTHON) requirements.lock && touch $@
@@ -20,7 +20,12 @@ run: setup
 
 test: setup-test
 	@bash scripts/need curl
-	$(BIN)/python -m pytest -q
+	@bash scripts/need chromium chromium-driver || echo "no chromium here: the browser tests are skipped"
+	$(BIN)/python -m pytest -q -m "not faults"
+
+faults: setup-test
+	@bash scripts/need gcc libc6-dev
+	$(BIN)/python -m pytest -q -m faults tests
 
 lint: setup-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -38,7 +43,8 @@ migrate: setup
 	$(BIN)/toolcrib db upgrade
 
 bench: setup-test
-	@bash scripts/need wrk && $(BIN)/python -m bench.run
+	@bash scripts/need wrk
+	for which in run million streams; do $(BIN)/python -m bench.$$which || exit 1; done
 
 check: lint types
 

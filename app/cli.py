@@ -5,41 +5,27 @@ Heavy rooms are imported by the commands that need them, so that a plain call an
 
 import asyncio
 import json
+import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from app import __version__, config, logs
-from app.core.errors import StoreError
-from app.core.principals import DEFAULT_SCOPES, Scope
-from app.net.client import ServiceClient, ServiceProblem
-from app.store import admin_key, lock
+from app import __version__, admin, config, logs
+from app.core.redaction import Redactor
+from app.net.client import ServiceClient
+from app.store import admin_key
+from app.terminal import Config, DataDir, KeyOption, Url, client, err, out, plainly
 
-if TYPE_CHECKING:
-    from app.keys import Keys
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tools for LLM agents: listed, run, recorded.")
-key_app = typer.Typer(no_args_is_help=True, help="Keys: who may use the service.")
-db_app = typer.Typer(no_args_is_help=True, help="The database.")
-app.add_typer(key_app, name="key")
-app.add_typer(db_app, name="db")
-
-WIDE = 240  # where nobody looks, nothing is folded
-
-out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
-
-DataDir = Annotated[Path | None, typer.Option(help="Where the service keeps its records.")]
-Config = Annotated[Path | None, typer.Option(help="Configuration file instead of ./toolcrib.toml.")]
-Url = Annotated[str | None, typer.Option(envvar="TOOLCRIB_URL", help="A service elsewhere; its key with --key.")]
-KeyOption = Annotated[str | None, typer.Option("--key", envvar="TOOLCRIB_API_KEY", help="The key to use.")]
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.add_typer(admin.key_app, name="key")
+app.add_typer(admin.secret_app, name="secret")
+app.add_typer(admin.db_app, name="db")
+app.command("doctor")(admin.examine_machine)
+app.command("export")(admin.export_calls)
 
 COLORS = {"call.completed": "green", "call.error": "red", "call.running": "cyan", "call.pending": "dim"}
 
@@ -48,18 +34,19 @@ def main() -> None:
     app()
 
 
-@contextmanager
-def _plainly() -> Iterator[None]:
-    """What the user can mend is one sentence and exit code 1, never a traceback."""
-    try:
-        yield
-    except ValidationError as error:
-        for item in error.errors(include_url=False):
-            err.print(f"[red]setting {'.'.join(str(p) for p in item['loc'])}:[/] {item['msg']}")
-        raise typer.Exit(1) from None
-    except (StoreError, lock.AlreadyRunning, ServiceProblem, OSError) as error:
-        err.print("[red]error:[/]", str(error), markup=True)
-        raise typer.Exit(1) from None
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"toolcrib {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def toolcrib(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tools for LLM agents: listed, run, recorded."""
 
 
 @app.command()
@@ -68,18 +55,39 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     data_dir: DataDir = None,
     workspace: Annotated[Path | None, typer.Option(help="The folder tools work in.")] = None,
-    config_file: Annotated[Path | None, typer.Option("--config", help="Configuration file.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain to serve HTTPS with.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The private key of the certificate.")] = None,
+    root_path: Annotated[str | None, typer.Option(help="Path prefix a proxy in front serves it under.")] = None,
+    forwarded_allow_ips: Annotated[
+        str | None, typer.Option(help="Proxies whose X-Forwarded headers are believed, comma-separated.")
+    ] = None,
+    config_file: Config = None,
 ) -> None:
     """Start the service."""
     import uvloop
 
     from app.server import serve as run
 
-    with _plainly():
-        settings = config.load(config_file, host=host, port=port, data_dir=data_dir, workspace=workspace)
-        logs.configure(settings.log_level, settings.log_format)
+    with plainly():
+        settings = config.load(
+            config_file,
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            workspace=workspace,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            root_path=root_path,
+            forwarded_allow_ips=_items(forwarded_allow_ips),
+        )
+        redactor = Redactor(shapes_in_output=settings.redact_shapes_in_output)
+        logs.configure(settings.log_level, settings.log_format, redactor)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(settings, lambda url: _announce(settings, url)))
+            runner.run(run(settings, lambda url: _announce(settings, url), redactor=redactor))
+
+
+def _items(given: str | None) -> list[str] | None:
+    return None if given is None else [item.strip() for item in given.split(",") if item.strip()]
 
 
 def _announce(settings: config.Settings, url: str) -> None:
@@ -87,15 +95,20 @@ def _announce(settings: config.Settings, url: str) -> None:
     if settings.api_key:
         key, shown = "$TOOLCRIB_API_KEY", "as set in TOOLCRIB_API_KEY"
     else:
-        key = admin_key.read(settings.data_dir) or ""
-        shown = f"{key}  (kept in {settings.data_dir / admin_key.FILE_NAME})"
+        path = settings.data_dir / admin_key.FILE_NAME
+        key = f"$(cat {shlex.quote(str(path))})"
+        shown = f"kept in {path}"
+        if settings.print_key:
+            key = admin_key.read(settings.data_dir) or ""
+            shown = f"{key}  ({shown})"
     body: dict[str, Any] = {"tool": "read_file", "arguments": {"file_path": "hello.txt"}}
     if settings.workspace:
         body = {"tool": "list_dir", "arguments": {"dir_path": "."}}
     out.print(f"Toolcrib {__version__} is ready at {url} (docs: {url}/docs)", markup=False)
     out.print(f"key: {shown}", markup=False)
+    trust = f"--cacert {shlex.quote(str(settings.tls_cert))} " if settings.tls_cert else ""
     out.print(
-        f'try: curl -s {url}/v1/calls -H "Authorization: Bearer {key}" '
+        f'try: curl -s {trust}{url}/v1/calls -H "Authorization: Bearer {key}" '
         f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'",
         markup=False,
     )
@@ -105,8 +118,8 @@ def _announce(settings: config.Settings, url: str) -> None:
 @app.command()
 def tools(url: Url = None, key: KeyOption = None, data_dir: DataDir = None, config_file: Config = None) -> None:
     """List the tools of the running service."""
-    with _plainly():
-        listed = _client(url, key, data_dir, config_file).ask("GET", "/v1/tools")["data"]
+    with plainly():
+        listed = client(url, key, data_dir, config_file).ask("GET", "/v1/tools")["data"]
     table = Table("tool", "effect", "what it does", box=None, header_style="bold")
     for tool in listed:
         table.add_row(tool["name"], tool["effect"], tool["description"].split("\n")[0])
@@ -132,27 +145,27 @@ def call(
         raise typer.Exit(2) from None
     body = {"tool": name, "arguments": given, "session": session, "timeout": timeout}
     wanted = {field: value for field, value in body.items() if value is not None}
-    with _plainly():
-        end = _show_call(_client(url, key, data_dir, config_file), wanted)
+    with plainly():
+        end = _show_call(client(url, key, data_dir, config_file), wanted)
     if end is None:
         err.print("[red]error:[/] the service stopped before the call ended")
         raise typer.Exit(1)
     if end["result"]:
         typer.echo(end["result"]["output"])
     if end["error"]:
-        err.print(f"[red]{end['error']['code']}:[/]", end["error"]["message"])
+        err.print(f"[red]{escape(end['error']['code'])}:[/]", escape(end["error"]["message"]))
         raise typer.Exit(1)
 
 
-def _show_call(client: ServiceClient, body: dict[str, Any]) -> dict[str, Any] | None:
+def _show_call(service: ServiceClient, body: dict[str, Any]) -> dict[str, Any] | None:
     """Follow a call to its end, with its progress on the way."""
-    for event in client.follow("POST", "/v1/calls", body):
+    for event in service.follow("POST", "/v1/calls", body):
         data: dict[str, Any] = event["data"]
         match event.get("type"):
             case "call.completed" | "call.error":
                 return data
             case "call.progress":
-                err.print(f"[dim]… {data['title'] or json.dumps(data['metadata'])}[/]")
+                err.print(f"[dim]… {escape(data['title'] or json.dumps(data['metadata']))}[/]")
             case "call.output":
                 err.print(data["text"], end="", markup=False, style="dim")
             case "call.waiting":
@@ -173,8 +186,8 @@ def watch(
     """Print events as they come, until interrupted."""
     wanted = {"session": session, "types": types, "after": after}
     params = {name: value for name, value in wanted.items() if value is not None}
-    with _plainly():
-        for event in _client(url, key, data_dir, config_file).follow("GET", "/v1/events", **params):
+    with plainly():
+        for event in client(url, key, data_dir, config_file).follow("GET", "/v1/events", **params):
             _print_event(event)
 
 
@@ -189,64 +202,6 @@ def _print_event(event: dict[str, Any]) -> None:
     out.print(f"{data.get('tool', ''):12} {event.get('call') or '':32} {told}", markup=False)
 
 
-@key_app.command("create")
-def create_key(
-    principal: Annotated[str, typer.Argument(help="Whose key it is; made when new.")],
-    name: Annotated[str, typer.Option(help="What it is for.")] = "",
-    scope: Annotated[list[Scope] | None, typer.Option(help="What it may do; may be given several times.")] = None,
-    url: Url = None,
-    data_dir: DataDir = None,
-    config_file: Config = None,
-) -> None:
-    """Make a key and print its token, this once."""
-    with _plainly():
-        made = _keys(url, data_dir, config_file).create(principal, name, scope or sorted(DEFAULT_SCOPES))
-    err.print(f"[dim]{made['id']} for {made['principal']}: {', '.join(made['scopes'])}[/]")
-    typer.echo(made["token"])
-
-
-@key_app.command("list")
-def list_keys(url: Url = None, data_dir: DataDir = None, config_file: Config = None) -> None:
-    """List all keys, without their tokens."""
-    with _plainly():
-        known = _keys(url, data_dir, config_file).list()
-    table = Table("id", "principal", "name", "scopes", "created", "revoked", box=None, header_style="bold")
-    for key in known:
-        row = (key["id"], key["principal"], key["name"], " ".join(key["scopes"]), key["created_at"])
-        table.add_row(*row, key["revoked_at"] or "")
-    out.print(table)
-
-
-@key_app.command("revoke")
-def revoke_key(
-    id: Annotated[str, typer.Argument(help="The key's id.")],
-    url: Url = None,
-    data_dir: DataDir = None,
-    config_file: Config = None,
-) -> None:
-    """Take a key back; it stops working at once."""
-    with _plainly():
-        _keys(url, data_dir, config_file).revoke(id)
-    err.print(f"[dim]{id} is revoked[/]")
-
-
-@db_app.command("upgrade")
-def upgrade_database(data_dir: DataDir = None, config_file: Config = None) -> None:
-    """Bring the database to this version's schema. The service does it by itself at start."""
-    from app.store import db, migrate
-
-    with _plainly():
-        settings = config.load(config_file, data_dir=data_dir)
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        held = lock.DataDirLock(settings.data_dir)
-        try:
-            url = db.database_url(settings.data_dir.absolute(), settings.database_url)
-            changed = migrate.upgrade(url)
-        finally:
-            held.release()
-    out.print(f"{url.database}: {'upgraded to' if changed else 'is at'} {migrate.current(url)}", markup=False)
-
-
 @app.command()
 def openapi(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
@@ -259,27 +214,3 @@ def openapi(
         typer.echo(text, nl=False)
     else:
         output.write_text(text)
-
-
-def _client(url: str | None, key: str | None, data_dir: Path | None, config_file: Path | None) -> ServiceClient:
-    """The service named by --url, or the one that runs on the data directory."""
-    settings = config.load(config_file, data_dir=data_dir)
-    token = key or (settings.api_key and settings.api_key.get_secret_value()) or admin_key.read(settings.data_dir)
-    where = url or lock.holder_url(settings.data_dir)
-    if where is None:
-        raise ServiceProblem(
-            f"No Toolcrib runs on {settings.data_dir}. Start one with `toolcrib serve`, or give --url."
-        )
-    if not token:
-        raise ServiceProblem("No key: give --key or set TOOLCRIB_API_KEY.")
-    return ServiceClient(where, token)
-
-
-def _keys(url: str | None, data_dir: Path | None, config_file: Path | None) -> "Keys":
-    """The keys of the running service over REST; of a service that does not run, straight from its records."""
-    from app.keys import OfflineKeys, ServiceKeys
-
-    settings = config.load(config_file, data_dir=data_dir)
-    if url is None and lock.holder_url(settings.data_dir) is None:
-        return OfflineKeys(settings)
-    return ServiceKeys(_client(url, None, data_dir, config_file))

@@ -1,14 +1,31 @@
 """Settings, read once: flags first, then `TOOLCRIB_*` variables, then `toolcrib.toml`, then these defaults."""
 
+import os
+import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, SecretStr
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
 
 from app.core.rules import Action, Rule
+from app.core.secrets import EVERYBODY, MAX_VALUE, InvalidSecret, Secret, check_name, check_value, read_domains
 
 CONFIG_FILE = Path("toolcrib.toml")
+MAX_FILE = 4 * MAX_VALUE + 8  # a few bytes more than any value takes, so that a longer one is seen to be so
+ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://[^/?#@*,\sA-Z]+")
+OWN_PATHS = frozenset({"v1", "mcp", "docs", "openapi.json", "healthz", "readyz", "metrics", "oauth", "console"})
+
+
+class BrokenConfig(Exception):
+    """The configuration cannot even be read."""
 
 
 class RuleSetting(BaseModel, extra="forbid"):
@@ -20,6 +37,52 @@ class RuleSetting(BaseModel, extra="forbid"):
 
     def rule(self) -> Rule:
         return Rule(self.permission, self.pattern, self.action)
+
+
+class SecretSetting(BaseModel, extra="forbid"):
+    """A secret the operator brings along: from a variable or a file, read once at start."""
+
+    env: str | None = None
+    file: Path | None = None
+    domains: list[str] = []
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> "SecretSetting":
+        if (self.env is None) == (self.file is None):
+            raise ValueError("name either `env` or `file`")
+        return self
+
+    def secret(self, name: str) -> tuple[Secret, str]:
+        """The secret with its value, as it is now. What is wrong with it is said with its name, never its value."""
+        try:
+            check_name(name)
+            secret, value = self.about(name), self.read()
+            check_value(value)
+        except InvalidSecret as error:
+            raise InvalidSecret(f"The secret {name} of the configuration cannot be used: {error}") from None
+        return secret, value
+
+    def about(self, name: str) -> Secret:
+        """The secret without its value, which is not read."""
+        return Secret(EVERYBODY, name, read_domains(self.domains), None, None, "config")
+
+    def read(self) -> str:
+        """The value as it stands in the variable or the file; of a file, the last line's end does not count."""
+        if self.env is not None:
+            if (value := os.environ.get(self.env)) is None:
+                raise InvalidSecret(f"the variable {self.env} is not set.")
+            return value
+        assert self.file is not None, "one of the two is there"
+        try:
+            with self.file.open("rb") as file:
+                return text_of(file.read(MAX_FILE))
+        except OSError as error:
+            raise InvalidSecret(f"the file {self.file} cannot be read: {error.strerror}.") from None
+
+
+def text_of(data: bytes) -> str:
+    """What a file or a pipe holds, without the end of its last line; bytes that are no text are refused later."""
+    return re.sub(r"\r?\n\Z", "", data.decode("utf-8", "surrogateescape"))
 
 
 class Settings(BaseSettings):
@@ -42,14 +105,82 @@ class Settings(BaseSettings):
     rules: list[RuleSetting] = Field(
         default=[RuleSetting(action=Action.ALLOW)], description="Permission rules; the last match wins, no match asks."
     )
+    secrets: dict[str, SecretSetting] = Field(
+        default={}, description="Secrets by name, each from `env` or `file`; they belong to everybody."
+    )
+    redact_shapes_in_output: bool = Field(
+        default=False, description="Redact what looks like a key in tool output too, not only registered secrets."
+    )
     queue_timeout: float = Field(default=300, gt=0, description="Seconds a call may wait for its turn.")
     output_limit: int = Field(default=64 * 1024 * 1024, ge=0, description="Bytes of output kept per call.")
     grace: float = Field(default=10, ge=0, description="Seconds that running calls get to finish at shutdown.")
+    retention_days: float | None = Field(
+        default=None, gt=0, description="Calls that ended longer ago are removed; everything is kept when not given."
+    )
+    retention_bytes: int | None = Field(
+        default=None, gt=0, description="The oldest calls are removed while the records take more than this."
+    )
+    body_limit: int = Field(default=8 * 1024 * 1024, gt=0, description="Most bytes of a request's body.")
+    header_limit: int = Field(default=64 * 1024, gt=0, description="Most bytes of a request's line and headers.")
+    header_count: int = Field(default=100, gt=0, description="Most headers of a request.")
+    read_timeout: float = Field(
+        default=10, gt=0, description="Seconds for a request's headers to come, and for its body to make headway."
+    )
+    calls_per_key: int = Field(default=512, gt=0, description="Most calls of one key under way at once.")
+    streams_per_key: int = Field(default=256, gt=0, description="Most event streams of one key open at once.")
+    calls_limit: int = Field(default=4096, gt=0, description="Most calls under way at once, waiting ones included.")
+    tls_cert: Path | None = Field(default=None, description="Certificate chain to serve HTTPS with.")
+    tls_key: Path | None = Field(default=None, description="The private key of the certificate.")
+    root_path: str = Field(default="", description="Path prefix that a proxy in front takes away.")
+    forwarded_allow_ips: list[str] = Field(
+        default=[], description="Addresses of proxies whose X-Forwarded headers are believed; none by default."
+    )
+    traces_endpoint: str | None = Field(
+        default=None, description="OTLP/HTTP endpoint for traces of calls; needs the extra `otel`."
+    )
+    print_key: bool = Field(
+        default=True, description="Print the generated key at start; where the output becomes a log, better not."
+    )
+    access_log: bool = Field(default=True, description="Log a line for every request.")
     heartbeat: float = Field(default=15, gt=0, description="Seconds between signs of life on a silent event stream.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", description="`auto`: readable on a terminal, JSON lines elsewhere."
     )
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_a_plain_prefix(cls, given: str) -> str:
+        """A proxy may keep the prefix or take it away; that works only if it cannot be taken for a route."""
+        path = given.rstrip("/")
+        if path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
+            raise ValueError("a path as in /tools/crib is needed")
+        if path and path.split("/")[1] in OWN_PATHS:
+            raise ValueError(f"/{path.split('/')[1]} is a path of the service itself")
+        return path
+
+    @field_validator("forwarded_allow_ips")
+    @classmethod
+    def _are_addresses(cls, given: list[str]) -> list[str]:
+        for address in given:
+            if address != "*":
+                ip_network(address)
+            elif len(given) > 1:
+                raise ValueError("`*` stands for all and alone")
+        return given
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _are_origins(cls, origins: list[str]) -> list[str]:
+        for origin in origins:
+            if origin == "*":
+                raise ValueError("`*` would let every web page call the service; list the origins one by one")
+            if not ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin as browsers write it; like https://app.example or "
+                    "http://localhost:3000: small letters, no default port, no path and no slash at the end"
+                )
+        return origins
 
     @classmethod
     def settings_customise_sources(
@@ -66,11 +197,16 @@ class Settings(BaseSettings):
 def load(config: Path | None = None, **flags: Any) -> Settings:
     """The settings with these flags; a flag that is None was not given."""
     given = {name: value for name, value in flags.items() if value is not None}
-    if config is None:
-        return Settings(**given)
-    if not config.is_file():
+    if config is not None and not config.is_file():
         raise FileNotFoundError(f"There is no configuration file {config}.")
-    return _settings_from(config)(**given)
+    kind = Settings if config is None else _settings_from(config)
+    try:
+        return kind(**given)
+    except ValidationError:
+        raise
+    except ValueError as error:  # no TOML, no UTF-8, or a variable that is not the JSON it should be
+        where = f"{config or CONFIG_FILE}: " if not isinstance(error, SettingsError) else ""
+        raise BrokenConfig(f"The configuration cannot be read: {where}{error}.") from error
 
 
 def _settings_from(config: Path) -> type[Settings]:

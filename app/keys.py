@@ -1,8 +1,8 @@
 """Keys for the command line: over REST while the service runs, straight in its records while it does not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+import re
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.config import Settings
 from app.core.clocks import SystemClock
 from app.core.ids import Ids
-from app.core.principals import Scope, make_key
+from app.core.principals import PRINCIPAL_NAME, Scope, make_key
 from app.net.client import ServiceClient, ServiceProblem
-from app.store import db, migrate, principals
-from app.store.lock import DataDirLock
+from app.records import records
+from app.store import principals
 from app.store.writer import Writer
 
 View = dict[str, Any]
@@ -54,6 +54,9 @@ class OfflineKeys:
         self._settings = settings
 
     def create(self, principal: str, name: str, scopes: Sequence[Scope]) -> View:
+        if not re.fullmatch(PRINCIPAL_NAME, principal):
+            raise ServiceProblem("principal: up to 64 letters, digits, dots, dashes, underscores and @ are needed.")
+
         async def work(engine: AsyncEngine, writer: Writer) -> View:
             made, token = make_key(Ids(SystemClock()), principal, name, scopes)
             await writer.submit(lambda batch: principals.add_key(batch, made))
@@ -76,23 +79,7 @@ class OfflineKeys:
 
     def _run(self, work: Callable[[AsyncEngine, Writer], Coroutine[Any, Any, T]]) -> T:
         async def inside() -> T:
-            async with _records(self._settings) as (engine, writer):
+            async with records(self._settings) as (engine, writer):
                 return await work(engine, writer)
 
         return asyncio.run(inside())
-
-
-@asynccontextmanager
-async def _records(settings: Settings) -> AsyncIterator[tuple[AsyncEngine, Writer]]:
-    data_dir = settings.data_dir.absolute()
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = DataDirLock(data_dir)
-    url = db.database_url(data_dir, settings.database_url)
-    await asyncio.to_thread(migrate.upgrade, url)
-    engine, writer = db.open_readers(url), Writer(url, lambda told: None)
-    try:
-        yield engine, writer
-    finally:
-        await writer.close()
-        await engine.dispose()
-        held.release()

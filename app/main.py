@@ -12,33 +12,49 @@ from fastapi.routing import APIRoute
 from starlette.routing import Route
 
 from app import __version__
-from app.api import calls, events, health, keys, openapi, problems
+from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
+from app.api import secrets as secret_routes
 from app.api import tools as tool_routes
 from app.api.access import HostGuard, Use
+from app.api.access_log import AccessLog
 from app.api.express import PATH, ExpressApp
+from app.api.limits import BodyLimit
 from app.api.mcp import SpeakMcp
+from app.api.readiness import Readiness
+from app.api.streams import StreamSlots
 from app.api.submissions import CreateCall
+from app.api.tickets import Tickets
 from app.config import Settings
 from app.core.clocks import SystemClock
+from app.core.errors import Misconfigured
 from app.core.ids import Ids, time_of
+from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
+from app.core.redaction import Redactor
 from app.core.tools import Tool
+from app.dispatch.capacity import Capacity
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.gate import Gates
 from app.dispatch.hooks import Hook, Hooks
 from app.dispatch.journal import Journal
+from app.dispatch.ledger import Ledger
 from app.dispatch.permissions import Permissions
 from app.dispatch.recovery import recover
+from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
+from app.dispatch.retention import Limits, Retention
 from app.mcp.server import McpDoor
 from app.sandbox.folders import make_workspace
 from app.sandbox.workspace import LocalWorkspace
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
+from app.store import secrets as stored_secrets
 from app.store.lock import DataDirLock
 from app.store.principals import Keyring
+from app.store.retention import floor_of
+from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.tools import BUILTINS
 
@@ -48,11 +64,20 @@ ABOUT = "Lists tools, runs them for any LLM agent, and keeps a durable, watchabl
 class House:
     """Everything a running service holds, from the lock on its data directory to the open calls."""
 
-    def __init__(self, settings: Settings, tools: Iterable[Tool], hooks: Iterable[Hook] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tools: Iterable[Tool],
+        hooks: Iterable[Hook] = (),
+        redactor: Redactor | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.settings = settings
+        self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
         self._registry = Registry(tools)
+        self._ledger = Ledger(self._registry)
         self._hooks = Hooks(tuple(hooks))
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._drained = False
 
     async def open(self) -> Use:
@@ -73,17 +98,36 @@ class House:
         await asyncio.to_thread(migrate.upgrade, url)
         self._engine = db.open_readers(url)
         undo.push_async_callback(self._engine.dispose)
-        self._hub = Hub(await stored_events.last_seq(self._engine), self.settings.heartbeat)
+        floor = await floor_of(self._engine)
+        self._hub = Hub(await stored_events.last_seq(self._engine), floor, self.settings.heartbeat)
         self._writer = Writer(url, self._hub.publish)
         undo.push_async_callback(self._writer.close)
+        self._vault = await stored_secrets.open_vault(self._engine, data_dir)
+        book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
-        self._dispatcher = self._open_dispatcher(journal, ids)
+        self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
         mcp = McpDoor(self._dispatcher, __version__)
         undo.push_async_callback(mcp.close)
+        readiness = self._open_readiness(data_dir, undo)
         await recover(self._engine, journal, self._dispatcher)
-        return Use(self._dispatcher, self._engine, self._writer, self._hub, keyring, ids, self._clock, mcp)
+        sweeping = asyncio.create_task(self._open_retention().run())
+        undo.push_async_callback(_stop, sweeping)
+        return Use(
+            dispatcher=self._dispatcher,
+            engine=self._engine,
+            writer=self._writer,
+            hub=self._hub,
+            keyring=keyring,
+            ids=ids,
+            clock=self._clock,
+            mcp=mcp,
+            streams=StreamSlots(self.settings.streams_per_key),
+            secrets=book,
+            ledger=self._ledger,
+            readiness=readiness,
+        )
 
     async def drain(self) -> None:
         """Let calls finish within the grace period, write what did not, end the streams."""
@@ -101,10 +145,38 @@ class House:
         await self._undo.aclose()
 
     def _open_journal(self) -> Journal:
-        owner = secrets.token_hex(8)
-        return Journal(self._writer, self._engine, self._hub, self._clock, owner, self.settings.output_limit)
+        return Journal(
+            self._writer,
+            self._engine,
+            self._hub,
+            clock=self._clock,
+            cover=Cover(self.redactor, self._vault),
+            ledger=self._ledger,
+            owner=secrets.token_hex(8),
+            output_limit=self.settings.output_limit,
+        )
 
-    def _open_dispatcher(self, journal: Journal, ids: Ids) -> Dispatcher:
+    def _open_tracer(self, undo: AsyncExitStack) -> Tracer | None:
+        """The extra is asked for only when traces are."""
+        if self.settings.traces_endpoint is None:
+            return None
+        try:
+            from app.net.traces import open_tracing
+        except ModuleNotFoundError:
+            raise Misconfigured(
+                "traces_endpoint is set, but what sends traces is not installed: pip install 'toolcrib[otel]'."
+            ) from None
+        tracing = open_tracing(self.settings.traces_endpoint, __version__)
+        undo.push_async_callback(tracing.close)
+        return tracing
+
+    def _open_readiness(self, data_dir: Path, undo: AsyncExitStack) -> Readiness:
+        folders = {data_dir, Path(str(self._engine.url.database)).parent}
+        readiness = Readiness(self._writer, self._engine, self._dispatcher.running, folders, self.settings.calls_limit)
+        undo.push_async_callback(readiness.close)
+        return readiness
+
+    def _open_dispatcher(self, journal: Journal, ids: Ids, tracer: Tracer | None) -> Dispatcher:
         return Dispatcher(
             registry=self._registry,
             hooks=self._hooks,
@@ -113,10 +185,22 @@ class House:
             journal=journal,
             ids=ids,
             workspaces=lambda session: self._workspace,
+            tracer=tracer,
+            capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit),
         )
+
+    def _open_retention(self) -> Retention:
+        limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
+        return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
     def _open_workspace(self, data_dir: Path) -> LocalWorkspace:
         return LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
+
+    async def _open_book(self) -> SecretBook:
+        """The stored secrets and the configured ones, which are read now and never kept."""
+        configured = [setting.secret(name) for name, setting in self.settings.secrets.items()]
+        stored = await stored_secrets.open_all(self._engine, self._vault)
+        return SecretBook(self._writer, self._vault, self._clock, self.redactor, stored=stored, configured=configured)
 
     async def _open_keyring(self, data_dir: Path, ids: Ids) -> Keyring:
         """The stored keys and the admin's: the configured one, or the one in the key file. Revoked, it stays so."""
@@ -124,6 +208,7 @@ class House:
         keyring = Keyring(known)
         configured = self.settings.api_key
         token = configured.get_secret_value() if configured else admin_key.read_or_make(data_dir)
+        self.redactor.keep(token)
         if all(key.digest != digest(token) for key in known):
             id, at = ids.new("key")
             key = Key(id, ADMIN_PRINCIPAL, "admin", frozenset({Scope.ADMIN}), digest(token), at)
@@ -136,9 +221,19 @@ class House:
         return keyring
 
 
-def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iterable[Hook] = ()) -> FastAPI:
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def create_app(
+    settings: Settings,
+    tools: Iterable[Tool] = BUILTINS,
+    hooks: Iterable[Hook] = (),
+    redactor: Redactor | None = None,
+) -> FastAPI:
     """The service as an ASGI application; `app.state.house` is the house once it is open."""
-    house = House(settings, tools, hooks)
+    house = House(settings, tools, hooks, redactor)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -150,6 +245,10 @@ def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iter
     app = ExpressApp(
         create_call,
         HostGuard([*settings.allowed_hosts, settings.host], settings.allowed_origins),
+        BodyLimit(settings.body_limit),
+        origins=settings.allowed_origins,
+        access_log=AccessLog() if settings.access_log else None,
+        prefix=settings.root_path,
         title="Toolcrib",
         version=__version__,
         summary="Tools for LLM agents: listed, run, recorded.",
@@ -160,7 +259,9 @@ def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iter
         generate_unique_id_function=_operation_id,
     )
     app.state.house = house
+    app.state.redactor = house.redactor
     app.state.use = None
+    app.state.tickets = Tickets()
     _add_routes(app, create_call)
     problems.install(app)
     openapi.install(app)
@@ -170,7 +271,7 @@ def create_app(settings: Settings, tools: Iterable[Tool] = BUILTINS, hooks: Iter
 def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
-    for module in (calls, events, tool_routes, keys, health):
+    for module in (calls, events, tool_routes, keys, secret_routes, tickets, health, metrics):
         app.include_router(module.router)
 
 

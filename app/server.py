@@ -2,20 +2,28 @@
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from app.api.protocol import protocol_of
 from app.config import Settings
+from app.core.redaction import Redactor
 from app.core.tools import Tool
 from app.main import House, create_app
+from app.store import certificates
 from app.tools import BUILTINS
 
 Announce = Callable[[str], None]
+UNSENT_BYTES = 128 * 1024
+UNREAD_MILLISECONDS = 60_000
 
 
 class Server(uvicorn.Server):
@@ -42,11 +50,19 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for server in self.servers:
+            for door in server.sockets:
+                _bound_sending(door.fileno())
         port = self.servers[0].sockets[0].getsockname()[1]
         host = self.config.host if self.config.host not in ("0.0.0.0", "::") else "127.0.0.1"
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._house.lock.write(url=url)
+        scheme = "https" if self.config.is_ssl else "http"
+        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        self._house.lock.write(url=url, **self._certificate())
         self._announce(url)
+
+    def _certificate(self) -> dict[str, str]:
+        """What it shows now, for those on this machine who want to know it is us."""
+        return {"certificate": certificates.leaf(Path(self.config.ssl_certfile))} if self.config.ssl_certfile else {}
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
@@ -55,24 +71,46 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def serve(settings: Settings, announce: Announce, tools: Iterable[Tool] = BUILTINS) -> None:
+async def serve(
+    settings: Settings, announce: Announce, tools: Iterable[Tool] = BUILTINS, redactor: Redactor | None = None
+) -> None:
     """Run until a signal comes. The house is open before the first connection is accepted."""
-    app = create_app(settings, tools)
-    config = uvicorn.Config(
+    certificates.check(settings.tls_cert, settings.tls_key)
+    app = create_app(settings, tools, redactor=redactor)
+    async with app.router.lifespan_context(app):
+        _tune_collector()
+        await Server(configure(app, settings), app.state.house, announce).serve()
+
+
+def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How uvicorn shall serve. Forwarded headers are read only where proxies are named."""
+    return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
         lifespan="off",
-        http="httptools",
+        http=protocol_of(settings.header_limit, settings.header_count, settings.read_timeout),
+        ws="none",
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(settings.forwarded_allow_ips),
+        forwarded_allow_ips=settings.forwarded_allow_ips,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
         timeout_graceful_shutdown=5,
     )
-    async with app.router.lifespan_context(app):
-        _tune_collector()
-        await Server(config, app.state.house, announce).serve()
+
+
+def _bound_sending(fd: int) -> None:
+    """What a connection accepted here may hold of the kernel for a client that does not read: little, and not forever.
+
+    Without this the kernel keeps megabytes for each, and a connection that is being closed waits for its client.
+    """
+    with socket.socket(fileno=os.dup(fd)) as door:
+        if door.family in (socket.AF_INET, socket.AF_INET6):
+            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
 
 
 def _tune_collector() -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from bench.loads import Slice
 from bench.machines import Machine
+from bench.sections import loads, marks, spread, written
 
 if TYPE_CHECKING:
     from bench.run import Measured
 
-BEGIN, END = "<!-- what is left: begin -->", "<!-- what is left: end -->"
+LEFT = "what is left"
+OTHERS = ("million", "streams")
 NOTHING = "(nothing written yet)"
 
 
@@ -58,7 +60,7 @@ def render(
         f"- Python {machine.python}, SQLite {machine.sqlite}, {machine.packages}",
         f"- disk {machine.disk}, fdatasync of 4 KiB {machine.fsync_ms:.2f} ms (median)",
         f"- {found.stored} calls stored at the end, each of them completed",
-        f"- load average before {_loads(machine.load_before)}, after {_loads(load_after)}",
+        f"- load average before {loads(machine.load_before)}, after {loads(load_after)}",
         "",
         *_table(found),
         "",
@@ -69,15 +71,14 @@ def render(
         "| goal | floor | aim | measured | |",
         "|---|---|---|---|---|",
         *(goal.line() for goal in goals(found)),
-        "| with 1M calls stored vs empty, rps | - 15 % | - 10 % | not measured | |",
-        "| SSE: 1000 subscribers, 100 events/s | no loss, one core | p99 ≤ 100 ms, ≤ 30 KB each | not measured | |",
+        "",
+        "A million calls stored, and a thousand event streams: see below.",
         "",
         "## What is left",
         "",
-        BEGIN,
-        _written(kept),
-        END,
+        _section(kept, LEFT),
         "",
+        *(f"{_section(kept, name)}\n" for name in OTHERS),
     ]
     return "\n".join(lines)
 
@@ -110,11 +111,11 @@ def _table(found: "Measured") -> Iterable[str]:
     yield "|---|---|---|---|---|---|"
     for clients, by_name in found.slices.items():
         for name, slices in by_name.items():
-            shown = [_spread([s.rps for s in slices], 0)]
-            shown += [_spread([s.p50_ms for s in slices], 2), _spread([s.p99_ms for s in slices], 2)]
-            yield f"| {clients} | {name} | {' | '.join([*shown, _spread([s.cpu_us for s in slices], 0)])} |"
+            shown = [spread([s.rps for s in slices], 0)]
+            shown += [spread([s.p50_ms for s in slices], 2), spread([s.p99_ms for s in slices], 2)]
+            yield f"| {clients} | {name} | {' | '.join([*shown, spread([s.cpu_us for s in slices], 0)])} |"
         columns = [_rps, _p50, _p99, _cpu]
-        ratios = " | ".join(_spread(_ratios(found, clients, of), 2) for of in columns)
+        ratios = " | ".join(spread(_ratios(found, clients, of), 2) for of in columns)
         yield f"| {clients} | **ratio** | {ratios} |"
 
 
@@ -122,11 +123,11 @@ def _starts(found: "Measured") -> Iterable[str]:
     yield "| server | start to ready s | resident MB, idle |"
     yield "|---|---|---|"
     for name, starts in found.starts.items():
-        yield f"| {name} | {_spread([s.seconds for s in starts], 2)} | {_spread([s.rss_mb for s in starts], 1)} |"
+        yield f"| {name} | {spread([s.seconds for s in starts], 2)} | {spread([s.rss_mb for s in starts], 1)} |"
     ours, bare = found.starts["toolcrib"], found.starts["echo"]
     seconds = [a.seconds / b.seconds for a, b in zip(ours, bare, strict=True)]
     memory = [a.rss_mb / b.rss_mb for a, b in zip(ours, bare, strict=True)]
-    yield f"| **ratio** | {_spread(seconds, 2)} | {_spread(memory, 2)} |"
+    yield f"| **ratio** | {spread(seconds, 2)} | {spread(memory, 2)} |"
 
 
 def _rps(slice: Slice) -> float:
@@ -154,18 +155,7 @@ def _median_ratio(found: "Measured", clients: int, of: Callable[[Slice], float])
     return median(_ratios(found, clients, of)) if clients in found.slices else None
 
 
-def _spread(values: list[float], digits: int) -> str:
-    return f"{median(values):.{digits}f} [{min(values):.{digits}f} to {max(values):.{digits}f}]"
-
-
-def _loads(loads: tuple[float, float, float]) -> str:
-    return " ".join(f"{value:.2f}" for value in loads)
-
-
-def _written(kept: Path) -> str:
-    """What a person wrote between the marks stays."""
-    if not kept.exists():
-        return NOTHING
-    _, begin, rest = kept.read_text().partition(BEGIN)
-    text, end, _ = rest.partition(END)
-    return text.strip("\n") if begin and end else NOTHING
+def _section(kept: Path, name: str) -> str:
+    """What a person or another benchmark wrote between the marks stays."""
+    begin, end = marks(name)
+    return f"{begin}\n{written(kept, name) or NOTHING}\n{end}"

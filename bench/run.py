@@ -11,8 +11,8 @@ from pathlib import Path
 from bench.loads import Server, Slice, load, serving, started
 from bench.machines import Machine
 from bench.results import render
+from bench.sections import RESULTS
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
 BARE, OURS = "echo", "toolcrib"
 
 

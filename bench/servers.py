@@ -91,7 +91,8 @@ async def toolcrib(data_dir: Path, port: int) -> None:
         {"permission": "read", "pattern": "src/*", "action": "allow"},
         {"permission": "edit", "action": "deny"},
     ]
-    settings = load(data_dir=data_dir, api_key=KEY, rules=rules, port=port, log_level="warning")
+    more: dict[str, Any] = {"log_level": "warning", "streams_per_key": 10_000}
+    settings = load(data_dir=data_dir, api_key=KEY, rules=rules, port=port, **more)
     await serve(settings, lambda url: None, tools=[*BUILTINS, echo])
 
 

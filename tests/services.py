@@ -16,9 +16,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.api.access import Use
+from app.api.protocol import protocol_of
 from app.config import Settings
 from app.core.calls import CallRequest
 from app.core.jsons import dumps
+from app.core.ports import Clock
 from app.core.sessions import Session
 from app.dispatch.hooks import Hook
 from app.dispatch.running import LiveCall
@@ -47,11 +49,12 @@ class Crib:
         self.data_dir = data_dir
         self.toys = toys
         self.hooks: list[Hook] = []
+        self.clock: Clock | None = None
         self.settings: dict[str, Any] = {"api_key": KEY, "grace": 0.0} | settings
         self.is_open = False
 
     async def open(self) -> "Crib":
-        self.house = House(self._settings(), self.toys.tools, self.hooks)
+        self.house = House(self._settings(), self.toys.tools, self.hooks, clock=self.clock)
         self.use = await self.house.open()
         self.is_open = True
         return self
@@ -156,7 +159,9 @@ class Service(Crib):
     async def open(self) -> "Service":
         self.app = create_app(self._settings(), self.toys.tools, self.hooks)
         self.house = self.app.state.house
-        config = uvicorn.Config(self.app, lifespan="on", log_config=None, access_log=False)
+        settings = self._settings()
+        protocol = protocol_of(settings.header_limit, settings.header_count, settings.read_timeout)
+        config = uvicorn.Config(self.app, lifespan="on", http=protocol, ws="none", log_config=None, access_log=False)
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)

@@ -27,7 +27,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"core", "store", "dispatch", "mcp", "providers"},
     "console": set(),
 }
-TOP_MODULES = {"main", "cli", "config", "server", "keys", "logs", "sdk", "__main__", "__init__"}
+TOP_MODULES = {
+    *("main", "server", "config", "logs", "sdk", "__main__", "__init__"),
+    *("cli", "admin", "terminal", "keys", "secrets", "records", "backups", "exports", "doctor"),
+}
 
 ONLY_IN: dict[str, set[str]] = {
     "sqlalchemy": {"store"},
@@ -41,6 +44,10 @@ ONLY_IN: dict[str, set[str]] = {
     "socket": {"sandbox", "net"},
     "fastapi": {"api"},
     "starlette": {"api", "mcp"},
+    "uvicorn": {"api"},
+    "prometheus_client": {"api"},
+    "cryptography": {"store"},
+    "opentelemetry": {"net"},
 }
 TYPES_ONLY = {("sqlalchemy.ext.asyncio", "AsyncEngine")}
 """A handle that rooms pass down to `store` without saying SQL with it."""

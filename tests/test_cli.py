@@ -1,9 +1,7 @@
 """The `toolcrib` command, as a person would use it: real processes, a real service."""
 
 import json
-import os
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -13,46 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-HANG = 60
-
-
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")}
-    return kept | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-
-
-def toolcrib(folder: Path, *args: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "app", *args],
-        cwd=folder,
-        env=environment() | variables,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
-
-
-def start(folder: Path, *args: str) -> tuple[subprocess.Popen[str], str]:
-    """A service on a free port, and what it announced."""
-    service = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--port", "0", *args],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert service.stdout is not None
-    return service, "".join(service.stdout.readline() for _ in range(3))
-
-
-def stop(service: subprocess.Popen[str]) -> int:
-    service.send_signal(signal.SIGTERM)
-    service.communicate(timeout=HANG)
-    return service.returncode
+from app import __version__
+from tests.commands import HANG, environment, start, stop, toolcrib
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +34,16 @@ def test_it_announces_its_url_its_key_and_a_line_that_works_as_printed(running: 
     assert (folder / ".toolcrib" / "admin.key").stat().st_mode & 0o777 == 0o600
     call = json.loads(answer.stdout)
     assert (call["status"], call["result"]["title"]) == ("completed", "hello.txt")
+
+
+def test_square_brackets_in_a_message_are_shown_and_not_taken_for_colours(running: tuple[Path, str]) -> None:
+    folder, _ = running
+
+    missing = toolcrib(folder, "call", "read_file", json.dumps({"file_path": "a[bold]b[/].txt"}))
+    unreachable = toolcrib(folder, "tools", "--url", "http://127.0.0.1:9/[red]", "--key", "x")
+
+    assert (missing.returncode, "a[bold]b[/].txt" in missing.stderr) == (1, True)
+    assert (unreachable.returncode, "http://127.0.0.1:9/[red]" in unreachable.stderr) == (1, True)
 
 
 def test_call_prints_the_output_and_exits_by_status(running: tuple[Path, str]) -> None:
@@ -183,6 +153,7 @@ def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
+        ({"TOOLCRIB_ALLOWED_HOSTS": "no list"}, "The configuration cannot be read:"),
         ({"TOOLCRIB_PORT": "many"}, "setting port:"),
         ({"TOOLCRIB_DATABASE_URL": "postgresql://somewhere/else"}, "a SQLite file"),
         ({"TOOLCRIB_WORKSPACE": "/does/not/exist"}, "/does/not/exist"),
@@ -201,3 +172,21 @@ def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
 
     assert asked.returncode == 1
     assert "Start one with `toolcrib serve`" in asked.stderr
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    assert toolcrib(tmp_path, "--version").stdout == f"toolcrib {__version__}\n"
+
+
+def test_where_the_output_becomes_a_log_the_key_is_not_in_it(tmp_path: Path) -> None:
+    (tmp_path / "toolcrib.toml").write_text("print_key = false\n")
+    service, announced = start(tmp_path)
+    try:
+        key = (tmp_path / ".toolcrib" / "admin.key").read_text().strip()
+        tried = next(line.removeprefix("try: ") for line in announced.splitlines() if line.startswith("try: "))
+        answer = subprocess.run(["bash", "-c", tried], cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
+    finally:
+        stop(service)
+
+    assert key not in announced
+    assert json.loads(answer.stdout)["status"] == "completed"

@@ -8,7 +8,7 @@ import pytest
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.api import calls, events, health, keys, shapes, tools
+from app.api import calls, events, health, keys, metrics, secrets, shapes, tickets, tools
 from app.api.openapi import CREATE_CALL
 from app.api.submissions import CreateCall, create_call
 from app.config import Settings
@@ -41,7 +41,7 @@ def test_operation_ids_are_the_route_names_and_unique(document: dict[str, Any]) 
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     routes = {
         route.name
-        for module in (calls, events, health, keys, tools)
+        for module in (calls, events, health, keys, metrics, secrets, tickets, tools)
         for route in module.router.routes
         if isinstance(route, APIRoute)
     }
@@ -72,13 +72,15 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         CallRequest,
         calls.BatchRequest,
         keys.KeyRequest,
+        secrets.SecretRequest,
+        tickets.TicketRequest,
         *(shape for shape in vars(shapes).values() if isinstance(shape, type) and shape.__name__.endswith("View")),
     ]
 
     for model in models:
         for example in document["components"]["schemas"].get(model.__name__, model.model_json_schema())["examples"]:
             model.model_validate(example)
-    assert len(models) == 12
+    assert len(models) == 18
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
@@ -100,3 +102,17 @@ def test_every_route_but_health_needs_a_key(document: dict[str, Any]) -> None:
     without = {path for path, _, operation in operations(document) if not operation["security"]}
 
     assert without == {"/healthz", "/readyz"}
+
+
+def test_what_is_not_in_a_body_is_never_null(document: dict[str, Any]) -> None:
+    parameters = [p for _, _, operation in operations(document) for p in operation.get("parameters", [])]
+
+    assert {p["name"] for p in parameters} >= {"Last-Event-ID", "after", "since"}
+    assert "null" not in json.dumps([p["schema"] for p in parameters])
+
+
+def test_every_operation_with_a_body_says_what_it_takes_it_as(document: dict[str, Any]) -> None:
+    with_body = {path for path, _, operation in operations(document) if "requestBody" in operation}
+    refusing = {path for path, _, operation in operations(document) if "415" in operation["responses"]}
+
+    assert with_body == refusing != set()

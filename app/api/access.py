@@ -9,18 +9,24 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.api.problems import Problem
+from app.api.problems import Problem, forbidden
+from app.api.readiness import Readiness
+from app.api.streams import StreamSlots
 from app.core import principals
 from app.core.ids import Ids
 from app.core.ports import Clock
 from app.core.principals import Key
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
+from app.dispatch.ledger import Ledger
 from app.mcp.server import McpDoor
 from app.store.principals import Keyring
+from app.store.secrets import SecretBook
 from app.store.writer import Writer
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OWN_SITES = (None, b"same-origin", b"none")
+OPEN_TO_LINKS = frozenset({"/docs", "/openapi.json", "/healthz", "/readyz"})
 
 
 @dataclass(slots=True)
@@ -35,6 +41,10 @@ class Use:
     ids: Ids
     clock: Clock
     mcp: McpDoor
+    secrets: SecretBook
+    ledger: Ledger
+    readiness: Readiness
+    streams: StreamSlots
 
 
 async def _use(request: Request) -> Use:
@@ -42,21 +52,30 @@ async def _use(request: Request) -> Use:
 
 
 def use_of(scope: Scope) -> Use:
-    use: Use | None = scope["app"].state.use
+    use: Use | None = scope["app"].state["use"]  # the quick way to it
     if use is None:
         raise Problem(503, "NotReady", "The service is starting.", {"Retry-After": "1"})
     return use
 
 
+def shown_key(headers: Mapping[str, str], use: Use) -> Key | None:
+    """The key a request shows, if it is one of ours."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return use.keyring.find(token.strip()) if kind.lower() == "bearer" else None
+
+
 def key_of(headers: Mapping[str, str], use: Use, scope: principals.Scope) -> Key:
     """The key of a request that may do this."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    key = use.keyring.find(token.strip()) if kind.lower() == "bearer" else None
+    key = shown_key(headers, use)
     if key is None:
-        raise Problem(401, "Unauthorized", "A valid key is required.", {"WWW-Authenticate": "Bearer"})
+        raise unauthorized()
     if not key.may(scope):
-        raise Problem(403, "Forbidden", "This key may not do that.")
+        raise forbidden()
     return key
+
+
+def unauthorized() -> Problem:
+    return Problem(401, "Unauthorized", "A valid key is required.", {"WWW-Authenticate": "Bearer"})
 
 
 def _requires(scope: principals.Scope) -> Callable[..., Awaitable[Key]]:
@@ -69,6 +88,8 @@ def _requires(scope: principals.Scope) -> Callable[..., Awaitable[Key]]:
 Used = Annotated[Use, Depends(_use)]
 Reader = Annotated[Key, Depends(_requires(principals.Scope.CALLS_READ))]
 Runner = Annotated[Key, Depends(_requires(principals.Scope.CALLS_RUN))]
+SecretWriter = Annotated[Key, Depends(_requires(principals.Scope.SECRETS_WRITE))]
+Scraper = Annotated[Key, Depends(_requires(principals.Scope.METRICS))]
 Admin = Annotated[Key, Depends(_requires(principals.Scope.ADMIN))]
 
 
@@ -82,18 +103,22 @@ class HostGuard:
 
     def problem(self, scope: Scope) -> Problem | None:
         """What keeps this request out, if anything does."""
-        host = origin = None
+        host = origin = site = mode = None
         for name, value in scope["headers"]:
             if name == b"host":
                 host = value
             elif name == b"origin":
                 origin = value.decode("latin-1")
+            elif name == b"sec-fetch-site":
+                site = value
+            elif name == b"sec-fetch-mode":
+                mode = value
         if host is None or not (host in self._known_hosts or self._knows(host)):
             return Problem(403, "HostNotAllowed", "This host name is not one of the service's; see allowed_hosts.")
         if origin is not None and not self._trusts(origin, host.decode("latin-1")):
-            return Problem(
-                403, "OriginNotAllowed", "Pages of this origin may not call the service; see allowed_origins."
-            )
+            return _foreign_page()
+        if site not in OWN_SITES and origin not in self._origins and not _is_link(scope, mode):
+            return _foreign_page()
         return None
 
     def _knows(self, header: bytes) -> bool:
@@ -107,3 +132,13 @@ class HostGuard:
 
     def _trusts(self, origin: str, host: str) -> bool:
         return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
+
+
+def _foreign_page() -> Problem:
+    return Problem(403, "OriginNotAllowed", "Pages of this origin may not call the service; see allowed_origins.")
+
+
+def _is_link(scope: Scope, mode: bytes | None) -> bool:
+    """Whether somebody only followed a link to one of the pages that are open to everybody."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return mode == b"navigate" and scope["method"] == "GET" and path in OPEN_TO_LINKS

@@ -1,18 +1,19 @@
 """Calls over HTTP: read, list, cancel, output, events, batch. Creating one is in `submissions.py`."""
 
 import json
+import re
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api import examples
 from app.api.access import Reader, Runner, Use, Used
 from app.api.bodies import JSON, JsonRoute
 from app.api.events import After, LastEventId, event_answer
-from app.api.problems import Problem, not_found
+from app.api.problems import not_found
 from app.api.shapes import CallView, EventView, Page
 from app.api.submissions import (
     DEFAULT_WAIT,
@@ -21,8 +22,10 @@ from app.api.submissions import (
     refuse_when_stopping,
     session_of,
 )
+from app.api.tickets import Watcher
 from app.core.calls import Call, CallRequest, Status
 from app.core.clocks import microseconds
+from app.core.ids import earliest
 from app.core.jsons import dumps
 from app.core.principals import Key
 from app.store import calls, outputs
@@ -38,6 +41,17 @@ Wait = Annotated[
 ]
 OUTPUT_LIMIT = 1024 * 1024
 MAX_BATCH = 128
+LAST_MOMENT = 16**14 - 1
+
+
+def _dated(value: Any) -> Any:
+    """Without this, pydantic takes a bare number for seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d", value):
+        raise ValueError("a time as RFC 3339 has it is needed, like 2026-01-31T12:00:00Z")
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_dated)]
 
 
 class BatchRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.BATCH]}):
@@ -54,7 +68,8 @@ async def create_call_batch(
     Answered in order, each call as it stands after `wait` seconds."""
     where = [await session_of(request.headers, use, key, asked.session) for asked in batch.calls]
     refuse_when_stopping(use)
-    return Response(await create_batch(use, batch.calls, where, wait), media_type=JSON)
+    asked = list(zip(batch.calls, where, strict=True))
+    return Response(await create_batch(request, use, key, asked, wait), media_type=JSON)
 
 
 @router.get("", response_model=Page[CallView])
@@ -65,8 +80,8 @@ async def list_calls(
     status: Annotated[Status | None, Query(description="Only calls with this status.")] = None,
     tool: Annotated[str | None, Query(description="Only calls of this tool.")] = None,
     message: Annotated[str | None, Query(description="Only calls of this model message.")] = None,
-    since: Annotated[datetime | None, Query(description="Only calls accepted at or after this time.")] = None,
-    until: Annotated[datetime | None, Query(description="Only calls accepted before this time.")] = None,
+    since: Annotated[Moment | None, Query(description="Only calls accepted at or after this time.")] = None,
+    until: Annotated[Moment | None, Query(description="Only calls accepted before this time.")] = None,
     cursor: Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="Most calls on a page.")] = 50,
 ) -> Response:
@@ -152,7 +167,7 @@ async def get_call_output(
 async def list_call_events(
     request: Request,
     id: CallId,
-    key: Reader,
+    key: Watcher,
     use: Used,
     after: After = None,
     last_event_id: LastEventId = None,
@@ -177,12 +192,10 @@ async def _seen(use: Use, key: Key, id: str) -> Call:
 
 
 def _id_at(moment: datetime | None) -> str | None:
-    """The smallest id a call of this moment can have."""
+    """The smallest id a call of this moment can have. No call is older than 1970 or younger than what ids can say."""
     if moment is None:
         return None
-    if (at := microseconds(moment)) < 0:
-        raise Problem(422, "InvalidRequest", "Times before 1970 are before any call.")
-    return f"call_{at:014x}"
+    return earliest("call", min(max(microseconds(moment), 0), LAST_MOMENT))
 
 
 def _output_of(call: Call) -> bytes:

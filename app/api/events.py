@@ -5,11 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
-from app.api.access import Reader, Use, Used
+from app.api.access import Use, Used
 from app.api.bodies import JSON
-from app.api.problems import Problem
+from app.api.problems import Problem, events_gone
 from app.api.shapes import EventView, Page
 from app.api.streams import EventStream
+from app.api.tickets import Watcher
 from app.core.events import EventType
 from app.core.jsons import dumps
 from app.core.principals import Key
@@ -19,27 +20,40 @@ from app.store.events import EventFilter
 router = APIRouter(prefix="/v1/events", tags=["events"])
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="Only events behind this sequence number.")]
+_TYPE = f"({'|'.join(EventType)})".replace(".", r"\.")
+TYPES = f"^ *{_TYPE} *(, *{_TYPE} *)*$"
 LastEventId = Annotated[
     int | None, Header(alias="Last-Event-ID", ge=0, le=2**62, description="What EventSource sends when it reconnects.")
 ]
 
 
-@router.get("", response_model=Page[EventView], responses={200: {"content": {"text/event-stream": {}}}})
+@router.get(
+    "",
+    response_model=Page[EventView],
+    responses={
+        200: {"content": {"text/event-stream": {}}},
+        410: {"description": "Events behind `after` were removed; `oldest` is the first that is left."},
+    },
+)
 async def list_events(
     request: Request,
-    key: Reader,
+    key: Watcher,
     use: Used,
     session: Annotated[str | None, Query(description="Only events of this session.")] = None,
     types: Annotated[
         str | None,
-        Query(description="Only these types, comma-separated; `call.output` comes only when named here."),
+        Query(
+            description="Only these types, comma-separated; `call.output` comes only when named here.",
+            json_schema_extra={"pattern": TYPES, "examples": ["call.completed,call.error"]},
+        ),
     ] = None,
     after: After = None,
     last_event_id: LastEventId = None,
     limit: Annotated[int, Query(ge=1, le=500, description="Most events on a JSON page.")] = 100,
 ) -> Response:
     """Everything that happens, as it is committed. Without `after` or `Last-Event-ID` the stream starts now;
-    with one of them it starts behind that event, without gap or repeat. `Accept: application/json` answers
+    with one of them it starts behind that event, without gap or repeat, or answers 410 with the `oldest` when
+    events behind it were removed; `after=0` is everything that is stored. `Accept: application/json` answers
     with a stored page instead."""
     named = _types(types)
     wanted = EventFilter(principal=key.sees, session=session, types=named)
@@ -59,10 +73,12 @@ async def event_answer(
     output_after: int | None,
 ) -> Response:
     """A page of JSON for those who ask for it, a stream for everybody else."""
+    if wanted.call is None and after is not None and use.hub.has_lost(after):
+        raise events_gone(use.hub.floor + 1)
     if JSON in request.headers.get("accept", ""):
         return Response(await _page(use, wanted, after or 0, limit), media_type=JSON)
     frames = use.hub.follow(use.engine, wanted, after, output_after=output_after)
-    return EventStream(frames, lambda: use.keyring.holds(key.id))
+    return EventStream(frames, lambda: use.keyring.holds(key.id), slot=use.streams.slot(key.id))
 
 
 async def _page(use: Use, wanted: EventFilter, after: int, limit: int) -> bytes:
@@ -75,6 +91,6 @@ def _types(given: str | None) -> frozenset[EventType] | None:
     if given is None:
         return None
     try:
-        return frozenset(EventType(name.strip()) for name in given.split(",") if name.strip())
+        return frozenset(EventType(name.strip(" ")) for name in given.split(","))
     except ValueError as error:
         raise Problem(422, "InvalidRequest", f"types: {error}; known are {', '.join(EventType)}.") from None

@@ -79,7 +79,32 @@ KEY: dict[str, Any] = {
     "revoked_at": None,
 }
 NEW_KEY: dict[str, Any] = KEY | {"token": "tk_shown-this-once"}
+SECRET: dict[str, Any] = {
+    "name": "MAIL_TOKEN",
+    "global": False,
+    "domains": ["api.example.com"],
+    "source": "store",
+    "created_at": "2026-11-16T01:52:03.118000Z",
+    "updated_at": "2026-11-16T01:52:03.118000Z",
+}
+SECRET_REQUEST: dict[str, Any] = {"value": "never-shown-again", "domains": ["api.example.com"]}
+TICKET: dict[str, Any] = {"ticket": "tt_shown-this-once", "expires_at": "2026-11-16T01:51:11.000000Z"}
 HEALTH: dict[str, Any] = {"status": "ok", "version": "0.1.0"}
+CHECK: dict[str, Any] = {
+    "name": "store_writable",
+    "ok": False,
+    "message": "The database cannot be written: database or disk is full.",
+}
+READINESS: dict[str, Any] = {
+    "status": "unready",
+    "checks": [
+        {"name": "serving", "ok": True, "message": "The service takes calls."},
+        CHECK,
+        {"name": "store_readable", "ok": True, "message": "Records can be read."},
+        {"name": "room_for_calls", "ok": True, "message": "3 of at most 4096 calls are under way."},
+        {"name": "disk_space", "ok": False, "message": "0 MB are free where the records are kept."},
+    ],
+}
 BATCH: dict[str, Any] = {
     "calls": [
         {"tool": "list_dir", "arguments": {"dir_path": "."}},

@@ -6,31 +6,80 @@ call's CPU, so a request for exactly this route goes to its endpoint directly,
 with the same checks and the same answers to errors.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.access import HostGuard
-from app.api.problems import problem_of
+from app.api.access_log import AccessLog
+from app.api.limits import BodyLimit
+from app.api.problems import Problem, problem_of
 
 PATH = "/v1/calls"
+CORS: dict[str, Any] = {
+    "allow_methods": ("GET", "POST", "PUT", "DELETE"),
+    "allow_headers": (
+        *("Authorization", "Idempotency-Key", "Toolcrib-Session", "Last-Event-ID", "traceparent", "tracestate"),
+        *("Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id"),
+    ),
+    "expose_headers": ("Location", "Toolcrib-Output-Total", "Toolcrib-Output-Dropped", "Retry-After", "traceparent"),
+    "allow_private_network": True,  # the list is the operator's word, wherever the listed pages come from
+}
+"""What pages of the listed origins may send and see. Never credentials: a page shows its key."""
 
 
 class ExpressApp(FastAPI):
-    """FastAPI with one express lane."""
+    """FastAPI with one express lane. `prefix` is the path a proxy serves it under."""
 
-    def __init__(self, endpoint: ASGIApp, guard: HostGuard, **about: Any) -> None:
+    def __init__(
+        self,
+        endpoint: ASGIApp,
+        guard: HostGuard,
+        limit: BodyLimit,
+        *,
+        origins: Collection[str] = (),
+        access_log: AccessLog | None = None,
+        prefix: str = "",
+        **about: Any,
+    ) -> None:
         super().__init__(**about)
         self._endpoint = endpoint
         self._guard = guard
+        self._limit = limit
+        self._cors = CORSMiddleware(self._enter, origins, **CORS) if origins else None
+        self._access_log = access_log
+        self._prefix = prefix
+        self._path = prefix + PATH
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._access_log is not None and self._access_log.is_on:
+            await self._access_log.follow(self._answer, scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if self._prefix:
+                _put_under(self._prefix, scope)
             if problem := self._guard.problem(scope):
-                await problem.response()(scope, receive, send)
+                await problem.response(self.state.redactor)(scope, receive, send)
                 return
-            if scope["path"] == PATH and scope["method"] == "POST":
+            if self._cors is not None and b"origin" in dict(scope["headers"]):
+                await self._cors(scope, receive, send)
+                return
+        await self._enter(scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                receive = self._limit.check(scope, receive)
+            except Problem as problem:
+                await problem.response(self.state.redactor)(scope, receive, send)
+                return
+            if scope["path"] == self._path and scope["method"] == "POST":
                 await self._express(scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
@@ -49,4 +98,12 @@ class ExpressApp(FastAPI):
         except Exception as error:
             if is_answered:
                 raise
-            await problem_of(error).response()(scope, receive, send)
+            await problem_of(error).response(self.state.redactor)(scope, receive, send)
+
+
+def _put_under(prefix: str, scope: Scope) -> None:
+    """The path as the outside sees it, whether the proxy kept the prefix or took it away."""
+    scope["root_path"] = prefix
+    if not f"{scope['path']}/".startswith(f"{prefix}/"):
+        scope["path"] = prefix + scope["path"]
+        scope["raw_path"] = prefix.encode() + scope["raw_path"]

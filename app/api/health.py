@@ -1,24 +1,38 @@
-"""Alive and ready, for those who look after the service. No key needed, nothing told."""
+"""Alive and ready, for those who look after the service. No key needed; the reasons are told to those who show one."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app import __version__
-from app.api.shapes import HealthView
+from app.api.access import Use, shown_key
+from app.api.bodies import JSON
+from app.api.shapes import HealthView, ReadinessView
 from app.core.jsons import dumps
+from app.core.principals import Scope
 
 router = APIRouter(tags=["health"])
+
+MAY_KNOW_WHY = (Scope.CALLS_READ, Scope.METRICS)
 
 
 @router.get("/healthz", response_model=HealthView)
 async def get_health(request: Request) -> Response:
     """The process is alive."""
-    return Response(dumps({"status": "ok", "version": __version__}), media_type="application/json")
+    return Response(dumps({"status": "ok", "version": __version__}), media_type=JSON)
 
 
-@router.get("/readyz", response_model=HealthView, responses={503: {"model": HealthView}})
+@router.get("/readyz", response_model=ReadinessView, responses={503: {"model": ReadinessView}})
 async def get_readiness(request: Request) -> Response:
-    """The service can take calls."""
-    use = request.app.state.use
-    status = "starting" if use is None else "stopping" if use.dispatcher.running.is_draining else "ok"
-    return Response(dumps({"status": status}), 200 if status == "ok" else 503, media_type="application/json")
+    """The service can take calls. With a key that may read calls or metrics, also what was looked at."""
+    use: Use | None = request.app.state.use
+    if use is None:
+        return _answer({"status": "starting"})
+    status, checks = await use.readiness.check()
+    key = shown_key(request.headers, use)
+    if key is None or not any(key.may(scope) for scope in MAY_KNOW_WHY):
+        return _answer({"status": status})
+    return _answer({"status": status, "checks": [check.view() for check in checks]})
+
+
+def _answer(body: dict[str, object]) -> Response:
+    return Response(dumps(body), 200 if body["status"] == "ok" else 503, media_type=JSON)

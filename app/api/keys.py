@@ -11,12 +11,12 @@ from app.api.bodies import JSON, JsonRoute
 from app.api.problems import Problem, not_found
 from app.api.shapes import KeyView, NewKeyView, Page
 from app.core.jsons import dumps
-from app.core.principals import DEFAULT_SCOPES, Scope, make_key
+from app.core.principals import DEFAULT_SCOPES, PRINCIPAL_NAME, Scope, make_key
 from app.store import principals
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=JsonRoute)
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=PRINCIPAL_NAME)]
 
 
 class KeyRequest(
@@ -47,7 +47,7 @@ async def create_key(asked: KeyRequest, key: Admin, use: Used) -> Response:
     return Response(dumps(made.view() | {"token": token}), 201, media_type=JSON)
 
 
-@router.delete("/{id}", status_code=204)
+@router.delete("/{id}", status_code=204, responses={409: {"description": "A key cannot revoke itself."}})
 async def revoke_key(id: Annotated[str, Path(description="The key's id.")], key: Admin, use: Used) -> Response:
     """Take a key back. It stops working at once."""
     if id == key.id:

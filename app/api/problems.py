@@ -11,8 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.core.errors import StoreError
+from app.core.errors import Refusal, StoreError, TooManyCalls
 from app.core.jsons import dumps
+from app.core.redaction import Redactor
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +28,15 @@ class ProblemBody(BaseModel):
     status: int = Field(description="The HTTP status.", examples=[404])
     detail: str = Field(description="What to do about it.", examples=["There is no call call_0001."])
     code: str = Field(description="A stable name for the kind of problem.", examples=["NotFound"])
+    oldest: int | None = Field(
+        default=None, description="With `EventsGone`: the oldest event that can still be had.", examples=[None]
+    )
 
 
 class Problem(Exception):
     """Raised by routes; becomes the answer."""
+
+    oldest: int | None = None
 
     def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -39,29 +45,52 @@ class Problem(Exception):
         self.detail = detail
         self.headers = headers
 
-    def response(self) -> Response:
+    def response(self, redactor: Redactor | None = None) -> Response:
+        """What was sent may be quoted in the answer, and may be a secret; a sentence of our own needs no redactor."""
         body = ProblemBody(
             type="about:blank",
             title=HTTPStatus(self.status).phrase,
             status=self.status,
-            detail=self.detail,
+            detail=redactor.text(self.detail) if redactor else self.detail,
             code=self.code,
+            oldest=self.oldest,
         )
-        return Response(dumps(body.model_dump()), self.status, self.headers, MEDIA_TYPE)
+        return Response(dumps(body.model_dump(exclude_none=True)), self.status, self.headers, MEDIA_TYPE)
 
 
 def not_found(what: str) -> Problem:
     return Problem(404, "NotFound", f"There is no {what}.")
 
 
+def events_gone(oldest: int) -> Problem:
+    gone = Problem(
+        410, "EventsGone", f"Older events were removed; the oldest is {oldest}: resume with after={oldest - 1}."
+    )
+    gone.oldest = oldest
+    return gone
+
+
+def forbidden() -> Problem:
+    return Problem(403, "Forbidden", "This key may not do that.")
+
+
 def install(app: FastAPI) -> None:
     """Let every error that leaves a route be a problem."""
-    for kind in (Problem, HTTPException, RequestValidationError, StoreError, Exception):
+    for kind in (Problem, HTTPException, RequestValidationError, Refusal, StoreError, Exception):
         app.add_exception_handler(kind, _answer)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    return problem_of(error).response()
+    problem = problem_of(error)
+    if problem.status == 405 and (methods := _documented(request)):
+        problem.headers = {"Allow": ", ".join(methods)}
+    return problem.response(request.app.state.redactor)
+
+
+def _documented(request: Request) -> list[str]:
+    """What this path can be asked with. The router says only the methods of the first route that has the path."""
+    path = getattr(request.scope.get("route"), "path", request.scope["path"])
+    return sorted(method.upper() for method in request.app.openapi()["paths"].get(path, {}))
 
 
 def problem_of(error: Exception) -> Problem:
@@ -75,6 +104,9 @@ def problem_of(error: Exception) -> Problem:
             return Problem(error.status_code, code, str(error.detail), headers)
         case RequestValidationError():
             return invalid(error.errors())
+        case Refusal():
+            status = 429 if isinstance(error, TooManyCalls) else 503
+            return Problem(status, error.code, str(error), {"Retry-After": str(error.retry_after)})
         case StoreError():
             log.error("the store refused: %s", error)
             return Problem(503, "StoreUnavailable", str(error), {"Retry-After": "5"})

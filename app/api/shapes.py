@@ -114,8 +114,46 @@ class NewKeyView(KeyView, json_schema_extra={"examples": [examples.NEW_KEY]}):
     token: str = Field(description="The token to send as `Authorization: Bearer …`.")
 
 
+class SecretView(BaseModel, json_schema_extra={"examples": [examples.SECRET]}):
+    """A secret, without its value."""
+
+    name: str = Field(description="What it is used by.", examples=["MAIL_TOKEN"])
+    is_global: bool = Field(alias="global", description="Whether it is everybody's.")
+    domains: list[str] = Field(description="Hosts it may be sent to; none means no limit.")
+    source: Literal["store", "config"] = Field(description="Whether it is kept here or comes with the configuration.")
+    created_at: str | None = Field(description="When it was first kept; null for a configured one.")
+    updated_at: str | None = Field(description="When its value was last replaced; null for a configured one.")
+
+
+class TicketView(BaseModel, json_schema_extra={"examples": [examples.TICKET]}):
+    """A ticket just bought. It is shown this once."""
+
+    ticket: str = Field(description="What to send as `?ticket=`, once.", examples=["tt_shown-this-once"])
+    expires_at: str = Field(description="Until when it can be used.")
+
+
 class HealthView(BaseModel, json_schema_extra={"examples": [examples.HEALTH]}):
     """How the service is."""
 
-    status: Literal["ok", "starting", "stopping"] = Field(description="`ok` when it can work.")
-    version: str | None = Field(default=None, description="The service's version.")
+    status: Literal["ok"] = Field(description="It is alive.")
+    version: str = Field(description="The service's version.")
+
+
+class CheckView(BaseModel, json_schema_extra={"examples": [examples.CHECK]}):
+    """One thing that was looked at."""
+
+    name: str = Field(
+        description="`serving`, `store_writable`, `store_readable`, `room_for_calls` or `disk_space`.",
+        examples=["store_writable"],
+    )
+    ok: bool = Field(description="Whether it is as it should be. Little disk space alone does not make it unready.")
+    message: str = Field(description="How it is, in one sentence.")
+
+
+class ReadinessView(BaseModel, json_schema_extra={"examples": [examples.READINESS]}):
+    """Whether the service can take calls, and why not."""
+
+    status: Literal["ok", "starting", "stopping", "unready"] = Field(description="`ok` when it can take calls.")
+    checks: list[CheckView] | None = Field(
+        default=None, description="What was looked at; told to keys that may read calls or metrics."
+    )

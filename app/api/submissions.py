@@ -5,10 +5,11 @@ Its OpenAPI entry is kept by hand in `openapi.py` and compared by a test.
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from pydantic import ValidationError
 from starlette.datastructures import QueryParams
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
@@ -18,12 +19,12 @@ from app.api.access import Use, key_of, use_of
 from app.api.bodies import JSON
 from app.api.problems import Problem, invalid, not_found
 from app.api.streams import EventStream, client_left
-from app.core.calls import Call, CallRequest
+from app.core.calls import Call, CallRequest, note_calls
 from app.core.errors import Canceled, StoreError
 from app.core.jsons import dumps
+from app.core.ports import TraceContext
 from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
-from app.dispatch.gate import Order
 from app.dispatch.running import LiveCall
 from app.store import calls, sessions
 from app.store.calls import Claim
@@ -53,25 +54,39 @@ async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, 
     session = await session_of(headers, use, key, asked.session)
     refuse_when_stopping(use)
     claim = _claim(headers, asked, session)
+
+    async def begin() -> LiveCall:
+        live = use.dispatcher.submit(asked, session, key=key.id, claim=claim, origin=trace_context(headers))
+        if claim is not None:
+            live = await _holder(use, live, claim)
+        note_calls(scope, live.call.id)
+        return live
+
     if "text/event-stream" in headers.get("accept", ""):
-        return await _stream(use, key, asked, session, claim)
-    live = use.dispatcher.submit(asked, session, claim=claim)
-    if claim is not None:
-        live = await _holder(use, live, claim)
+        return await _stream(use, key, begin, asked.cancel_on_disconnect)
+    live = await begin()
     await _attend(receive, live, seconds, asked.cancel_on_disconnect)
-    return await answer(use, live)
+    return await answer(use, live, scope.get("root_path", ""))
 
 
-async def create_batch(use: Use, asked: list[CallRequest], where: list[Session], seconds: float) -> bytes:
+async def create_batch(
+    request: Request, use: Use, key: Key, asked: list[tuple[CallRequest, Session]], seconds: float
+) -> bytes:
     """Several calls at once; the answers are in the order of the questions."""
-    order = Order()
-    lives = [use.dispatcher.submit(a, s, place=order.next()) for a, s in zip(asked, where, strict=True)]
+    lives = use.dispatcher.submit_all(asked, key=key.id, origin=trace_context(request.headers))
+    note_calls(request.scope, *(live.call.id for live in lives))
     async with asyncio.TaskGroup() as group:
         for live in lives:
             group.create_task(live.wait_open())
             if seconds:
                 group.create_task(live.wait(seconds))
     return dumps({"data": [(await settled(use, live)).view() for live in lives], "next_cursor": None})
+
+
+def trace_context(headers: Mapping[str, str]) -> TraceContext | None:
+    """The trace a request says it belongs to; whether that is one is for the tracer to say."""
+    traceparent = headers.get("traceparent")
+    return None if traceparent is None else TraceContext(traceparent, headers.get("tracestate"))
 
 
 def wait_seconds(query: bytes) -> float:
@@ -111,11 +126,18 @@ def refuse_when_stopping(use: Use) -> None:
         raise Problem(503, "Stopping", "The service is stopping and takes no more calls.", {"Retry-After": "5"})
 
 
-async def answer(use: Use, live: LiveCall) -> Response:
+async def answer(use: Use, live: LiveCall, prefix: str) -> Response:
     call = await settled(use, live)
     if call.is_final:
-        return Response(dumps(call.view()), media_type=JSON)
-    return Response(dumps(call.view()), 202, {"Location": f"/v1/calls/{call.id}"}, JSON)
+        return Response(dumps(call.view()), headers=_trace_headers(live), media_type=JSON)
+    headers = {"Location": f"{prefix}/v1/calls/{call.id}"} | (_trace_headers(live) or {})
+    return Response(dumps(call.view()), 202, headers, JSON)
+
+
+def _trace_headers(live: LiveCall) -> dict[str, str] | None:
+    """Where to find the call, for those who follow traces."""
+    traceparent = live.trace and live.trace.context.traceparent
+    return {"traceparent": traceparent} if traceparent else None
 
 
 async def settled(use: Use, live: LiveCall) -> Call:
@@ -123,7 +145,7 @@ async def settled(use: Use, live: LiveCall) -> Call:
     if live.is_done and live.failure is None and live.call.is_final:
         return live.call
     await live.wait_open()
-    if isinstance(live.failure, StoreError):
+    if isinstance(live.failure, StoreError) and not live.is_open:
         raise live.failure
     stored = await calls.get(use.engine, live.call.id, None)
     if stored is None:
@@ -138,7 +160,11 @@ def _claim(headers: Mapping[str, str], asked: CallRequest, session: Session) -> 
     if not 0 < len(key) <= 256:
         raise Problem(422, "InvalidRequest", "Idempotency-Key: 1 to 256 characters are needed.")
     body = asked.model_dump() | {"session": session.id}
-    return Claim(key, hashlib.sha256(dumps(body, sort=True)).hexdigest())
+    return Claim(_digest(key.encode()), _digest(dumps(body, sort=True)))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 async def _holder(use: Use, live: LiveCall, claim: Claim) -> LiveCall:
@@ -181,15 +207,18 @@ async def _attend(receive: Receive, live: LiveCall, seconds: float, cancel_on_di
         await asyncio.wait({leaving, waiting})
 
 
-async def _stream(use: Use, key: Key, asked: CallRequest, session: Session, claim: Claim | None) -> Response:
-    """The call's own events as the answer, from its first to its last."""
-    live = use.dispatcher.submit(asked, session, claim=claim)
-    await live.wait_open()
-    if claim is not None:
-        live = await _holder(use, live, claim)
-    if live.failure is not None and not live.is_open:
-        await settled(use, live)  # raises what kept it from being recorded
-    wanted = EventFilter(principal=session.principal, call=live.call.id)
+async def _stream(use: Use, key: Key, begin: Callable[[], Awaitable[LiveCall]], cancel_on_disconnect: bool) -> Response:
+    """The call's own events as the answer, from its first to its last. Without room for a stream there is no call."""
+    slot = use.streams.slot(key.id).take()
+    try:
+        live = await begin()
+        await live.wait_open()
+        if live.failure is not None and not live.is_open:
+            await settled(use, live)  # raises what kept it from being recorded
+    except BaseException:
+        slot.give_back()
+        raise
+    wanted = EventFilter(principal=live.call.principal, call=live.call.id)
     frames = use.hub.follow(use.engine, wanted, 0, output_after=0)
-    on_leave = (lambda: live.interrupt(Canceled(GONE))) if asked.cancel_on_disconnect else None
-    return EventStream(frames, lambda: use.keyring.holds(key.id), on_leave)
+    on_leave = (lambda: live.interrupt(Canceled(GONE))) if cancel_on_disconnect else None
+    return EventStream(frames, lambda: use.keyring.holds(key.id), on_leave, _trace_headers(live), slot)

@@ -1,5 +1,6 @@
 """Calls: one use of a tool, from the request to its end."""
 
+from collections.abc import MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,16 @@ from app.core.sessions import DEFAULT_SESSION
 
 current_call: ContextVar[str | None] = ContextVar("current_call", default=None)
 """The call that the current task carries, for the log."""
+
+CALLS_IN_SCOPE = "toolcrib.calls"
+"""Where a request notes the ids of the calls it is about, when its line in the access log is to name them."""
+
+
+def note_calls(scope: MutableMapping[str, Any], *ids: str) -> None:
+    """A request is about these calls."""
+    noted: list[str] | None = scope.get(CALLS_IN_SCOPE)
+    if noted is not None:
+        noted.extend(ids)
 
 
 class Status(StrEnum):
@@ -41,7 +52,7 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 _EXAMPLE = {"tool": "read_file", "arguments": {"file_path": "hello.txt"}, "call_id": "toolu_01"}
 
 
-class CallRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}):
+class CallRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]}):
     """What a frontend asks for: one tool, and what to give it."""
 
     tool: Label = Field(description="Name of the tool, as listed by `GET /v1/tools`.", examples=["read_file"])
@@ -96,6 +107,7 @@ class Call:
     ended_at: int | None = None
     duration_us: int | None = None
     output_dropped: int = 0
+    sealed: bytes | None = None
 
     @property
     def is_final(self) -> bool:

@@ -16,9 +16,17 @@
     ├── Interrupted          the service ended while the call was running
     └── Internal             our own bug; the log has the details
 
+    Refusal                  not an answer: there was no room for the call, nothing was recorded
+    ├── TooManyCalls         the key has as many calls under way as it may have
+    └── TooBusy              the service has; its code is `Overloaded`
+
     StoreError               not an answer: the memory itself failed, nothing was accepted
     ├── StoreUnavailable     full disk, I/O error, locked database
+    ├── VaultLocked          the key file of the secrets is missing, broken or open to others
+    ├── SealBroken           what is sealed was changed, or sealed with another key
     └── SchemaTooNew         the database belongs to a newer Toolcrib
+
+    Misconfigured            not an answer either: a setting cannot be followed, and the service does not start
 
 Any other exception that leaves a tool is our own bug: it is logged and the
 call ends `Internal`. Codes are locale-free; each message is one sentence the
@@ -112,6 +120,21 @@ class Internal(CallError):
     code = "Internal"
 
 
+class Refusal(Exception):
+    """A call was not let in. Nothing is recorded of it; the same request may come again later."""
+
+    code: ClassVar[str]
+    retry_after: ClassVar[int] = 1
+
+
+class TooManyCalls(Refusal):
+    code = "TooManyCalls"
+
+
+class TooBusy(Refusal):
+    code = "Overloaded"
+
+
 class StoreError(Exception):
     """The memory failed; whatever was asked of it did not happen."""
 
@@ -120,5 +143,17 @@ class StoreUnavailable(StoreError):
     pass
 
 
+class VaultLocked(StoreError):
+    pass
+
+
+class SealBroken(StoreError):
+    pass
+
+
 class SchemaTooNew(StoreError):
     pass
+
+
+class Misconfigured(Exception):
+    """A setting that cannot be followed; the sentence says what to do."""

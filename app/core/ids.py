@@ -23,6 +23,11 @@ class Ids:
         return f"{prefix}_{at:014x}{self._random.getrandbits(40):010x}", at
 
 
+def earliest(prefix: str, at: int) -> str:
+    """What sorts before every id of this moment or later, and behind all before it."""
+    return f"{prefix}_{at:014x}"
+
+
 def time_of(id: str) -> int:
     """The microseconds an id carries; 0 for anything that is not one of ours."""
     try:

@@ -1,8 +1,10 @@
 """The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol
+
+from app.core.calls import Call
 
 EntryKind = Literal["file", "directory", "symlink", "other"]
 
@@ -16,6 +18,24 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
+        ...
+
+
+class Registrar(Protocol):
+    """Who keeps secret values out of everything that is shown or kept."""
+
+    def replace(self, values: Iterable[str]) -> None:
+        """From now on exactly these values are redacted."""
+        ...
+
+
+class Sealer(Protocol):
+    """Keeps bytes so that only this service can read them; `about` names what they belong to."""
+
+    def seal(self, data: bytes, about: str) -> bytes: ...
+
+    def open(self, sealed: bytes, about: str) -> bytes:
+        """The bytes again. Raises `SealBroken` when they were changed, moved, or sealed with another key."""
         ...
 
 
@@ -65,4 +85,36 @@ class Workspace(Scope, Protocol):
 
     def scan(self, path: str, *, approved: str | None = None) -> Iterator[Entry]:
         """The entries of one directory, sorted by name; symlinks are told, not followed."""
+        ...
+
+
+class TraceContext(NamedTuple):
+    """W3C trace context, as the two headers say it."""
+
+    traceparent: str
+    tracestate: str | None = None
+
+
+class Trace(Protocol):
+    """One call as those who follow requests through many services see it: one stage after the other, then its end."""
+
+    @property
+    def context(self) -> TraceContext:
+        """What a request that belongs to this call brings along."""
+        ...
+
+    def stage(self, name: str) -> None:
+        """The stage before is over and this one begins; the one under way goes on."""
+        ...
+
+    def end(self, call: Call, failure: BaseException | None) -> None:
+        """The call is over; with `failure`, its record could not be written."""
+        ...
+
+
+class Tracer(Protocol):
+    """Follows calls. Never told: what goes into a tool and what comes out."""
+
+    def begin(self, call: Call, origin: TraceContext | None) -> Trace:
+        """Follow a call from its first stage on, as part of where it came from. What is no trace context is none."""
         ...

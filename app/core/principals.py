@@ -12,6 +12,7 @@ from app.core.clocks import rfc3339
 from app.core.ids import Ids
 
 ADMIN_PRINCIPAL = "admin"
+PRINCIPAL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
 
 
 class Scope(StrEnum):
@@ -22,6 +23,7 @@ class Scope(StrEnum):
     ASKS_ANSWER = "asks:answer"
     TOOLS_WRITE = "tools:write"
     RULES_WRITE = "rules:write"
+    SECRETS_WRITE = "secrets:write"
     METRICS = "metrics"
     ADMIN = "admin"
 
@@ -68,9 +70,9 @@ def make_key(ids: Ids, principal: str, name: str, scopes: Iterable[Scope]) -> tu
     return Key(id, principal, name, frozenset(scopes), digest(token), at), token
 
 
-def new_token() -> str:
+def new_token(prefix: str = "tk_") -> str:
     """256 random bits behind a prefix that secret scanners can find."""
-    return "tk_" + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
+    return prefix + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
 
 
 def digest(token: str) -> str:

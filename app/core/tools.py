@@ -63,7 +63,7 @@ class Line(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """A tool's whole world while it runs."""
+    """A tool's whole world while it runs. `trace` is the `traceparent` to send along, when calls are traced."""
 
     id: str
     session_id: str
@@ -72,6 +72,7 @@ class Context:
     call_id: str | None = None
     message_id: str | None = None
     agent: str | None = None
+    trace: str | None = None
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     extra: dict[str, Any] = field(default_factory=dict)
 

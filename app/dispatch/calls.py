@@ -7,17 +7,24 @@ from app.core.errors import CallError
 from app.core.jsons import dumps
 from app.core.results import Attachment, Result
 from app.core.sessions import Session
+from app.dispatch.redaction import Originals
+
+
+def given_to(request: CallRequest) -> Originals:
+    """What a request brings along, as it is kept."""
+    return Originals(None if request.arguments is None else dumps(request.arguments).decode(), request.input)
 
 
 def of_request(id: str, at: int, request: CallRequest, session: Session, parent: str | None) -> Call:
+    given = given_to(request)
     return Call(
         id=id,
         principal=session.principal,
         tool=request.tool,
         created_at=at,
         session=session.id,
-        arguments=None if request.arguments is None else dumps(request.arguments).decode(),
-        input=request.input,
+        arguments=given.arguments,
+        input=given.input,
         call_id=request.call_id,
         message_id=request.message_id,
         parent=parent,
@@ -33,11 +40,12 @@ def _options(request: CallRequest) -> str | None:
     return dumps(request.model_dump(include={"timeout", "ask_timeout", "on_ask"}, exclude_none=True)).decode()
 
 
-def to_request(call: Call) -> CallRequest:
+def to_request(call: Call, given: Originals) -> CallRequest:
+    """The request of a call that an earlier service accepted, with what was really sent."""
     return CallRequest(
         tool=call.tool,
-        arguments=call.arguments and json.loads(call.arguments),
-        input=call.input,
+        arguments=None if given.arguments is None else json.loads(given.arguments),
+        input=given.input,
         call_id=call.call_id,
         message_id=call.message_id,
         **(json.loads(call.options) if call.options else {}),

@@ -19,13 +19,14 @@ from typing import Any
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, InvalidArgs, TimedOut
 from app.core.ids import Ids
-from app.core.ports import Workspace
+from app.core.ports import TraceContext, Tracer, Workspace
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.tools import Context, Lane, Tool
 from app.dispatch import calls
-from app.dispatch.gate import Gates, Pass, Place
+from app.dispatch.capacity import Capacity
+from app.dispatch.gate import Gates, Order, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
 from app.dispatch.lines import LentLine
@@ -62,52 +63,74 @@ class Dispatcher:
         journal: Journal,
         ids: Ids,
         workspaces: Callable[[Session], Workspace],
+        capacity: Capacity,
+        tracer: Tracer | None = None,
     ) -> None:
         self.registry = registry
-        self.running = Running(self._dispatch)
+        self.capacity = capacity
+        self.running = Running(self._dispatch, capacity)
         self._hooks = hooks
         self._permissions = permissions
         self._gates = gates
         self._journal = journal
         self._ids = ids
         self._workspaces = workspaces
+        self._tracer = tracer
 
     def submit(
         self,
         request: CallRequest,
         session: Session,
         *,
+        key: str | None = None,
         claim: Claim | None = None,
         parent: LiveCall | None = None,
         place: Place | None = None,
+        origin: TraceContext | None = None,
     ) -> LiveCall:
-        """Every way in: make a call of a request and set it on the line."""
+        """Every way in: make a call of a request and set it on the line, if there is room for it."""
+        if parent is None:  # a child is part of a call that was let in
+            self.capacity.admit(key)
         id, at = self._ids.new("call")
         live = LiveCall(
             calls.of_request(id, at, request, session, parent.call.id if parent else None),
             request,
             session,
+            key=key,
             claim=claim,
             parent=parent,
             place=place,
         )
-        self.running.start(live)
+        self._start(live, parent.trace.context if parent and parent.trace else origin)
         return live
+
+    def submit_all(
+        self, asked: list[tuple[CallRequest, Session]], *, key: str | None = None, origin: TraceContext | None = None
+    ) -> list[LiveCall]:
+        """Several calls that keep their order; all of them are let in, or none."""
+        self.capacity.admit(key, len(asked))
+        order = Order()
+        return [self.submit(one, session, key=key, place=order.next(), origin=origin) for one, session in asked]
 
     async def resume(self, call: Call, session: Session) -> LiveCall:
         """Set a pending call of an earlier start on the line again."""
-        live = LiveCall(call, calls.to_request(call), session, is_resumed=True)
+        given = self._journal.cover.originals(call)
+        live = LiveCall(call, calls.to_request(call, given), session, is_resumed=True)
+        live.settled = given.effective
         await self._journal.adopt(live)
-        self.running.start(live)
+        self._start(live, None)
         return live
 
     async def cancel(self, live: LiveCall) -> None:
-        """Stop a call; one that runs has the wish noted first."""
-        try:
-            if live.call.status is Status.RUNNING and not live.is_done:
-                await self._journal.request_cancel(live)
-        finally:  # a store that cannot be written must not keep a tool running
-            await self.running.cancel(live)
+        """Stop a call; one that runs has the wish noted before its end. A store that refuses keeps no tool running."""
+        if live.call.status is Status.RUNNING and not live.is_done:
+            self._journal.request_cancel(live)
+        await self.running.cancel(live)
+
+    def _start(self, live: LiveCall, origin: TraceContext | None) -> None:
+        if self._tracer is not None:
+            live.trace = self._tracer.begin(live.call, origin)
+        self.running.start(live)
 
     async def _dispatch(self, live: LiveCall) -> None:
         """The frame: whatever happens inside, the call gets one end, and it is written."""
@@ -140,6 +163,7 @@ class Dispatcher:
 
     async def _open(self, live: LiveCall) -> Step | None:
         """Look ahead without awaiting; what is certain already goes into the first commit."""
+        live.stage("open")
         if live.is_resumed:
             live.opened()
             return None
@@ -177,14 +201,15 @@ class Dispatcher:
 
     async def _approach(self, live: LiveCall) -> Step:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
+        live.stage("approach")
         live.loosen()
         tool = self.registry.find(live.call.tool)
-        if live.call.effective is None:
+        if live.settled is None:
             payload = await self._hooks.before(live.call, _payload(live, tool))
             step = self._prepare(live, tool, payload)
             await self._journal.settle(live, payload)
         else:
-            step = self._prepare(live, tool, json.loads(live.call.effective))
+            step = self._prepare(live, tool, json.loads(live.settled))
         await self._permissions.require(step.needs)
         return step
 
@@ -192,6 +217,8 @@ class Dispatcher:
         """One line, one stage. The order is the product; keep it readable here."""
         step = ahead or await self._approach(live)
         result = await (self._execute_ahead(live, step) if ahead else self._execute_in_turn(live, step))
+        live.stage("close")
+        result = self._journal.cover.result(result)
         shown = truncate(result, step.tool.truncation)
         whole = result.output if shown.output is not result.output and live.spool is None else None
         return await self._hooks.after(live.call, shown), whole
@@ -237,6 +264,7 @@ class Dispatcher:
 
     async def _execute_in_turn(self, live: LiveCall, step: Step) -> Result:
         """Gate, then running, then the tool."""
+        live.stage("gate")
         async with self._enter(live, step):
             await self._journal.start(live)
             return await self._execute(live, step)
@@ -269,6 +297,7 @@ class Dispatcher:
 
     async def _execute(self, live: LiveCall, step: Step) -> Result:
         """Run the tool. Its time limit is one more reason to be interrupted."""
+        live.stage("execute")
         seconds = live.request.timeout or step.tool.timeout
         timer = asyncio.get_running_loop().call_later(seconds, _time_out, live, seconds)
         try:
@@ -287,11 +316,13 @@ class Dispatcher:
             call_id=live.call.call_id,
             message_id=live.call.message_id,
             agent=live.session.agent,
+            trace=live.trace.context.traceparent if live.trace else None,
             abort=live.abort,
             extra={"approved": step.needs[0].pattern} if len(step.needs) == 1 else {},
         )
 
     async def _close(self, live: LiveCall, result: Result | None, error: CallError | None, whole: str | None) -> None:
+        live.stage("close")
         live.tighten()
         if error is not None:
             result, whole = await self._left_over(live, error)
@@ -305,12 +336,20 @@ class Dispatcher:
         result = error.result
         if result is None and live.spool is not None:
             await live.spool.finish()
-            result = Result(output=await self._journal.partial(live.call))
+            result = await self._partial(live)
         if result is None:
             return None, None
+        result = self._journal.cover.result(result)
         shown = truncate(result, tool.truncation)
         is_cut = shown.output is not result.output and live.spool is None
         return shown, result.output if is_cut else None
+
+    async def _partial(self, live: LiveCall) -> Result | None:
+        try:
+            return Result(output=await self._journal.partial(live.call))
+        except Exception:
+            log.exception("the output of call %s cannot be read; its end comes without it", live.call.id)
+            return None
 
 
 def _time_out(live: LiveCall, seconds: float) -> None:

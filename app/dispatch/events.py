@@ -1,99 +1,52 @@
 """The event hub: tells what was committed to everybody who listens, in order, each event encoded once.
 
-A subscriber has a bounded queue of bytes. One that falls behind is told
-`lagged` and let go; it comes back with its Last-Event-ID and reads the rest
-from the store, which holds the truth.
+A subscriber that falls behind is told `lagged` and let go; it comes back with
+its Last-Event-ID and reads the rest from the store, which holds the truth.
+
+Memory is bounded whoever does not read: a queue by its own bytes, all queues
+together by the bytes of the frames in them, a replay by how much it reads at a
+time (or shares, if it is recent). What is handed out is small, because from
+there on each stream has a copy.
 """
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call
 from app.core.events import FINAL, Event, EventType, encode, encode_passing
+from app.dispatch.subscriptions import PIECE, REPLAY_BYTES, Frame, Held, Huge, Recent, Subscription
 from app.store import calls, events, outputs
-from app.store.events import EventFilter
+from app.store.events import EventFilter, Span
 from app.store.writer import Told
 
 PAGE = 500
-QUEUE_BYTES = 1024 * 1024
+HELD_BYTES = 64 * 1024 * 1024
+HUGE_BYTES = 1024 * 1024
 HEARTBEAT = b": keep-alive\n\n"
-ALWAYS = 1 << 62
 EVERYTHING = 1 << 62
+LAGGED = encode_passing(EventType.LAGGED, {"reason": "too slow; reconnect with Last-Event-ID to go on"})
 
 
-class Subscription:
-    """One listener's queue."""
-
-    __slots__ = (
-        "_frames",
-        "_size",
-        "_wakeup",
-        "is_closed",
-        "is_lagged",
-        "output_from",
-        "since",
-        "wanted",
-        "with_output",
-    )
-
-    def __init__(self, wanted: EventFilter, since: int, with_output: bool) -> None:
-        self.wanted = wanted
-        self.since = since
-        self.with_output = with_output
-        self.output_from = 0
-        self.is_lagged = False
-        self.is_closed = False
-        self._frames: deque[tuple[int, bytes]] = deque()
-        self._size = 0
-        self._wakeup: asyncio.Future[None] | None = None
-
-    def push(self, frame: bytes, output_start: int | None = None) -> None:
-        """Queue a frame; one of output says where it starts, so that what a replay showed is not shown again."""
-        if self.is_lagged or self.is_closed:
-            return
-        self._size += len(frame)
-        if self._size > QUEUE_BYTES and self._frames:
-            self.is_lagged = True
-            self._frames.clear()
-        else:
-            self._frames.append((ALWAYS if output_start is None else output_start, frame))
-        self._wake()
-
-    def close(self) -> None:
-        """Nothing more will come; what is queued is still handed out."""
-        self.is_closed = True
-        self._wake()
-
-    async def take(self, seconds: float) -> bytes:
-        """All that is queued, as one piece; empty after `seconds` of silence or at the end."""
-        if not self._frames and not self.is_closed and not self.is_lagged:
-            loop = asyncio.get_running_loop()
-            self._wakeup = loop.create_future()
-            timer = loop.call_later(seconds, self._wake)
-            try:
-                await self._wakeup
-            finally:
-                timer.cancel()
-                self._wakeup = None
-        taken = b"".join(frame for start, frame in self._frames if start >= self.output_from)
-        self._frames.clear()
-        self._size = 0
-        return taken
-
-    def _wake(self) -> None:
-        if self._wakeup is not None and not self._wakeup.done():
-            self._wakeup.set_result(None)
+class _Overtaken(Exception):
+    """Retention removed what a stream had not read yet."""
 
 
 class Hub:
-    """Everybody who listens. Lives on the event loop; `publish` is called by the writer after each commit."""
+    """Everybody who listens. Lives on the event loop; `publish` is called by the writer after each commit.
 
-    def __init__(self, last_seq: int, heartbeat: float) -> None:
+    `floor` is the highest number that retention may have removed: above it the log is complete.
+    """
+
+    def __init__(self, last_seq: int, floor: int, heartbeat: float) -> None:
         self.last_seq = last_seq
+        self.floor = floor
         self._heartbeat = heartbeat
+        self._held = Held()
+        self._recent = Recent()
+        self._huge = Huge()
         self._everything: set[Subscription] = set()
         self._by_call: dict[str, set[Subscription]] = {}
         self._is_closed = False
@@ -104,19 +57,21 @@ class Hub:
             return
         for event, call in told:
             self._publish_one(event, call)
+        self._relieve()
 
     def publish_output(self, call: Call, start: int, stream: str, data: bytes) -> None:
         """Live output of a call. It is stored as output, not as an event, so it has no number."""
         listeners = [s for s in self._listeners(call.id) if s.with_output and _may_see(s.wanted, call)]
         if not listeners:
             return
-        frame = encode_output(call, start, stream, data)
+        frame = Frame(encode_output(call, start, stream, data), start)
         for subscription in listeners:
-            subscription.push(frame, start)
+            subscription.push(frame)
+        self._relieve()
 
     def subscribe(self, wanted: EventFilter, with_output: bool) -> Subscription:
         """Listen from now on; what was told until now is in the store up to `since`."""
-        subscription = Subscription(wanted, self.last_seq, with_output)
+        subscription = Subscription(wanted, self.last_seq, with_output, self._held)
         if self._is_closed:
             subscription.close()
         elif wanted.call is None:
@@ -126,6 +81,7 @@ class Hub:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
+        subscription.leave()
         self._everything.discard(subscription)
         call = subscription.wanted.call
         if call is not None and call in self._by_call:
@@ -136,8 +92,23 @@ class Hub:
     def close(self) -> None:
         """The service stops: every stream ends after what is queued."""
         self._is_closed = True
-        for subscription in [*self._everything, *(s for some in self._by_call.values() for s in some)]:
+        for subscription in self._all():
             subscription.close()
+
+    @property
+    def streams(self) -> int:
+        """How many listen."""
+        return len(self._everything) + sum(map(len, self._by_call.values()))
+
+    @property
+    def overruns(self) -> int:
+        """How many were let go because they were too slow."""
+        return self._held.cuts
+
+    @property
+    def largest_queue(self) -> int:
+        """Bytes that the slowest listener has still to take."""
+        return max((subscription.size for subscription in self._all()), default=0)
 
     async def follow(
         self, engine: AsyncEngine, wanted: EventFilter, after: int | None, *, output_after: int | None = None
@@ -147,12 +118,13 @@ class Hub:
         cursor = subscription.since if after is None else after
         try:
             while True:
-                if wanted.call is not None and await _has_ended(engine, wanted.call):
-                    async for frames in _replay(engine, wanted, cursor, EVERYTHING):
+                is_over = wanted.call is not None and await _has_ended(engine, wanted.call)
+                upto = EVERYTHING if is_over else subscription.since
+                async with aclosing(self._replay(engine, wanted, cursor, upto)) as replay:
+                    async for frames in replay:
                         yield frames
+                if is_over:
                     return
-                async for frames in _replay(engine, wanted, cursor, subscription.since):
-                    yield frames
                 cursor = max(cursor, subscription.since)
                 if not subscription.is_lagged:
                     break
@@ -163,8 +135,14 @@ class Hub:
                     yield frames
             async for frames in self._live(subscription):
                 yield frames
+        except _Overtaken:
+            yield LAGGED
         finally:
             self.unsubscribe(subscription)
+
+    def has_lost(self, after: int) -> bool:
+        """Whether events behind this one may be gone. Behind 0 is everything that is left, and that is there."""
+        return 0 < after < self.floor
 
     async def _live(self, subscription: Subscription) -> AsyncIterator[bytes]:
         while not subscription.is_lagged:
@@ -176,18 +154,65 @@ class Hub:
                 return
             else:
                 yield HEARTBEAT
-        yield encode_passing(EventType.LAGGED, {"reason": "too slow; reconnect with Last-Event-ID to go on"})
+        yield LAGGED
+
+    async def _replay(
+        self, engine: AsyncEngine, wanted: EventFilter, after: int, upto: int
+    ) -> AsyncGenerator[bytes, None]:
+        """The stored events, as much at a time as may be held for one stream."""
+        while after < upto:
+            if recent := self._recent.after(after, upto):
+                for piece in _pieces(frame for event, frame in recent if wanted.lets_pass(event)):
+                    yield piece
+                after = recent[-1][0].seq
+                continue
+            spans = await events.spans(engine, wanted, after, upto, limit=PAGE, most=REPLAY_BYTES)
+            self._check(wanted, after)
+            for span in spans:
+                if span.size > HUGE_BYTES and span.count == 1:
+                    frame = await self._huge.take(span.upto, partial(_load, engine, wanted, after, span))
+                    try:
+                        self._check(wanted, after)
+                        yield frame
+                    finally:
+                        self._huge.give(span.upto)
+                else:
+                    page = await events.page(engine, wanted, after, span.upto, span.count)
+                    self._check(wanted, after)
+                    for piece in _pieces(encode(event.view(call)) for event, call in page):
+                        yield piece
+                after = span.upto
+            after = after if sum(span.count for span in spans) == PAGE else upto
+
+    def _check(self, wanted: EventFilter, after: int) -> None:
+        """The events of one call go together, so only a stream of all can be overtaken by retention."""
+        if wanted.call is None and self.has_lost(after):
+            raise _Overtaken
 
     def _publish_one(self, event: Event, call: Call | None) -> None:
-        frame: bytes | None = None
+        frame: Frame | None = None
         for subscription in self._listeners(event.call):
             if not subscription.wanted.lets_pass(event):
                 continue
-            frame = frame or encode(event.view(call))
+            if frame is None:
+                frame = Frame(encode(event.view(call)))
+                self._recent.put(event, frame.data)
             subscription.push(frame)
         if event.type in FINAL and event.call in self._by_call:
             for subscription in self._by_call[event.call]:
                 subscription.close()
+
+    def _relieve(self) -> None:
+        """Let go of the slowest until all queues together are small enough."""
+        if self._held.size <= HELD_BYTES:
+            return
+        for subscription in sorted(self._all(), key=lambda s: s.size, reverse=True):
+            if self._held.size <= HELD_BYTES:
+                return
+            subscription.cut()
+
+    def _all(self) -> list[Subscription]:
+        return [*self._everything, *(s for some in self._by_call.values() for s in some)]
 
     def _listeners(self, call: str | None) -> list[Subscription]:
         return [*self._everything, *self._by_call.get(call or "", ())]
@@ -204,21 +229,33 @@ async def _has_ended(engine: AsyncEngine, id: str) -> bool:
     return call is None or call.is_final
 
 
-async def _replay(engine: AsyncEngine, wanted: EventFilter, after: int, upto: int) -> AsyncIterator[bytes]:
-    """The stored events, page by page."""
-    while after < upto:
-        page = await events.page(engine, wanted, after, upto, PAGE)
-        after = page[-1][0].seq if len(page) == PAGE else upto
-        yield b"".join(encode(event.view(call)) for event, call in page)
+async def _load(engine: AsyncEngine, wanted: EventFilter, after: int, span: Span) -> bytes:
+    page = await events.page(engine, wanted, after, span.upto, span.count)
+    return b"".join(encode(event.view(call)) for event, call in page)
+
+
+def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Frames joined, as long as they stay small together."""
+    gathered, size = list[bytes](), 0
+    for frame in frames:
+        if gathered and size + len(frame) > PIECE:
+            piece, gathered, size = b"".join(gathered), [], 0
+            yield piece
+        gathered.append(frame)
+        size += len(frame)
+    yield b"".join(gathered)
 
 
 async def _replay_output(engine: AsyncEngine, subscription: Subscription, id: str, offset: int) -> AsyncIterator[bytes]:
     """What is stored of a call's output. Live pieces that came meanwhile are told apart by where they start."""
     call = await calls.get(engine, id, None)
     assert call is not None, "its stream is open"
-    for start, stream, data in await outputs.chunks(engine, id, offset):
-        subscription.output_from = start + len(data)
-        yield encode_output(call, start, stream, data)
+    upto = offset
+    while offset >= upto:
+        upto = offset + REPLAY_BYTES
+        for start, stream, data in await outputs.chunks(engine, id, offset, REPLAY_BYTES):
+            offset = subscription.output_from = start + len(data)
+            yield encode_output(call, start, stream, data)
 
 
 def _may_see(wanted: EventFilter, call: Call) -> bool:

@@ -1,25 +1,33 @@
 """The journal: each step of a call as one change in the store, with its event in the same transaction."""
 
+import asyncio
 import logging
+from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call, Status, Waiting
-from app.core.errors import CallError, Internal
+from app.core.errors import CallError, Internal, StoreUnavailable
 from app.core.events import Event, EventType
 from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.results import Result
+from app.dispatch.calls import given_to
 from app.dispatch.events import Hub
+from app.dispatch.ledger import Ledger
 from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
+from app.dispatch.redaction import Cover
+from app.dispatch.retries import insist
 from app.dispatch.running import LiveCall
 from app.store import calls, outputs, sessions
 from app.store.calls import Claimed
 from app.store.writer import Batch, Writer
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Lost(Exception):
@@ -28,18 +36,30 @@ class Lost(Exception):
 
 class Journal:
     def __init__(
-        self, writer: Writer, engine: AsyncEngine, hub: Hub, clock: Clock, owner: str, output_limit: int
+        self,
+        writer: Writer,
+        engine: AsyncEngine,
+        hub: Hub,
+        *,
+        clock: Clock,
+        cover: Cover,
+        ledger: Ledger,
+        owner: str,
+        output_limit: int,
     ) -> None:
         self._writer = writer
         self._engine = engine
         self._hub = hub
         self._clock = clock
+        self.cover = cover
         self._owner = owner
         self._output_limit = output_limit
+        self._ledger = ledger
 
     async def open(self, live: LiveCall, *, start: bool = False, error: CallError | None = None) -> None:
         """Accept the call: pending, and in the same commit running or its end when that is known already."""
         call = live.call
+        self.cover.call(call)
         told = [self._event(call, EventType.CALL_PENDING)]
         if start:
             self._mark_running(live, call.created_at)
@@ -57,28 +77,34 @@ class Journal:
             return None
 
         live.claimed = await self._writer.submit(accept)
+        if error is not None and live.claimed is None:
+            self._ledger.note(call, error)
 
     async def settle(self, live: LiveCall, payload: Any) -> None:
         """Keep what hooks and validation made of the arguments, so that a resumed call does not ask them again."""
         call, effective = live.call, dumps(payload).decode()
+        kept, sealed = self.cover.settled(call, given_to(live.request), effective)
         with live.steady():
-            await self._writer.submit(lambda batch: calls.settle(batch, call, self._owner, effective))
-            call.effective = effective
+            await self._step(live, lambda batch: calls.settle(batch, call, self._owner, kept, sealed))
+            live.settled, call.effective, call.sealed = effective, kept, sealed
 
     async def wait(self, live: LiveCall, waiting: Waiting) -> None:
         call = live.call
         event = self._event(call, EventType.CALL_WAITING, {"waiting": waiting.value})
 
-        def note(batch: Batch) -> None:
-            if calls.wait(batch, call, self._owner, waiting):
-                batch.tell(event, call)
+        def note(batch: Batch) -> bool:
+            if not calls.wait(batch, call, self._owner, waiting):
+                return False
+            batch.tell(event, call)
+            return True
 
         with live.steady():
-            await self._writer.submit(note)
+            if await self._step(live, note):
+                call.waiting = waiting  # until it runs or ends
 
     async def start(self, live: LiveCall) -> None:
         """Pending becomes running, committed before the first side effect."""
-        call, at = live.call, self._clock.now()
+        call, at = live.call, max(self._clock.now(), live.call.created_at)
         event = self._event(call, EventType.CALL_RUNNING)
 
         def begin(batch: Batch) -> bool:
@@ -88,7 +114,7 @@ class Journal:
             return True
 
         with live.steady():
-            if not await self._writer.submit(begin):
+            if not await self._step(live, begin):
                 raise Lost(call.id)
             self._mark_running(live, at)
 
@@ -116,13 +142,21 @@ class Journal:
             batch.tell(event, call)
             return True
 
-        if not await self._writer.submit(end):
+        try:
+            is_mine = await self._writer.submit(end)
+        except StoreUnavailable as refused:
+            is_mine = await self._end_late(live, end, refused)
+        except Exception:  # noqa: BLE001 - this end cannot be stored, so the call gets one that can
+            is_mine = await self._end_otherwise(live, was)
+        if not is_mine:
             raise Lost(call.id)
+        self._ledger.note(call, error)
 
-    async def request_cancel(self, live: LiveCall) -> None:
-        """Note that somebody wants a running call to stop."""
+    def request_cancel(self, live: LiveCall) -> None:
+        """Note that somebody wants a running call to stop. Nobody waits for it: the end will say so too."""
         call, at = live.call, self._clock.now()
-        await self._writer.submit(lambda batch: calls.request_cancel(batch, call, self._owner, at))
+        noted = self._writer.submit(lambda batch: calls.request_cancel(batch, call, self._owner, at))
+        noted.add_done_callback(lambda done: _shrug(done, f"the wish to cancel {call.id}"))
 
     async def adopt(self, live: LiveCall) -> None:
         """Take over a pending call of an earlier start."""
@@ -133,38 +167,43 @@ class Journal:
     async def bury(self, call: Call, result: Result | None, reason: CallError) -> None:
         """Give an end to a running call whose service is gone."""
         was, end = call.status, copy(call)
-        _mark_end(end, result, reason)
+        self._mark_end(end, result, reason)
         end.ended_at = max(self._clock.now(), call.started_at or call.created_at)
         event = self._event(end, EventType.CALL_ERROR)
 
-        def inherit(batch: Batch) -> None:
-            if calls.adopt(batch, call, self._owner) and calls.close(batch, end, was, self._owner):
-                batch.tell(event, end)
+        def inherit(batch: Batch) -> bool:
+            if not (calls.adopt(batch, call, self._owner) and calls.close(batch, end, was, self._owner)):
+                return False
+            batch.tell(event, end)
+            return True
 
-        await self._writer.submit(inherit)
+        if await self._writer.submit(inherit):
+            self._ledger.note(end, reason)
 
     def progress(self, live: LiveCall, title: str | None, metadata: dict[str, Any] | None) -> None:
         """Tell how far it is. While one telling is under way, the next ones are merged into one."""
         dumps(metadata)  # what JSON cannot say must fail here, in the tool, and not when it is told
-        data = live.progress or {"title": None, "metadata": {}}
-        live.progress = {"title": title or data["title"], "metadata": data["metadata"] | (metadata or {})}
+        live.progress = _merged(live.progress, {"title": title, "metadata": metadata or {}})
         if not live.is_telling:
             self._tell_progress(live)
 
     async def output(self, live: LiveCall, text: str, stream: str) -> None:
         if live.spool is None:
-            live.spool = Spool(live.call, self._writer, self._hub, self._output_limit)
+            live.spool = Spool(live.call, self._writer, self._hub, self._output_limit, self.cover.output)
         await live.spool.write(text, stream)
 
     async def keep_plan(self, live: LiveCall, plan: dict[str, Any]) -> None:
-        text = dumps(plan).decode()
+        text = self.cover.kept_data(dumps(plan).decode())
         event = self._event(live.call, EventType.PLAN_UPDATED, plan)
 
         def keep(batch: Batch) -> None:
             sessions.keep_plan(batch, live.session, text)
             batch.tell(event)
 
-        await self._writer.submit(keep)
+        try:
+            await self._writer.submit(keep)
+        except StoreUnavailable:
+            await insist(self._writer, keep)
 
     async def partial(self, call: Call) -> str:
         """What is stored of a call's output: all of it, because the part that is shown may be its tail."""
@@ -173,14 +212,51 @@ class Journal:
     def _tell_progress(self, live: LiveCall) -> None:
         if live.progress is None:
             return
-        event = self._event(live.call, EventType.CALL_PROGRESS, live.progress)
+        said = live.progress
+        event = self._event(live.call, EventType.CALL_PROGRESS, said)
         live.progress, live.is_telling = None, True
-        self._writer.submit(lambda batch: batch.tell(event, live.call)).add_done_callback(lambda _: self._told(live))
+        telling = self._writer.submit(lambda batch: batch.tell(event, live.call))
+        telling.add_done_callback(lambda done: self._told(live, said, done))
 
-    def _told(self, live: LiveCall) -> None:
+    def _told(self, live: LiveCall, said: dict[str, Any], done: "asyncio.Future[None]") -> None:
         live.is_telling = False
-        if not live.is_done and not live.call.is_final:
+        if _shrug(done, f"the progress of {live.call.id}"):
+            live.progress = _merged(said, live.progress)  # it goes with what is told next
+        elif not live.is_done and not live.call.is_final:
             self._tell_progress(live)
+
+    async def _step(self, live: LiveCall, change: Callable[[Batch], T]) -> T:
+        """One step of an accepted call: a store that refuses it is asked again, and meanwhile it can be stopped."""
+        try:
+            return await self._writer.submit(change)
+        except StoreUnavailable as refused:
+            log.warning("call %s waits for the store: %s", live.call.id, refused)
+            return await insist(self._writer, change, live.pause)
+
+    async def _end_late(self, live: LiveCall, end: Callable[[Batch], bool], refused: StoreUnavailable) -> bool:
+        """The tool has ended, but the store cannot be told yet: the end is kept here until it can."""
+        log.warning("the end of call %s waits for the store: %s", live.call.id, refused)
+        if live.place is not None:
+            live.place.leave()
+        return await insist(self._writer, end)
+
+    async def _end_otherwise(self, live: LiveCall, was: Status) -> bool:
+        """An end without the result that the database does not take."""
+        call = live.call
+        log.exception("the result of call %s cannot be stored", call.id)
+        self._mark_ended(live, None, Internal("The tool gave back what cannot be stored; this is a bug of the tool."))
+        event = self._event(call, EventType.CALL_ERROR)
+
+        def end(batch: Batch) -> bool:
+            if not calls.close(batch, call, was, self._owner):
+                return False
+            batch.tell(event, call)
+            return True
+
+        try:
+            return await self._writer.submit(end)
+        except StoreUnavailable as refused:
+            return await self._end_late(live, end, refused)
 
     def _rows_of(self, call: Call, whole: str) -> list[tuple[int, bytes]]:
         data = encoded(whole)
@@ -201,18 +277,33 @@ class Journal:
 
     def _mark_ended(self, live: LiveCall, result: Result | None, error: CallError | None) -> None:
         call = live.call
-        _mark_end(call, result, error)
+        self._mark_end(call, result, error)
         call.ended_at = max(self._clock.now(), call.started_at or call.created_at)
         if live.started is not None:
             call.duration_us = int((self._clock.monotonic() - live.started) * 1_000_000)
 
+    def _mark_end(self, call: Call, result: Result | None, error: CallError | None) -> None:
+        call.status = Status.ERROR if error else Status.COMPLETED
+        call.waiting = None
+        call.sealed = None
+        call.result = self.cover.kept_result(result) if result is not None else None
+        call.error = self.cover.kept_error(error) if error is not None else None
+
     def _event(self, call: Call, type: EventType, data: dict[str, Any] | None = None) -> Event:
-        text = None if data is None else dumps(data).decode()
+        text = None if data is None else self.cover.kept_data(dumps(data).decode())
         return Event(0, type, call.id, call.principal, call.session, self._clock.now(), text)
 
 
-def _mark_end(call: Call, result: Result | None, error: CallError | None) -> None:
-    call.status = Status.ERROR if error else Status.COMPLETED
-    call.waiting = None
-    call.result = dumps(result).decode() if result is not None else None
-    call.error = dumps(error.as_dict()).decode() if error is not None else None
+def _merged(older: dict[str, Any] | None, newer: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Two tellings of progress as one."""
+    if older is None or newer is None:
+        return older or newer
+    return {"title": newer["title"] or older["title"], "metadata": older["metadata"] | newer["metadata"]}
+
+
+def _shrug(done: "asyncio.Future[Any]", what: str) -> bool:
+    """Whether the store refused a record that may be missing; then the log knows."""
+    if done.cancelled() or done.exception() is None:
+        return False
+    log.warning("%s could not be recorded: %s", what, done.exception())
+    return True

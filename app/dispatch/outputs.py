@@ -2,24 +2,32 @@
 
 Pieces are flushed at 256 KiB or after a quarter second, one at a time, and
 told only once they are committed. A tool that writes faster than the disk
-takes it waits.
+takes it waits; a piece that the store cannot take now is tried again.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from app.core.calls import Call
+from app.core.errors import StoreUnavailable
+from app.core.redaction import OutputStream
 from app.dispatch.events import Hub
+from app.dispatch.retries import insist
 from app.store import outputs
 from app.store.writer import Batch, Writer
+
+Rows = list[tuple[int, str, bytes]]
 
 CHUNK = 256 * 1024
 FLUSH_SECONDS = 0.25
 
 
 class Spool:
-    def __init__(self, call: Call, writer: Writer, hub: Hub, limit: int) -> None:
+    def __init__(self, call: Call, writer: Writer, hub: Hub, limit: int, cover: Callable[[], OutputStream]) -> None:
         self._call = call
+        self._cover = cover
+        self._streams: dict[str, OutputStream] = {}
         self._writer = writer
         self._hub = hub
         self._room = limit
@@ -38,9 +46,9 @@ class Spool:
         return self._offset + self._size
 
     async def write(self, text: str, stream: str) -> None:
-        data = self._fit(encoded(text))
-        if data:
-            self._add(stream, data)
+        if stream not in self._streams:
+            self._streams[stream] = self._cover()
+        self._add(stream, self._streams[stream].feed(text))
         while self._size >= CHUNK:
             await self._flush_one()
         if self._size and self._timer is None and self._in_flight is None:
@@ -48,11 +56,16 @@ class Spool:
             self._timer = self._loop.call_later(max(wait, 0), self._send)
 
     async def finish(self) -> None:
-        """Bring everything to the store."""
+        """Bring everything to the store, also what may have been the beginning of a secret."""
+        for stream, held in self._streams.items():
+            self._add(stream, held.finish())
         while self._size or self._in_flight:
             await self._flush_one()
 
-    def _add(self, stream: str, data: bytes) -> None:
+    def _add(self, stream: str, text: str) -> None:
+        data = self._fit(encoded(text))
+        if not data:
+            return
         if not self._pieces or self._pieces[-1][0] != stream:
             self._pieces.append((stream, bytearray()))
         self._pieces[-1][1].extend(data)
@@ -86,12 +99,15 @@ class Spool:
             for start, stream, data in rows:
                 outputs.add(batch, self._call.id, start, stream, data)
 
-        self._in_flight = self._writer.submit(keep)
-        self._in_flight.add_done_callback(lambda done: self._sent(done, rows))
+        self._carry(self._writer.submit(keep), keep, rows)
 
-    def _take(self) -> list[tuple[int, str, bytes]]:
+    def _carry(self, piece: "asyncio.Future[None]", keep: Callable[[Batch], None], rows: Rows) -> None:
+        self._in_flight = piece
+        piece.add_done_callback(lambda done: self._sent(done, keep, rows))
+
+    def _take(self) -> Rows:
         """At most one chunk's worth, neighbours of one stream joined, characters whole."""
-        rows: list[tuple[int, str, bytes]] = []
+        rows: Rows = []
         room = CHUNK
         while self._pieces and (cut := whole_characters(self._pieces[0][1], room)):
             stream, data = self._pieces[0]
@@ -104,9 +120,13 @@ class Spool:
                 self._pieces.popleft()
         return rows
 
-    def _sent(self, done: "asyncio.Future[None]", rows: list[tuple[int, str, bytes]]) -> None:
+    def _sent(self, done: "asyncio.Future[None]", keep: Callable[[Batch], None], rows: Rows) -> None:
         self._in_flight = None
-        if done.cancelled() or done.exception() is not None:
+        refused = None if done.cancelled() else done.exception()
+        if isinstance(refused, StoreUnavailable) and not self._writer.is_closed:
+            self._carry(self._loop.create_task(insist(self._writer, keep)), keep, rows)
+            return
+        if done.cancelled() or refused is not None:
             self._give_up(rows)
             return
         for start, stream, data in rows:
@@ -114,8 +134,8 @@ class Spool:
         if self._size and self._timer is None:
             self._timer = self._loop.call_later(FLUSH_SECONDS, self._send)
 
-    def _give_up(self, rows: list[tuple[int, str, bytes]]) -> None:
-        """The store refused a piece: what follows would have a hole before it, so it is counted as dropped."""
+    def _give_up(self, rows: Rows) -> None:
+        """The store will not take a piece: what follows would have a hole before it, so it is counted as dropped."""
         lost = sum(len(data) for _, _, data in rows)
         self._offset -= lost
         self.dropped += lost + self._size

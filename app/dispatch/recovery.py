@@ -6,7 +6,7 @@ import logging
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call, Status
-from app.core.errors import Interrupted
+from app.core.errors import Interrupted, SealBroken
 from app.core.results import Result
 from app.core.sessions import Session
 from app.core.tools import Truncation
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 RAN = "The service ended while this call was running: outcome unknown, not run again."
 WAITED = "The service ended while this call waited, and so did the call that made it; it was not run."
+UNREADABLE = "The service stopped while this call waited, and its sealed arguments cannot be read; it was not run."
 
 
 async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher) -> None:
@@ -29,7 +30,11 @@ async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher)
     await asyncio.gather(*(_interrupt(call, journal, dispatcher) for call in lost))
     for call in waiting:
         session = await sessions.get(engine, call.principal, call.session)
-        await dispatcher.resume(call, session or Session(call.principal, call.session))
+        try:
+            await dispatcher.resume(call, session or Session(call.principal, call.session))
+        except SealBroken as error:
+            log.error("call %s cannot go on: %s", call.id, error)
+            await journal.bury(call, None, Interrupted(UNREADABLE))
     if left:
         log.info("after the last stop: %d calls interrupted, %d resumed", len(lost), len(waiting))
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from app.core.calls import Call, CallRequest, Status
 from app.core.errors import CallError, Canceled, Interrupted
+from app.core.ports import Trace
 from app.core.sessions import Session
+from app.dispatch.capacity import Capacity
 from app.dispatch.gate import Pass, Place
 from app.dispatch.outputs import Spool
 from app.store.calls import Claim, Claimed
@@ -31,6 +33,7 @@ class LiveCall:
         request: CallRequest,
         session: Session,
         *,
+        key: str | None = None,
         claim: Claim | None = None,
         parent: "LiveCall | None" = None,
         place: Place | None = None,
@@ -39,11 +42,14 @@ class LiveCall:
         self.call = call
         self.request = request
         self.session = session
+        self.key = key
         self.claim = claim
         self.parent = parent
         self.place = place
         self.is_resumed = is_resumed
+        self.settled: str | None = None
         self.children: set[LiveCall] = set()
+        self.trace: Trace | None = None
         self.held: Pass | None = None
         self.spool: Spool | None = None
         self.progress: dict[str, Any] | None = None
@@ -59,6 +65,11 @@ class LiveCall:
         self._is_steady = True
         self._waiters: list[asyncio.Future[None]] = []
         self._open_waiters: list[asyncio.Future[None]] = []
+
+    def stage(self, name: str) -> None:
+        """Tell where on the line it is, if anybody follows."""
+        if self.trace is not None:
+            self.trace.stage(name)
 
     @contextmanager
     def steady(self) -> Iterator[None]:
@@ -86,6 +97,12 @@ class LiveCall:
         """The end is being written: nothing interrupts it any more."""
         self._is_steady = True
 
+    async def pause(self, seconds: float) -> None:
+        """Between two tries of a commit: here the call can be interrupted, in the commit it cannot."""
+        self.loosen()
+        await asyncio.sleep(seconds)
+        self.tighten()
+
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait until the call is done; the answer is whether it is."""
         if not self.is_done:
@@ -105,6 +122,8 @@ class LiveCall:
         self.is_done = True
         _wake_all(self._open_waiters)
         _wake_all(self._waiters)
+        if self.trace is not None and self.claimed is None:  # a repeat of a call is no call
+            self.trace.end(self.call, self.failure)
 
 
 async def _wait_in(waiters: "list[asyncio.Future[None]]", seconds: float | None) -> None:
@@ -133,18 +152,23 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
 class Running:
     """All live calls by id."""
 
-    def __init__(self, carry: Callable[[LiveCall], Awaitable[None]]) -> None:
+    def __init__(self, carry: Callable[[LiveCall], Awaitable[None]], capacity: Capacity) -> None:
         self._carry = carry
+        self._capacity = capacity
         self._calls: dict[str, LiveCall] = {}
         self.is_draining = False
 
     def __len__(self) -> int:
         return len(self._calls)
 
+    def __iter__(self) -> Iterator[LiveCall]:
+        return iter(self._calls.values())
+
     def get(self, id: str) -> LiveCall | None:
         return self._calls.get(id)
 
     def start(self, live: LiveCall) -> None:
+        self._capacity.enter(live.key)
         self._calls[live.call.id] = live
         if live.parent is not None:
             live.parent.children.add(live)
@@ -192,6 +216,7 @@ class Running:
             if live.place is not None:
                 live.place.leave()
             self._calls.pop(live.call.id, None)
+            self._capacity.leave(live.key)
             if live.parent is not None:
                 live.parent.children.discard(live)
             live.done()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.core.calls import Call, CallRequest
-from app.core.errors import Canceled
+from app.core.calls import Call, CallRequest, note_calls
+from app.core.errors import Canceled, Refusal
+from app.core.ports import TraceContext
 from app.core.principals import Key
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Effect, Tool
@@ -94,7 +95,13 @@ class McpDoor:
         assert ctx.request is not None, "the transport is HTTP"
         key: Key = ctx.request.scope[KEY_IN_SCOPE]
         session = Session(key.principal, DEFAULT_SESSION)
-        live = self._dispatcher.submit(self._request(params), session)
+        traceparent = ctx.request.headers.get("traceparent")
+        origin = TraceContext(traceparent, ctx.request.headers.get("tracestate")) if traceparent else None
+        try:
+            live = self._dispatcher.submit(self._request(params), session, key=key.id, origin=origin)
+        except Refusal as refusal:
+            return refused(refusal)
+        note_calls(ctx.request.scope, live.call.id)
         try:
             await live.wait()
         except asyncio.CancelledError:
@@ -127,6 +134,13 @@ def to_mcp(tool: Tool) -> "types.Tool":
         input_schema=input_schema(tool),
         annotations=types.ToolAnnotations(read_only_hint=reads),
     )
+
+
+def refused(refusal: Refusal) -> "types.CallToolResult":
+    """For the model it is all the same why there is no room: it may try again."""
+    from mcp import types
+
+    return types.CallToolResult(content=[types.TextContent(text=f"Overloaded: {refusal}")], is_error=True)
 
 
 def to_result(call: Call) -> "types.CallToolResult":

@@ -6,7 +6,10 @@ from typing import Any
 
 import httpx
 
+from app.net.tls import trusting
+
 TIMEOUT = httpx.Timeout(30, read=None)
+PROBE_TIMEOUT = 5.0
 
 
 class ServiceProblem(Exception):
@@ -14,10 +17,15 @@ class ServiceProblem(Exception):
 
 
 class ServiceClient:
-    """Speaks to one service with one key."""
+    """Speaks to one service with one key. A certificate that is given is the only one trusted."""
 
-    def __init__(self, url: str, key: str) -> None:
-        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT)
+    def __init__(self, url: str, key: str, certificate: str | None = None) -> None:
+        self._http = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=TIMEOUT,
+            verify=trusting(certificate) if certificate else True,
+        )
         self._url = url
 
     def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
@@ -46,6 +54,17 @@ class ServiceClient:
 
     def _unreachable(self, error: httpx.TransportError) -> ServiceProblem:
         return ServiceProblem(f"No Toolcrib answers at {self._url} ({error}). Start one with `toolcrib serve`.")
+
+
+def probe(url: str, path: str, certificate: str | None = None) -> tuple[int, dict[str, Any]]:
+    """Ask a service of this machine how it is: the status and the body of its answer."""
+    verify = trusting(certificate) if certificate else True
+    try:
+        answer = httpx.get(url + path, verify=verify, timeout=PROBE_TIMEOUT, trust_env=False)
+        body = answer.json()
+    except (httpx.TransportError, ValueError) as error:
+        raise ServiceProblem(f"{url}{path} does not answer as a Toolcrib does ({error}).") from None
+    return answer.status_code, body if isinstance(body, dict) else {}
 
 
 def _detail(answer: httpx.Response) -> str:

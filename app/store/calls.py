@@ -1,9 +1,10 @@
 """Calls, kept. Every change of status is a compare-and-set on id, status and owner: the first end wins."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, bindparam, insert, select, update
+from sqlalchemy import RowMapping, Select, bindparam, func, insert, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or_ignore
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -13,7 +14,9 @@ from app.store.tables import calls, idempotency_keys
 from app.store.writer import Batch
 
 COLUMNS = tuple(c.name for c in calls.columns)
-OPEN = (Status.PENDING.value, Status.RUNNING.value)
+IS_OPEN = calls.c.status.in_([literal_column(f"'{status}'") for status in (Status.PENDING, Status.RUNNING)])
+LONG = ("arguments", "input", "effective", "metadata", "result", "error")
+"""The columns that can be of any size."""
 
 ADD = Statement("calls.add", insert(calls).values({name: bindparam(name) for name in COLUMNS}))
 
@@ -37,10 +40,14 @@ CLOSE = Statement(
         ended_at=bindparam("ended_at"),
         duration_us=bindparam("duration_us"),
         output_dropped=bindparam("output_dropped"),
+        sealed=bindparam("sealed"),
     ),
 )
 WAIT = Statement("calls.wait", update(calls).where(*_mine).values(waiting=bindparam("waiting")))
-SETTLE = Statement("calls.settle", update(calls).where(*_mine).values(effective=bindparam("effective")))
+SETTLE = Statement(
+    "calls.settle",
+    update(calls).where(*_mine).values(effective=bindparam("effective"), sealed=bindparam("sealed")),
+)
 CANCEL = Statement("calls.cancel", update(calls).where(*_mine).values(cancel_requested=bindparam("at")))
 ADOPT = Statement(
     "calls.adopt",
@@ -65,7 +72,7 @@ CLAIMED = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An Idempotency-Key with the digest of the body it came with."""
+    """The digest of an Idempotency-Key, with that of the body it came with."""
 
     key: str
     digest: str
@@ -123,6 +130,7 @@ def add(batch: Batch, call: Call, owner: str) -> None:
             "ended_at": call.ended_at,
             "duration_us": call.duration_us,
             "output_dropped": call.output_dropped,
+            "sealed": call.sealed,
         },
     )
 
@@ -159,6 +167,7 @@ def close(batch: Batch, end: Call, was: Status, owner: str) -> bool:
                 "ended_at": end.ended_at,
                 "duration_us": end.duration_us,
                 "output_dropped": end.output_dropped,
+                "sealed": None,
             },
         )
         == 1
@@ -169,9 +178,10 @@ def wait(batch: Batch, call: Call, owner: str, waiting: Waiting | None) -> bool:
     return batch.execute(WAIT, _cas(call, owner, call.status) | {"waiting": waiting and waiting.value}) == 1
 
 
-def settle(batch: Batch, call: Call, owner: str, effective: str) -> bool:
+def settle(batch: Batch, call: Call, owner: str, effective: str, sealed: bytes | None) -> bool:
     """Keep the arguments as hooks and validation left them."""
-    return batch.execute(SETTLE, _cas(call, owner, Status.PENDING) | {"effective": effective}) == 1
+    params = {"effective": effective, "sealed": sealed}
+    return batch.execute(SETTLE, _cas(call, owner, Status.PENDING) | params) == 1
 
 
 def request_cancel(batch: Batch, call: Call, owner: str, at: int) -> bool:
@@ -210,7 +220,10 @@ async def page(engine: AsyncEngine, wanted: CallFilter, limit: int) -> list[Call
 
 def page_query(wanted: CallFilter, limit: int) -> Select[Any]:
     query = select(calls).order_by(calls.c.id.desc()).limit(limit)
-    for name in ("principal", "session", "status", "tool", "message_id"):
+    if wanted.status is not None:  # said as the partial indexes say it: only then SQLite uses them
+        query = query.where(calls.c.status == literal_column(f"'{wanted.status.value}'"))
+        query = query if wanted.status.is_final else query.where(IS_OPEN)
+    for name in ("principal", "session", "tool", "message_id"):
         if (value := getattr(wanted, name)) is not None:
             query = query.where(calls.c[name] == value)
     if wanted.since is not None:
@@ -219,11 +232,33 @@ def page_query(wanted: CallFilter, limit: int) -> Select[Any]:
     return query.where(calls.c.id < min(upper)) if upper else query
 
 
+async def sweep(engine: AsyncEngine, wanted: CallFilter, size: int) -> AsyncIterator[list[Call]]:
+    """All that match, oldest first, up to the newest of now.
+
+    Each read looks at no more than `size` calls, matching or not, so that none holds the WAL for long.
+    """
+    newest, after = await newest_id(engine), wanted.since or ""
+    while newest is not None:
+        window = select(calls.c.id).where(calls.c.id > after, calls.c.id <= newest).order_by(calls.c.id).limit(size)
+        async with engine.connect() as db:
+            last = await db.scalar(select(func.max(window.subquery().c.id)))
+            if last is None:
+                return
+            query = page_query(wanted, size).where(calls.c.id > after, calls.c.id <= last)
+            rows = (await db.execute(query.order_by(None).order_by(calls.c.id))).mappings().all()
+        if rows:
+            yield [to_call(row) for row in rows]
+        after = last
+
+
 async def unfinished(engine: AsyncEngine) -> list[Call]:
     """What an earlier service left open, oldest first."""
-    query = select(calls).where(calls.c.status.in_(OPEN)).order_by(calls.c.id)
     async with engine.connect() as db:
-        return [to_call(row) for row in (await db.execute(query)).mappings()]
+        return [to_call(row) for row in (await db.execute(unfinished_query())).mappings()]
+
+
+def unfinished_query() -> Select[Any]:
+    return select(calls).where(IS_OPEN).order_by(calls.c.id)
 
 
 async def newest_id(engine: AsyncEngine) -> str | None:

@@ -21,6 +21,14 @@ Params = dict[str, Any]
 FILE_NAME = "toolcrib.db"
 BUSY_SECONDS = 5.0
 READERS = 4
+LOG_BYTES = 64 * 1024 * 1024  # what readers let the write-ahead log grow beyond is given back when it starts anew
+PRAGMAS: tuple[str, ...] = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "cache_size=-32768",
+    "wal_autocheckpoint=4000",
+    f"journal_size_limit={LOG_BYTES}",
+)
 
 STATEMENTS: dict[str, ClauseElement] = {}
 """Every writing statement by name, so that a test can compile them all for both databases."""
@@ -89,7 +97,7 @@ def connect_writer(url: URL) -> sqlite3.Connection:
             check_same_thread=False,
             cached_statements=256,
         )
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-32768", "wal_autocheckpoint=4000"):
+        for pragma in PRAGMAS:
             db.execute(f"PRAGMA {pragma}").close()
     return db
 
@@ -99,7 +107,11 @@ def open_readers(url: URL) -> AsyncEngine:
 
     async def connect() -> aiosqlite.Connection:
         db = await aiosqlite.connect(str(url.database), timeout=BUSY_SECONDS)
-        await db.execute("PRAGMA query_only=1")
+        try:
+            await db.execute("PRAGMA query_only=1")
+        except BaseException:  # whoever asked may have gone in the middle
+            await db.close()
+            raise
         return db
 
     return create_async_engine(url, async_creator=connect, pool_size=READERS, max_overflow=READERS)

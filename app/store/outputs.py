@@ -36,11 +36,14 @@ async def read(engine: AsyncEngine, call: str, offset: int, limit: int) -> bytes
     return joined[max(begin, 0) : begin + limit]
 
 
-async def chunks(engine: AsyncEngine, call: str, offset: int) -> list[tuple[int, str, bytes]]:
-    """The stored pieces from an offset on, with their streams, as they were handed out live."""
+async def chunks(engine: AsyncEngine, call: str, offset: int, most: int) -> list[tuple[int, str, bytes]]:
+    """The stored pieces from an offset on, with their streams, as they were handed out live: so many bytes of them,
+    and the rest of the last one."""
+    first = select(func.max(outputs.c.start)).where(outputs.c.call == call, outputs.c.start <= offset)
     query = (
         select(outputs.c.start, outputs.c.stream, outputs.c.data)
-        .where(outputs.c.call == call, outputs.c.stop > offset)
+        .where(outputs.c.call == call, outputs.c.start >= first.scalar_subquery())
+        .where(outputs.c.start < offset + most, outputs.c.stop > offset)
         .order_by(outputs.c.start)
     )
     async with engine.connect() as db:

@@ -74,6 +74,7 @@ calls = Table(
     Column("ended_at", BigInteger),
     Column("duration_us", BigInteger),
     Column("output_dropped", BigInteger, nullable=False),
+    Column("sealed", LargeBinary),
 )
 Index("calls_by_principal", calls.c.principal, calls.c.id)
 Index("calls_by_session", calls.c.principal, calls.c.session, calls.c.id)
@@ -87,6 +88,9 @@ Index(
 )
 _is_open = text("status IN ('pending', 'running')")
 Index("calls_open", calls.c.status, calls.c.id, sqlite_where=_is_open, postgresql_where=_is_open)
+_is_failed = text("status = 'error'")
+Index("calls_failed", calls.c.id, sqlite_where=_is_failed, postgresql_where=_is_failed)
+Index("calls_by_tool", calls.c.tool, calls.c.id)
 
 events = Table(
     "events",
@@ -122,6 +126,19 @@ idempotency_keys = Table(
     Column("digest", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     PrimaryKeyConstraint("principal", "key"),
+)
+Index("idempotency_keys_by_call", idempotency_keys.c.call)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("principal", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("value", LargeBinary, nullable=False),
+    Column("domains", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("principal", "name"),
 )
 
 counters = Table(

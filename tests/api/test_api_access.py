@@ -21,9 +21,11 @@ PATHS = [
     ("GET", "/v1/events"),
     ("GET", "/v1/tools"),
     ("GET", "/v1/tools/echo"),
+    ("GET", "/metrics"),
     ("GET", "/v1/keys"),
     ("POST", "/v1/keys"),
     ("DELETE", "/v1/keys/key_1"),
+    ("POST", "/v1/tickets"),
 ]
 BODIES: dict[str, Any] = {
     "/v1/calls": {"tool": "echo"},
@@ -85,8 +87,9 @@ async def test_the_word_bearer_may_be_said_in_any_case(service: Service) -> None
 async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
     needed = {
         "calls:run": {("POST", "/v1/calls"), ("POST", "/v1/calls/batch"), ("POST", "/v1/calls/call_1/cancel")},
-        "calls:read": {(method, path) for method, path in PATHS if method == "GET" and not path.startswith("/v1/keys")},
-        "metrics": set(),
+        "calls:read": {("POST", "/v1/tickets")}
+        | {(method, path) for method, path in PATHS if method == "GET"} - {("GET", "/v1/keys"), ("GET", "/metrics")},
+        "metrics": {("GET", "/metrics")},
     }
     for scope, allowed in needed.items():
         made = await new_key(service, "ann", [scope])
@@ -96,7 +99,7 @@ async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
                     continue
                 answer = await ask(client, method, path)
                 if (method, path) in allowed:
-                    assert answer.status_code in (200, 404), (scope, method, path)
+                    assert answer.status_code in (200, 201, 404), (scope, method, path)
                 else:
                     assert_problem(answer, 403, "Forbidden")
 
@@ -346,6 +349,55 @@ async def test_a_page_may_call_only_from_an_origin_of_ours(service: Service, ori
     if status == 403:
         assert_problem(answer, 403, "OriginNotAllowed")
         assert service.rows("SELECT * FROM calls") == []
+
+
+@pytest.mark.parametrize(
+    ("site", "origin", "status"),
+    [
+        ("same-origin", None, 200),
+        ("none", None, 200),
+        ("cross-site", "https://app.example", 200),
+        ("same-site", "https://app.example", 200),
+        ("cross-site", None, 403),
+        ("same-site", None, 403),
+        ("cross-site", "http://127.0.0.1:{port}", 403),
+        ("cross-site", "https://evil.example", 403),
+        ("same-origin", "https://evil.example", 403),
+        ("what-comes-next", None, 403),
+        ("", None, 403),
+    ],
+)
+async def test_a_browser_that_says_a_page_is_foreign_is_believed(
+    service: Service, site: str, origin: str | None, status: int
+) -> None:
+    service.settings["allowed_origins"] = ["https://app.example"]
+    await service.restart()
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors"}
+    if origin is not None:
+        headers["Origin"] = origin.format(port=service.port)
+
+    ran = await service.client.post("/v1/calls", json={"tool": "note"}, headers=headers)
+    read = await service.client.get("/healthz", headers=headers)
+
+    assert (ran.status_code, read.status_code) == (status, status)
+    if status == 403:
+        assert_problem(ran, 403, "OriginNotAllowed")
+        assert_problem(read, 403, "OriginNotAllowed")
+        assert service.rows("SELECT * FROM calls") == []
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_link_on_another_page_leads_only_to_what_is_open_to_everybody(service: Service, site: str) -> None:
+    link = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+    for path in ("/docs", "/openapi.json", "/healthz", "/readyz"):
+        assert (await service.client.get(path, headers=link)).status_code == 200
+        assert_problem(await service.client.post(path, headers=link), 403, "OriginNotAllowed")
+        assert_problem(
+            await service.client.get(path, headers=link | {"Sec-Fetch-Mode": "no-cors"}), 403, "OriginNotAllowed"
+        )
+    for path in ("/v1/calls", "/v1/events", "/v1/tools", "/docs/", "/mcp"):
+        assert_problem(await service.client.get(path, headers=link), 403, "OriginNotAllowed")
 
 
 async def test_a_request_without_a_host_is_refused(service: Service) -> None:

@@ -158,6 +158,10 @@ async def test_a_wait_must_be_a_number_of_seconds(client: httpx.AsyncClient, wai
         ({"tool": "shout", "input": {"a": 1}}, "input"),
         ({"tool": "echo", "timeout": 0}, "timeout"),
         ({"tool": "echo", "timeout": 86_401}, "timeout"),
+        ({"tool": "echo", "timeout": "5"}, "timeout"),
+        ({"tool": "echo", "timeout": True}, "timeout"),
+        ({"tool": "echo", "cancel_on_disconnect": 0}, "cancel_on_disconnect"),
+        ({"tool": "echo", "cancel_on_disconnect": "yes"}, "cancel_on_disconnect"),
         ({"tool": "echo", "on_ask": "maybe"}, "on_ask"),
         ({"tool": "echo", "argument": {}}, "argument"),
         ([], ""),
@@ -319,6 +323,24 @@ async def test_a_method_that_is_not_there_is_a_problem_too(client: httpx.AsyncCl
     assert_problem(await client.delete("/v1/tools"), 405, "MethodNotAllowed")
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/calls", "GET, POST"),
+        ("/v1/calls/batch", "POST"),
+        ("/v1/calls/call_0", "GET"),
+        ("/v1/keys", "GET, POST"),
+        ("/v1/keys/key_0", "DELETE"),
+        ("/healthz", "GET"),
+    ],
+)
+async def test_it_says_which_methods_a_path_has(client: httpx.AsyncClient, path: str, methods: str) -> None:
+    answer = await client.patch(path)
+
+    assert_problem(answer, 405, "MethodNotAllowed")
+    assert answer.headers["allow"] == methods
+
+
 async def test_calls_are_listed_newest_first_page_by_page(client: httpx.AsyncClient) -> None:
     made = [(await create(client, "echo", {"text": n}))["id"] for n in range(7)]
 
@@ -372,6 +394,9 @@ async def test_a_list_can_be_narrowed(service: Service) -> None:
     assert await found(since=two["created_at"], until=three["created_at"]) == [two["id"]]
     assert await found(since="2020-01-01T00:00:00+02:00", until="2020-01-02") == []
     assert await found(since="2999-01-01T00:00:00Z") == []
+    assert await found(since="9999-12-31T23:59:59Z") == []
+    assert await found(until="0253-04-18T19:04:08Z") == []
+    assert len(await found(since="0253-04-18T19:04:08Z", until="9999-12-31T23:59:59Z")) == 3
 
 
 @pytest.mark.parametrize(
@@ -381,7 +406,8 @@ async def test_a_list_can_be_narrowed(service: Service) -> None:
         {"limit": 501},
         {"status": "done"},
         {"since": "yesterday"},
-        {"until": "1969-12-31T23:59:59Z"},
+        {"since": "0.5"},
+        {"until": "1767225600"},
         {"cursor": "x" * 65},
     ],
 )
@@ -506,8 +532,15 @@ async def test_a_batch_that_lasts_is_answered_as_it_stands(client: httpx.AsyncCl
 
 @pytest.mark.parametrize(
     "body",
-    [{"calls": []}, {"calls": [{"tool": "echo"}] * 129}, {}, {"calls": [{"tool": "echo"}, {"tool": ""}]}, []],
-    ids=["empty", "too many", "no calls", "one bad", "no object"],
+    [
+        {"calls": []},
+        {"calls": [{"tool": "echo"}] * 129},
+        {},
+        {"calls": [{"tool": "echo"}, {"tool": ""}]},
+        {"calls": [{"tool": "echo", "cancel_on_disconnect": 0}]},
+        [],
+    ],
+    ids=["empty", "too many", "no calls", "one bad", "a number for a yes", "no object"],
 )
 async def test_a_batch_that_does_not_fit_runs_nothing(service: Service, body: Any) -> None:
     answer = await service.client.post("/v1/calls/batch", json=body)
@@ -534,7 +567,7 @@ async def test_a_stopping_service_takes_no_more_calls_and_still_answers(service:
         assert_problem(answer, 503, "Stopping")
         assert answer.headers["retry-after"] == "5"
     ready = await service.client.get("/readyz")
-    assert (ready.status_code, ready.json()) == (503, {"status": "stopping"})
+    assert (ready.status_code, ready.json()["status"]) == (503, "stopping")
     assert (await service.client.get("/healthz")).status_code == 200
     assert (await service.client.get(f"/v1/calls/{call['id']}")).json() == call
 

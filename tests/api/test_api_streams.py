@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from app.api.streams import EventStream
+from app.dispatch.subscriptions import PIECE
 from tests.services import HANG, KEY, Service, frames_of, kinds, listening, until
 from tests.toys import ToyHook, Toys
 
@@ -259,6 +260,8 @@ async def test_stored_events_can_be_read_page_by_page(client: httpx.AsyncClient)
     ("path", "headers"),
     [
         ("/v1/events?types=call.finished", {}),
+        ("/v1/events?types=", {}),
+        ("/v1/events?types=call.completed,,call.error", {}),
         ("/v1/events?after=-1", {}),
         ("/v1/events?after=x", {}),
         ("/v1/events?limit=0", {}),
@@ -319,7 +322,7 @@ async def test_a_client_that_leaves_is_forgotten(service: Service) -> None:
 async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 100_000)
+    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1024)
     writer.write(f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
     await until(lambda: service.use.hub._everything)
@@ -363,6 +366,28 @@ async def test_a_stream_that_is_given_up_closes_what_feeds_it() -> None:
 
     assert closed.is_set()
     assert left == [True]
+
+
+async def test_what_is_large_is_handed_over_in_small_parts() -> None:
+    whole = [b"a" * 10, b"b" * (3 * PIECE + 1), b"", b"c" * PIECE]
+    bodies = list[bytes]()
+
+    async def frames() -> Any:
+        for frame in whole:
+            yield frame
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(message: Any) -> None:
+        bodies.append(message.get("body", b""))
+
+    async with asyncio.timeout(HANG):
+        await EventStream(frames(), lambda: True)({}, receive, send)
+
+    assert b"".join(bodies) == b": connected\n\n" + b"".join(whole)
+    assert [len(body) for body in bodies[2:]] == [10, PIECE, PIECE, PIECE, 1, PIECE, 0]
 
 
 async def test_a_client_that_takes_nothing_for_too_long_has_left(monkeypatch: pytest.MonkeyPatch) -> None:

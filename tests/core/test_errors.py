@@ -9,7 +9,7 @@ from app.core.errors import CallError, FileFailed, StoreError, TimedOut
 from app.core.results import Result
 
 DRAWN = re.compile(r"^ {4}(?:[├└]── )?([A-Z]\w+) {2,}\S", re.MULTILINE)
-ROOTS = {"CallError", "StoreError"}
+ROOTS = {"CallError", "Refusal", "StoreError", "Misconfigured"}
 
 CLASSES = {name: cls for name, cls in inspect.getmembers(errors, inspect.isclass) if cls.__module__ == errors.__name__}
 CALL_ERRORS = [cls for cls in CLASSES.values() if issubclass(cls, CallError) and cls is not CallError]

@@ -1,7 +1,6 @@
 """A call ends exactly once, wherever it stands when somebody stops it."""
 
 import asyncio
-import sqlite3
 from typing import Any
 
 import pytest
@@ -371,8 +370,7 @@ async def test_a_tool_is_stopped_though_the_store_cannot_note_it(crib: Crib, toy
     await crib.started("wait")
     crib.change("CREATE TRIGGER full BEFORE UPDATE ON calls BEGIN SELECT RAISE(ABORT, 'full'); END")
 
-    with pytest.raises(sqlite3.IntegrityError, match="full"):
-        await crib.cancel(live)
+    await crib.cancel(live)
 
     assert toys.log == ["wait in", "wait out"]
     assert (live.is_done, crib.row(live.call.id)["status"]) == (True, "running")

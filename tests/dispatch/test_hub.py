@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from app.core.events import Event, EventType
-from app.dispatch.events import HEARTBEAT, Hub, Subscription
+from app.dispatch.events import HEARTBEAT, Hub
 from app.dispatch.outputs import whole_characters
-from app.store import outputs
+from app.dispatch.subscriptions import HUGE_AT_ONCE, PIECE, Held, Subscription
+from app.dispatch.subscriptions import Frame as Queued
+from app.store import events, outputs
 from app.store.events import EventFilter
 from tests.services import HANG, Crib, Frame, frames_of, kinds, until
 from tests.toys import Toys
@@ -291,7 +293,7 @@ async def test_silence_is_filled_with_signs_of_life(crib: Crib) -> None:
 async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 1000)
     await crib.open()
     stream = follow(crib, 0)
     await tell(crib, "first")
@@ -316,7 +318,7 @@ async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
 async def test_one_overrun_while_it_reads_the_past_reads_on_and_does_not_lag(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 1000)
     monkeypatch.setattr("app.dispatch.events.PAGE", 5)
     await crib.open()
     for number in range(20):
@@ -337,7 +339,7 @@ async def test_one_overrun_while_it_reads_the_past_reads_on_and_does_not_lag(
 async def test_one_overrun_on_a_calls_stream_still_gets_its_end(
     crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100)
     monkeypatch.setattr("app.dispatch.events.PAGE", 1)
     await crib.open()
     call = crib.submit("wait", {"say": "text"})
@@ -356,11 +358,11 @@ async def test_one_overrun_on_a_calls_stream_still_gets_its_end(
 
 
 async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100)
     await crib.open()
     live = crib.submit("wait", {"name": "w"})
     await crib.started("w")
-    hub = Hub(crib.use.hub.last_seq, heartbeat=60)
+    hub = Hub(crib.use.hub.last_seq, floor=0, heartbeat=60)
     stream = hub.follow(crib.use.engine, EventFilter(principal=None, call=live.call.id), hub.last_seq)
     reading = asyncio.create_task(read_all(stream))
     await until(lambda: any(s._wakeup for some in hub._by_call.values() for s in some))
@@ -376,7 +378,7 @@ async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeyp
 
 
 async def test_a_frame_larger_than_the_queue_still_comes_through(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.events.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100)
     await crib.open()
     stream = follow(crib, None)
     reading = asyncio.create_task(read(stream, 1))
@@ -400,17 +402,154 @@ async def test_when_the_service_stops_a_stream_ends_after_what_is_queued(crib: C
     assert frames_of(await read_all(follow(crib, 1)))[0].data["data"] == {"text": "too late"}
 
 
-async def test_a_queue_hands_out_everything_as_one_piece() -> None:
-    subscription = Subscription(ALL, 0, with_output=True)
-    subscription.push(b"one")
-    subscription.push(b"old output", 5)
-    subscription.push(b"new output", 9)
+async def test_a_queue_hands_out_what_is_small_as_one_piece() -> None:
+    held = Held()
+    subscription = Subscription(ALL, 0, with_output=True, held=held)
+    subscription.push(Queued(b"one"))
+    subscription.push(Queued(b"old output", 5))
+    subscription.push(Queued(b"new output", 9))
     subscription.output_from = 9
+    assert (subscription.size, held.size) == (23, 23)
 
     assert await subscription.take(60) == b"onenew output"
+    assert (subscription.size, held.size) == (0, 0)
     subscription.close()
-    subscription.push(b"too late")
+    subscription.push(Queued(b"too late"))
     assert await subscription.take(60) == b""
+    assert held.size == 0
+
+
+async def test_a_queue_hands_out_what_is_large_bit_by_bit_and_a_large_frame_alone() -> None:
+    subscription = Subscription(ALL, 0, with_output=False, held=Held())
+    frames = [bytes([number]) * size for number, size in enumerate([PIECE // 2, PIECE // 2, 1, PIECE * 3, 2, 3])]
+    for frame in frames:
+        subscription.push(Queued(frame))
+
+    taken = [await subscription.take(60) for _ in range(4)]
+
+    assert taken == [frames[0] + frames[1], frames[2], frames[3], frames[4] + frames[5]]
+    assert taken[2] is frames[3]
+
+
+async def test_a_frame_in_many_queues_is_held_once_until_the_last_lets_go() -> None:
+    held = Held()
+    quick, slow, gone = [Subscription(ALL, 0, with_output=False, held=held) for _ in range(3)]
+    frame = Queued(b"x" * 100)
+    for subscription in (quick, slow, gone):
+        subscription.push(frame)
+    assert held.size == 100
+
+    await quick.take(60)
+    gone.drop()
+    assert held.size == 100
+    slow.cut()
+    assert held.size == 0
+
+
+async def test_when_all_queues_together_are_too_large_the_slowest_is_let_go(
+    crib: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two fill their queues with different events; the one with more in it goes, and the quick one hears all."""
+    monkeypatch.setattr("app.dispatch.events.HELD_BYTES", 5000)
+    await crib.open()
+    hub = crib.use.hub
+    quick = follow(crib, 0)
+    slow, slower = [hub.subscribe(EventFilter(principal=None, session=name), False) for name in ("a", "b")]
+    heard = list[Frame]()
+    for number in range(18):
+        await tell(crib, "x" * 300, session="aab"[number % 3])
+        heard += await read(quick, 1)
+
+    assert [frame.id for frame in heard] == list(range(1, 19))
+    assert (slow.is_lagged, slower.is_lagged) == (True, False)
+    assert hub._held.size == slower.size <= 5000
+    hub.unsubscribe(slow)
+    hub.unsubscribe(slower)
+    await close(quick)
+    assert hub._held.size == 0
+
+
+async def test_a_replay_reads_only_so_much_at_a_time(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is small goes together, whatever is large goes alone, and it is the same log."""
+    monkeypatch.setattr("app.dispatch.events.REPLAY_BYTES", 2000)
+    monkeypatch.setattr("app.dispatch.subscriptions.RECENT_BYTES", 0)
+    monkeypatch.setattr("app.dispatch.events.PIECE", 2000)
+    monkeypatch.setattr("app.dispatch.events.HUGE_BYTES", 4000)
+    monkeypatch.setattr("app.dispatch.events.PAGE", 4)
+    await crib.open()
+    sizes = [10, 10, 1500, 10, 6000, 10, 1000, 1000, 10, 10, 10, 9000, 10]
+    for size in sizes:
+        await tell(crib, "x" * size)
+    for text in ("small", "y" * 3000):
+        await crib.run("echo", {"text": text})
+
+    stream = follow(crib, 0)
+    pieces = list[bytes]()
+    async with asyncio.timeout(HANG):
+        while len(frames_of(b"".join(pieces))) < len(sizes) + 6:
+            pieces.append(await anext(stream))
+    await close(stream)
+
+    assert [frame.id for frame in frames_of(b"".join(pieces))] == list(range(1, len(sizes) + 7))
+    assert all(len(piece) <= 2000 or len(frames_of(piece)) == 1 for piece in pieces)
+    assert crib.use.hub._huge._room._value == HUGE_AT_ONCE
+
+
+async def test_a_huge_event_is_replayed_from_one_copy_and_only_some_are_at_a_time(
+    crib: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.events.HUGE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.REPLAY_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.subscriptions.RECENT_BYTES", 0)
+    await crib.open()
+    for number in range(HUGE_AT_ONCE + 1):
+        await tell(crib, str(number) * 2000)
+    holders = [follow(crib, number) for number in range(HUGE_AT_ONCE)]
+    held = [await anext(stream) for stream in holders]
+    one_more, small = follow(crib, HUGE_AT_ONCE), follow(crib, 0, EventFilter(principal=None, session="none"))
+    also_first = follow(crib, 0)
+
+    waiting = asyncio.create_task(read(one_more, 1))
+    assert await anext(also_first) is held[0]
+    hearing = asyncio.create_task(read(small, 1))
+    await until(lambda: listeners(crib) == HUGE_AT_ONCE + 3)
+    await tell(crib, "live", session="none")
+    assert (await hearing)[0].data["data"] == {"text": "live"}
+    assert not waiting.done()
+    await close(holders.pop(0))
+    await asyncio.sleep(0)
+    assert not waiting.done()  # the other one is still at it
+    await close(also_first)
+    assert (await waiting)[0].id == HUGE_AT_ONCE + 1
+    for stream in (*holders, one_more, small):
+        await close(stream)
+    huge = crib.use.hub._huge
+    assert (huge._room._value, huge._shared) == (HUGE_AT_ONCE, {})
+
+
+async def test_who_leaves_while_a_huge_event_is_read_does_not_keep_others_from_it(
+    crib: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.events.HUGE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.REPLAY_BYTES", 1000)
+    await crib.open()
+    await tell(crib, "x" * 2000)
+    loads = list[asyncio.Event]()
+    page = events.page
+
+    async def slow_page(*given: Any) -> Any:
+        loads.append(asyncio.Event())
+        await loads[-1].wait()
+        return await page(*given)
+
+    monkeypatch.setattr("app.store.events.page", slow_page)
+    first, second = [asyncio.create_task(read(follow(crib, 0), 1)) for _ in range(2)]
+    await until(lambda: len(loads) == 1)
+    first.cancel()
+    await until(lambda: len(loads) == 2)
+    loads[1].set()
+
+    assert (await second)[0].id == 1
 
 
 async def test_a_thousand_listeners_hear_the_same(crib: Crib) -> None:
@@ -427,3 +566,46 @@ async def test_a_thousand_listeners_hear_the_same(crib: Crib) -> None:
     for stream in streams:
         await close(stream)
     assert listeners(crib) == 0
+
+
+async def test_what_was_told_lately_is_replayed_without_reading_it_again(
+    crib: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dispatch.subscriptions.RECENT_BYTES", 3000)
+    await crib.open()
+    await tell(crib, "nobody listened")
+    live = follow(crib, 1)
+    heard = list[Frame]()
+    for number in range(12):
+        await tell(crib, f"{number}".ljust(300, "x"), session="ab"[number % 2])
+        heard += await read(live, 1)
+    whole = await read(follow(crib, 1), 12)
+    recent = crib.use.hub._recent
+    assert recent._size == sum(len(frame) for _, frame in recent._told) <= 3000
+
+    monkeypatch.setattr("app.store.events.spans", None)
+    monkeypatch.setattr("app.dispatch.subscriptions.REPLAY_BYTES", 1000)
+    replayed = await read(follow(crib, 7), 6)
+    of_one_session = await read(follow(crib, 7, EventFilter(principal=None, session="b")), 3)
+
+    assert [frame.raw for frame in whole] == [frame.raw for frame in heard]
+    assert replayed == whole[6:]
+    assert of_one_session == [frame for frame in replayed if frame.data["session"] == "b"]
+    await close(live)
+
+
+async def test_what_nobody_listened_to_is_read_from_the_store(crib: Crib) -> None:
+    """Kept frames with a hole in them would make a stream with a hole."""
+    await crib.open()
+    for session in "aabab":
+        stream = follow(crib, None, EventFilter(principal=None, session="a"))
+        reading = asyncio.create_task(anext(stream))
+        await until(lambda: listeners(crib) == 1)
+        await tell(crib, session, session=session)
+        if session == "a":
+            await reading
+        reading.cancel()
+        await asyncio.wait([reading])
+        await close(stream)
+
+    assert [frame.data["data"]["text"] for frame in await read(follow(crib, 0), 5)] == [*"aabab"]

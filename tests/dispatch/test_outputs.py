@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.calls import Call
+from app.core.redaction import Redactor
 from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
 from tests.services import HANG, Crib, until
 
@@ -39,7 +40,7 @@ async def open_crib(crib: Crib) -> AsyncIterator[Crib]:
 
 
 def spool_on(crib: Crib, heard: Heard, limit: int = 1 << 30) -> Spool:
-    return Spool(CALL, crib.use.writer, heard, limit)  # type: ignore[arg-type]
+    return Spool(CALL, crib.use.writer, heard, limit, Redactor().stream)  # type: ignore[arg-type]
 
 
 def stored(crib: Crib) -> list[tuple[int, str, bytes]]:

@@ -186,7 +186,7 @@ async def test_a_call_that_ran_at_a_crash_is_interrupted_with_its_output_and_not
 ) -> None:
     caplog.set_level(logging.INFO)
     await crib.open()
-    live = crib.submit("wait", {"name": "w", "say": "stored before the end"})
+    live = crib.submit("wait", {"name": "w", "say": "stored before the end\n"})
     await crib.started("w")
     await until(lambda: crib.rows("SELECT * FROM outputs"))
     await crib.crash()
@@ -201,7 +201,7 @@ async def test_a_call_that_ran_at_a_crash_is_interrupted_with_its_output_and_not
         '{"code":"Interrupted","message":"The service ended while this call was running: outcome unknown, '
         'not run again.","retryable":false}'
     )
-    assert '"output":"stored before the end"' in row["result"]
+    assert '"output":"stored before the end\\n"' in row["result"]
     assert row["ended_at"] >= row["started_at"]
     assert toys.log == ["w in", "w out"]
     assert "after the last stop: 1 calls interrupted, 0 resumed" in caplog.text

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 FINAL = ("completed", "error")
+CHUNK = "progress: ä 漢 😀 {}\n"
+CHUNKS = 5
 
 
 @dataclass(slots=True)
@@ -19,6 +21,8 @@ class Acknowledged:
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
+    events: dict[int, bytes] = field(default_factory=dict)
+    output: dict[str, bytes] = field(default_factory=dict)
     contradictions: list[str] = field(default_factory=list)
 
     def note(self, call: dict[str, Any], token: str, key: str | None = None) -> None:
@@ -30,6 +34,17 @@ class Acknowledged:
             self.contradictions.append(f"key {key} gave {self.keys[key]} and then {call['id']}")
         self.calls[call["id"]] = call
         self.tokens[call["id"]] = token
+
+    def hear(self, seq: int, frame: bytes) -> None:
+        """Keep an event as it was told. Told again, it is the same to the byte."""
+        if self.events.setdefault(seq, frame) != frame:
+            self.contradictions.append(f"event {seq} was told as {self.events[seq]!r} and then as {frame!r}")
+
+    def hear_output(self, call: str, offset: int, text: str) -> None:
+        """Keep a piece of output as it was told; the pieces follow each other."""
+        if offset != len(heard := self.output.get(call, b"")):
+            self.contradictions.append(f"the output of {call} went on at {offset} after {len(heard)} bytes")
+        self.output[call] = heard + text.encode()
 
 
 def broken_promises(database: Path, effects: list[str], told: Acknowledged) -> list[str]:
@@ -43,6 +58,8 @@ def broken_promises(database: Path, effects: list[str], told: Acknowledged) -> l
             *_bad_lives(db, calls),
             *_left_open(calls.values()),
             *_lost(calls, told),
+            *_unheard(db, told),
+            *_bad_output(calls, stored_outputs(db), told),
             *_run_twice(calls.values(), effects),
             *_made_twice(calls.values()),
             *told.contradictions,
@@ -54,6 +71,11 @@ def open_calls(database: Path) -> list[tuple[str, str, int]]:
     query = "SELECT id, status, attempt FROM calls WHERE status NOT IN ('completed', 'error')"
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         return db.execute(query).fetchall()
+
+
+def left_running(database: Path) -> list[str]:
+    """Right after a start: what ran before has ended; only what was pending may run now, for the first time."""
+    return [id for id, status, attempt in open_calls(database) if status != "pending" and attempt == 1]
 
 
 def last_seq(database: Path) -> int:
@@ -116,7 +138,7 @@ def _lost(calls: dict[str, sqlite3.Row], told: Acknowledged) -> Iterator[str]:
         if row is None:
             yield f"{id} was acknowledged and is lost"
             continue
-        if json.loads(row["arguments"])["token"] != told.tokens[id]:
+        if token_of(row) != told.tokens[id]:
             yield f"{id} was acknowledged for another request"
         if call["status"] in FINAL and _stored(row) != (call["status"], call["result"], call["error"]):
             yield f"{id} was told as {call['status']} {call['result']} and is stored as {_stored(row)}"
@@ -125,6 +147,62 @@ def _lost(calls: dict[str, sqlite3.Row], told: Acknowledged) -> Iterator[str]:
 def _stored(row: sqlite3.Row) -> tuple[str, Any, Any]:
     result, error = (row[name] and json.loads(row[name]) for name in ("result", "error"))
     return row["status"], result, error
+
+
+def stored_outputs(db: sqlite3.Connection) -> dict[str, list[sqlite3.Row]]:
+    """The rows of output by call, in order."""
+    found: dict[str, list[sqlite3.Row]] = {}
+    for row in db.execute("SELECT * FROM outputs ORDER BY call, start"):
+        found.setdefault(row["call"], []).append(row)
+    return found
+
+
+def token_of(row: sqlite3.Row) -> str:
+    """What tells the requests of these tests apart; a tool that takes no token has it as its caller's id."""
+    token: str = row["call_id"] or json.loads(row["arguments"])["token"]
+    return token
+
+
+def _unheard(db: sqlite3.Connection, told: Acknowledged) -> Iterator[str]:
+    """What subscribers were told is in the log."""
+    stored = {seq: (type, call) for seq, type, call in db.execute("SELECT seq, type, call FROM events")}
+    for seq, frame in told.events.items():
+        type, call = stored.get(seq, (None, None))
+        if type is None:
+            yield f"event {seq} was told and is not there"
+        elif f"event: {type}\n".encode() not in frame or (call or "").encode() not in frame:
+            yield f"event {seq} was told as {frame!r} and is {type} of {call}"
+
+
+def _bad_output(
+    calls: dict[str, sqlite3.Row], stored: dict[str, list[sqlite3.Row]], told: Acknowledged
+) -> Iterator[str]:
+    """Output is stored without a hole, is what the tool said, keeps what was told, and is in the result."""
+    for id, rows in stored.items():
+        stops = [0, *(row["stop"] for row in rows)]
+        if any(row["start"] != stop for row, stop in zip(rows, stops, strict=False)):
+            yield f"the output of {id} has holes: {[(row['start'], row['stop']) for row in rows]}"
+    for id, row in calls.items():
+        kept = b"".join(piece["data"] for piece in stored.get(id, []))
+        if not kept.startswith(told.output.get(id, b"")):
+            yield f"{id} told {told.output[id]!r} and kept {kept!r}"
+        if row["tool"] == "slow":
+            yield from _bad_words(row, kept)
+
+
+def _bad_words(row: sqlite3.Row, kept: bytes) -> Iterator[str]:
+    """A call of `slow`, of which is known what it says: completed, it has said all; stopped, a part of it."""
+    said = words(json.loads(row["arguments"]).get("chunks", CHUNKS))
+    result = row["result"] and json.loads(row["result"])
+    if not said.startswith(kept) or (row["status"] == "completed" and kept != said):
+        yield f"{row['id']} is {row['status']}, said {said!r} and kept {kept!r}"
+    if row["status"] in FINAL and ((result and result["output"]) or "").encode() != kept:
+        yield f"{row['id']} kept {kept!r}, and its result is {result}"
+
+
+def words(chunks: int) -> bytes:
+    """What `slow` says."""
+    return "".join(CHUNK.format(number) for number in range(chunks)).encode()
 
 
 def _run_twice(calls: Iterable[sqlite3.Row], effects: list[str]) -> Iterator[str]:
@@ -136,7 +214,7 @@ def _run_twice(calls: Iterable[sqlite3.Row], effects: list[str]) -> Iterator[str
     known = set()
     for row in calls:
         if row["tool"] in ("append", "turn"):
-            token = json.loads(row["arguments"])["token"]
+            token = token_of(row)
             known.add(token)
             if row["status"] == "completed" and marks[token] != 1:
                 yield f"{row['id']} completed and its side effect happened {marks[token]} times"
@@ -148,7 +226,7 @@ def _run_twice(calls: Iterable[sqlite3.Row], effects: list[str]) -> Iterator[str
 
 def _made_twice(calls: Iterable[sqlite3.Row]) -> Iterator[str]:
     """Every request of these tests has a token of its own; a repeated one has its key, and makes no second call."""
-    tokens = Counter(json.loads(row["arguments"])["token"] for row in calls)
+    tokens = Counter(token_of(row) for row in calls)
     for token, count in tokens.items():
         if count > 1:
             yield f"{count} calls were made for the one request {token}"

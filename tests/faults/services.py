@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import IO
@@ -20,23 +21,28 @@ HANG = 60.0
 class Zygote:
     """The process that has imported everything and forks services."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(RUNNER), "--zygote"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=clean_environment(TOOLCRIB_GRACE="1"),
+            env=clean_environment(TOOLCRIB_GRACE="1", **environment),
         )
 
     def start(self, data_dir: Path) -> tuple[int, int]:
         """A service on this data directory; its pid and port, once it is ready."""
-        pid, _, url = self._ask(f"start {data_dir}").partition(" ")
-        if not url:
-            self.wait(int(pid))
+        pid, port = self.start_armed(data_dir, "")
+        if not port:
+            self.wait(pid)
             raise RuntimeError(f"the service did not start:\n{log_of(data_dir)[-4000:]}")
-        return int(pid), int(url.rpartition(":")[2])
+        return pid, port
+
+    def start_armed(self, data_dir: Path, fault: str) -> tuple[int, int]:
+        """A service that will kill itself; without a port when it did so before it was ready."""
+        pid, _, url = self._ask(f"start {data_dir} {fault}").partition(" ")
+        return int(pid), int(url.rpartition(":")[2] or 0)
 
     def attempt(self, data_dir: Path, seconds: float) -> None:
         """A service that is killed this soon after its start."""
@@ -96,6 +102,19 @@ class Service:
         self.starts += 1
         return self
 
+    def start_armed(self, fault: str) -> bool:
+        """A service that kills itself at a point; whether it came up before."""
+        self._pid, self.port = self._zygote.start_armed(self.data_dir, fault)
+        self.starts += 1
+        return bool(self.port)
+
+    def ended(self) -> int:
+        """The exit code of a service that ends by itself."""
+        assert self._pid is not None
+        code = self._zygote.wait(self._pid)
+        self._pid = None
+        return code
+
     def attempt(self, seconds: float) -> None:
         """Start, and be killed this soon after."""
         self._zygote.attempt(self.data_dir, seconds)
@@ -111,9 +130,7 @@ class Service:
         """SIGTERM: an orderly end; the exit code."""
         assert self._pid is not None
         os.kill(self._pid, signal.SIGTERM)
-        code = self._zygote.wait(self._pid)
-        self._pid = None
-        return code
+        return self.ended()
 
     async def settle(self) -> None:
         """Wait until every call has its end."""
@@ -130,10 +147,11 @@ class Started:
     """A service as an operator starts it: a process of its own, with its own exit code."""
 
     def __init__(self, command: list[str], **environment: str) -> None:
+        self._said = tempfile.TemporaryFile("w+")  # not a pipe, which a log fills  # noqa: SIM115
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._said,
             text=True,
             cwd=ROOT,
             env=clean_environment(TOOLCRIB_API_KEY=KEY, **environment),
@@ -146,8 +164,10 @@ class Started:
         return self.wait()
 
     def wait(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=HANG)
-        return self.process.returncode, said
+        self.process.communicate(timeout=HANG)
+        with self._said:
+            self._said.seek(0)
+            return self.process.returncode, self._said.read()
 
     def close(self) -> None:
         if self.process.returncode is None:

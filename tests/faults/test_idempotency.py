@@ -10,8 +10,6 @@ from tests.faults.records import FINAL, Acknowledged, broken_promises
 from tests.faults.services import HANG, Service
 from tests.faults.wires import GONE, Answer, Body, wired
 
-pytestmark = pytest.mark.faults
-
 MANY = 50
 
 

@@ -7,13 +7,10 @@ from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 
-import pytest
-
-from tests.faults.records import Acknowledged, broken_promises
+from tests.faults.actors import actor, hear_until
+from tests.faults.records import Acknowledged, broken_promises, last_seq
 from tests.faults.services import Service
-from tests.faults.wires import wired
-
-pytestmark = pytest.mark.faults
+from tests.faults.wires import streamed
 
 Plant = Callable[[sqlite3.Connection, list[str], Acknowledged], None]
 
@@ -68,28 +65,72 @@ def tell_another_end(db: sqlite3.Connection, effects: list[str], told: Acknowled
     told.note(call | {"status": "error"}, told.tokens[id])
 
 
+def forget_what_was_told(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    """As if the last transaction had been told and then not been committed."""
+    db.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+    db.execute("UPDATE counters SET value = value - 1 WHERE name = 'event_seq'")
+
+
+def tell_what_another_event_says(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("UPDATE events SET type = 'call.waiting' WHERE seq = 2")
+
+
+def tell_it_in_other_bytes(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    told.hear(1, told.events[1].replace(b"pending", b"Pending"))
+
+
+def lose_the_first_output(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("DELETE FROM outputs WHERE start = 0")
+
+
+def lose_the_last_output(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("DELETE FROM outputs WHERE start = (SELECT max(start) FROM outputs)")
+
+
+def lose_all_output(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("DELETE FROM outputs")
+
+
+def keep_other_output(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("UPDATE outputs SET data = CAST(replace(CAST(data AS TEXT), 'progress', 'PROGRESS') AS BLOB)")
+    told.output.clear()
+
+
+def interrupt_without_its_output(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("UPDATE calls SET result = NULL WHERE error IS NOT NULL")
+
+
+def tell_output_with_a_hole(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    call, heard = next(iter(told.output.items()))
+    told.hear_output(call, len(heard) + 1, "more")
+
+
 PLANTS: dict[Plant, str] = {
     lose_an_event: "the event sequence has holes",
     lose_the_last_event: "the counter is at",
     lose_a_call: "was acknowledged and is lost",
     leave_one_running: "is still running",
-    end_one_twice: "lived ['pending', 'running', 'completed', 'completed']",
+    end_one_twice: "'error', 'error']",
     change_a_result: "and is stored as",
     act_twice: "happened 2 times",
     never_act: "its side effect happened 0 times",
     act_unrecorded: "belongs to no recorded call",
     answer_a_key_with_another_call: "and then call_",
     tell_another_end: "was told otherwise later",
+    forget_what_was_told: "was told and is not there",
+    tell_what_another_event_says: "and is call.waiting of call_",
+    tell_it_in_other_bytes: "and then as b'id: 1",
+    lose_the_first_output: "has holes: [(",
+    lose_the_last_output: "is completed, said b'progress",
+    lose_all_output: "and kept b''",
+    keep_other_output: "and kept b'PROGRESS",
+    interrupt_without_its_output: "and its result is None",
+    tell_output_with_a_hole: "went on at",
 }
 
 
 async def test_the_checks_bite(service: Service, tmp_path: Path) -> None:
-    async with wired(service.port) as wire:
-        calls = [(await wire.call({"tool": "append", "arguments": {"token": f"t{n}"}})).body for n in range(4)]
-    service.terminate()
-    told = Acknowledged()
-    for call in calls:
-        told.note(call, call["arguments"]["token"])
+    told = await make_records(service)
     assert broken_promises(service.database, service.effects, told) == []
 
     for plant, sentence in PLANTS.items():
@@ -99,3 +140,21 @@ async def test_the_checks_bite(service: Service, tmp_path: Path) -> None:
             plant(db, effects, heard)
         found = broken_promises(spoiled, effects, heard)
         assert any(sentence in line for line in found), (plant, found)
+
+
+async def make_records(service: Service) -> Acknowledged:
+    """Calls that leave marks, one that says something, and one that is interrupted while it does."""
+    told = Acknowledged()
+    async with actor(service.port, told) as act:
+        for number in range(4):
+            await act.call("append", f"t{number}")
+        await act.until(lambda: act.heard("call.completed"))
+        await act.call("slow", "whole", chunks=3)
+        stopped = await act.call("slow", "stopped", wait=0, chunks=500)
+        await act.until(lambda: stopped["id"] in told.output)
+        service.kill()
+    service.start()
+    async with streamed(service.port, "/v1/events", after=0) as stream:
+        await hear_until(stream, told, last_seq(service.database))
+    service.terminate()
+    return told

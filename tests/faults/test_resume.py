@@ -7,15 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
-import pytest
-
-from tests.faults.fault_service import CHUNK
 from tests.faults.loads import Load
-from tests.faults.records import Acknowledged, broken_promises, last_seq
+from tests.faults.records import Acknowledged, broken_promises, last_seq, words
 from tests.faults.services import HANG, Service
 from tests.faults.wires import GONE, Body, data_of, id_of, streamed, wired
-
-pytestmark = pytest.mark.faults
 
 CUTS = int(os.environ.get("FAULT_CUTS", "200"))
 
@@ -88,7 +83,7 @@ async def test_the_joined_pieces_of_a_stream_are_the_log_byte_for_byte(service: 
 
 async def test_output_and_progress_of_a_running_call_survive_cuts(service: Service) -> None:
     chunks = 60
-    said = "".join(CHUNK.format(number) for number in range(chunks)).encode()
+    said = words(chunks)
     random, stored, output = Random(5), list[bytes](), bytearray()
     async with wired(service.port) as wire:
         call = (await wire.call(slow_call("a", chunks, 0.02), wait=0)).body
@@ -136,7 +131,7 @@ async def test_live_output_on_the_common_stream_has_no_number_and_the_right_offs
 
 async def test_a_killed_call_keeps_the_output_it_had(service: Service) -> None:
     chunks = 500
-    said = "".join(CHUNK.format(number) for number in range(chunks)).encode()
+    said = words(chunks)
     async with wired(service.port) as wire:
         call = (await wire.call(slow_call("c", chunks, 0.02), wait=1)).body
     service.kill()

@@ -12,8 +12,6 @@ from tests.faults.records import Acknowledged, broken_promises
 from tests.faults.services import HANG, Service, Started, Zygote, command_line, runner
 from tests.faults.wires import Answer, Body, streamed, wired
 
-pytestmark = pytest.mark.faults
-
 Start = Callable[..., Started]
 
 

@@ -38,7 +38,6 @@ def test_only_the_owner_can_read_the_key_file_whatever_the_umask(tmp_path: Path)
 
 
 def test_a_start_that_died_half_way_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / f"{FILE_NAME}.new").write_text("tk_ha")
     (tmp_path / FILE_NAME).write_text("")
 
     made = admin_key.read_or_make(tmp_path)

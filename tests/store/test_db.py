@@ -1,23 +1,28 @@
+import asyncio
+import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import pytest
 from sqlalchemy import URL, ClauseElement, make_url, text
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Status
 from app.core.errors import StoreUnavailable
 from app.core.events import EventType
-from app.store import calls, events, outputs, principals, sessions, writer
+from app.store import calls, events, outputs, principals, retention, secrets, sessions, writer
 from app.store.calls import CallFilter
-from app.store.db import STATEMENTS, Statement, connect_writer, database_url
+from app.store.db import STATEMENTS, Statement, connect_writer, database_url, open_readers
 from app.store.events import EventFilter
 
-ROOMS = [calls, events, outputs, principals, sessions, writer]
+ROOMS = [calls, events, outputs, principals, retention, secrets, sessions, writer]
 CALL_BOUNDS = {
     "session": "blue",
     "status": Status.ERROR,
@@ -44,6 +49,7 @@ def queries() -> Iterator[ClauseElement]:
     for wanted in some_of(EVENT_BOUNDS):
         yield events.page_query(EventFilter(**wanted), 5, None, 10)
         yield events.page_query(EventFilter(**wanted), 5, 7, 10)
+        yield events.span_query(EventFilter(**wanted), 5, 7, 10)
 
 
 def test_every_statement_has_a_name_of_its_own() -> None:
@@ -135,3 +141,63 @@ async def test_every_pooled_reader_sees_the_latest_commit(engine: AsyncEngine, u
             db.execute("UPDATE counters SET value = 7")
 
         assert [await reader.scalar(text("SELECT value FROM counters")) for reader in readers] == [7, 7]
+
+
+LISTED = [
+    {"principal": "ada"},
+    {"principal": "ada", "session": "s"},
+    {"principal": None, "tool": "echo"},
+    {"principal": None, "message_id": "m"},
+    *({"principal": None, "status": status} for status in (Status.PENDING, Status.RUNNING, Status.ERROR)),
+    {"principal": None, "since": "call_1", "until": "call_2"},
+    {"principal": None, "before": "call_2"},
+]
+
+
+@pytest.mark.parametrize("wanted", LISTED, ids=str)
+def test_a_list_is_found_by_an_index_and_read_in_its_order(url: URL, wanted: dict[str, Any]) -> None:
+    query = calls.page_query(CallFilter(**wanted), 10)
+    said = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+
+    with closing(sqlite3.connect(str(url.database))) as db:
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {said}"))
+
+    assert "SEARCH" in plan or "USING INDEX calls_failed" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+def test_what_was_left_open_is_found_without_reading_the_rest(url: URL) -> None:
+    said = str(calls.unfinished_query().compile(dialect=sqlite.dialect()))
+
+    with closing(sqlite3.connect(str(url.database))) as db:
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {said}"))
+
+    assert "calls_open" in plan
+
+
+async def test_a_reader_that_goes_while_it_is_let_in_leaves_no_connection_behind(
+    url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = asyncio.Event()
+
+    async def never(*args: Any) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(aiosqlite.Connection, "execute", never)
+    threads = threading.active_count()
+    engine = open_readers(url)
+    reading = asyncio.ensure_future(read_once(engine))
+
+    async with asyncio.timeout(5):
+        await reached.wait()
+        reading.cancel()
+        await asyncio.wait([reading])
+        await engine.dispose()
+        while threading.active_count() > threads:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def read_once(engine: AsyncEngine) -> None:
+    async with engine.connect() as db:
+        await db.execute(text("SELECT 1"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store.lock import FILE_NAME, AlreadyRunning, DataDirLock, holder_url
+from app.store.lock import FILE_NAME, AlreadyRunning, DataDirLock, Holder, holder, holder_url
 
 ROOT = Path(__file__).parent.parent.parent
 URL = "http://127.0.0.1:8700"
@@ -18,6 +18,14 @@ lock = DataDirLock(Path(sys.argv[1]))
 lock.write(url=sys.argv[2])
 print("held", flush=True)
 time.sleep(600)
+"""
+LOOKER = """
+import sys
+from pathlib import Path
+from app.store.lock import holder_url
+print("looking", flush=True)
+while True:
+    holder_url(Path(sys.argv[1]))
 """
 
 
@@ -105,3 +113,35 @@ def test_the_lock_ends_with_its_process_even_when_that_is_killed(tmp_path: Path)
     assert holder.returncode == -signal.SIGKILL
     assert holder_url(tmp_path) is None
     DataDirLock(tmp_path).release()
+
+
+def test_looking_at_the_lock_never_keeps_a_service_from_starting(tmp_path: Path) -> None:
+    DataDirLock(tmp_path).release()
+    command = [sys.executable, "-c", LOOKER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as looker:
+        try:
+            assert looker.stdout is not None
+            assert looker.stdout.readline() == "looking\n"
+            for _ in range(2000):
+                DataDirLock(tmp_path).release()
+        finally:
+            looker.send_signal(signal.SIGKILL)
+
+
+def test_looking_makes_no_file_and_changes_none(tmp_path: Path) -> None:
+    assert holder(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / FILE_NAME).write_text("left behind by a service that was killed")
+
+    assert holder(tmp_path) is None
+    assert (tmp_path / FILE_NAME).read_text() == "left behind by a service that was killed"
+
+
+def test_a_holder_is_known_with_all_it_said(tmp_path: Path) -> None:
+    held = DataDirLock(tmp_path)
+    assert holder(tmp_path) == Holder()
+    held.write(url=URL, certificate="a long one" * 1000)
+
+    assert holder(tmp_path) == Holder(os.getpid(), URL, "a long one" * 1000)
+    assert str(holder(tmp_path)) == f"pid {os.getpid()}, url {URL}"
+    held.release()

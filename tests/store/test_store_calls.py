@@ -44,6 +44,7 @@ FULL = Call(
     ended_at=2**60 + 2,
     duration_us=2**40,
     output_dropped=2**40,
+    sealed=b"sealed",
 )
 END: dict[str, Any] = {
     "result": '{"output":"out"}',
@@ -83,7 +84,7 @@ TRANSITIONS: dict[str, tuple[Transition, set[Status], dict[str, Any]]] = {
         {"status": Status.RUNNING, "started_at": 5, "waiting": None},
     ),
     "settle": (
-        lambda batch, call, owner: calls.settle(batch, call, owner, '{"x":1}'),
+        lambda batch, call, owner: calls.settle(batch, call, owner, '{"x":1}', None),
         {Status.PENDING},
         {"effective": '{"x":1}'},
     ),

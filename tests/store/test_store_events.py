@@ -99,6 +99,38 @@ async def test_a_replayed_event_is_the_live_one_byte_for_byte(
     assert replayed == live
 
 
+async def test_spans_are_the_log_cut_by_size_and_each_holds_at_least_one(
+    told: list[Event], engine: AsyncEngine
+) -> None:
+    for wanted, most in product(FILTERS, [0, 100, 300, 1000, 100_000]):
+        spans = await events.spans(engine, wanted, 0, 99, limit=100, most=most)
+        walked, after = list[Event](), 0
+        for span in spans:
+            part = await found(engine, wanted, after, span.upto)
+            assert len(part) == span.count
+            assert span.size <= most or span.count == 1
+            walked, after = walked + part, span.upto
+        assert walked == [event for event in told if wanted.lets_pass(event)]
+    assert len(await events.spans(engine, EVERYTHING, 0, 99, limit=100, most=-1)) == len(told)
+    assert len(await events.spans(engine, EVERYTHING, 0, 99, limit=100, most=100_000)) == 1
+
+
+async def test_a_call_counts_once_in_a_span_however_many_of_its_events_are_in_it(
+    told: list[Event], engine: AsyncEngine
+) -> None:
+    views = replace(EVERYTHING, types=VIEWS)
+    apart = await events.spans(engine, views, 0, 99, limit=100, most=0)
+    [together] = await events.spans(engine, views, 0, 99, limit=100, most=100_000)
+
+    assert 0 < together.size < sum(span.size for span in apart)
+
+
+async def test_spans_end_with_the_limit(told: list[Event], engine: AsyncEngine) -> None:
+    spans = await events.spans(engine, EVERYTHING, 2, 99, limit=5, most=300)
+
+    assert (sum(span.count for span in spans), spans[-1].upto) == (5, 7)
+
+
 async def test_the_last_sequence_of_an_empty_log_is_zero_and_grows_with_it(engine: AsyncEngine, writer: Writer) -> None:
     assert await events.last_seq(engine) == 0
 

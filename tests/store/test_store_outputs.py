@@ -7,6 +7,7 @@ from app.store import outputs
 from app.store.writer import Batch, Writer
 
 PIECES = [(0, "stdout", b"abcd"), (4, "stderr", b"ef"), (6, "stdout", b"ghij\x00\xff")]
+ALL = 1000
 WHOLE = b"".join(data for _, _, data in PIECES)
 
 
@@ -29,12 +30,19 @@ async def test_every_range_is_cut_to_the_byte_also_across_rows_and_beyond_the_en
 
 
 async def test_the_pieces_from_any_offset_on_keep_their_streams(kept: None, engine: AsyncEngine) -> None:
-    assert await outputs.chunks(engine, "call_1", 0) == PIECES
-    assert await outputs.chunks(engine, "call_1", 2) == [(2, "stdout", b"cd"), *PIECES[1:]]
-    assert await outputs.chunks(engine, "call_1", 4) == PIECES[1:]
-    assert await outputs.chunks(engine, "call_1", 5) == [(5, "stderr", b"f"), PIECES[2]]
-    assert await outputs.chunks(engine, "call_1", len(WHOLE) - 1) == [(len(WHOLE) - 1, "stdout", b"\xff")]
-    assert await outputs.chunks(engine, "call_1", len(WHOLE)) == []
+    assert await outputs.chunks(engine, "call_1", 0, ALL) == PIECES
+    assert await outputs.chunks(engine, "call_1", 2, ALL) == [(2, "stdout", b"cd"), *PIECES[1:]]
+    assert await outputs.chunks(engine, "call_1", 4, ALL) == PIECES[1:]
+    assert await outputs.chunks(engine, "call_1", 5, ALL) == [(5, "stderr", b"f"), PIECES[2]]
+    assert await outputs.chunks(engine, "call_1", len(WHOLE) - 1, ALL) == [(len(WHOLE) - 1, "stdout", b"\xff")]
+    assert await outputs.chunks(engine, "call_1", len(WHOLE), ALL) == []
+
+
+async def test_no_more_pieces_are_read_than_asked_for(kept: None, engine: AsyncEngine) -> None:
+    assert await outputs.chunks(engine, "call_1", 0, 1) == PIECES[:1]
+    assert await outputs.chunks(engine, "call_1", 0, 4) == PIECES[:1]
+    assert await outputs.chunks(engine, "call_1", 0, 5) == PIECES[:2]
+    assert await outputs.chunks(engine, "call_1", 3, 2) == [(3, "stdout", b"d"), PIECES[1]]
 
 
 async def test_the_size_is_what_is_kept(kept: None, engine: AsyncEngine) -> None:
@@ -44,7 +52,7 @@ async def test_the_size_is_what_is_kept(kept: None, engine: AsyncEngine) -> None
 async def test_a_call_without_output_is_empty(kept: None, engine: AsyncEngine) -> None:
     assert await outputs.size(engine, "call_3") == 0
     assert await outputs.read(engine, "call_3", 0, 100) == b""
-    assert await outputs.chunks(engine, "call_3", 0) == []
+    assert await outputs.chunks(engine, "call_3", 0, ALL) == []
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -64,4 +72,4 @@ async def test_however_a_stream_was_cut_into_rows_it_reads_the_same(
 
     assert await outputs.size(engine, call) == len(whole)
     assert await outputs.read(engine, call, offset, limit) == whole[offset : offset + limit]
-    assert b"".join(data for _, _, data in await outputs.chunks(engine, call, offset)) == whole[offset:]
+    assert b"".join(data for _, _, data in await outputs.chunks(engine, call, offset, ALL)) == whole[offset:]

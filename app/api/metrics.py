@@ -1,0 +1,177 @@
+"""Metrics for Prometheus: what the rooms have counted, read when somebody looks.
+
+Nothing here is on a call's way. The reading is taken on the loop, where all of
+it changes; it is put into words beside the loop, by a package that is loaded
+with the first look.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from app import __version__
+from app.api.access import Scraper, Use, Used
+from app.core.calls import Status, Waiting
+from app.core.measures import Tally
+from app.dispatch.running import Running
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from prometheus_client.core import HistogramMetricFamily
+
+router = APIRouter(tags=["health"])
+
+_TEXT = {"schema": {"type": "string"}}
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT},
+            "description": "What was counted since the start.",
+        }
+    },
+)
+async def list_metrics(request: Request, key: Scraper, use: Used) -> Response:
+    """Counters and histograms for Prometheus, as text or, when asked for by `Accept`, as OpenMetrics.
+    Needs the scope `metrics`."""
+    body, kind = await asyncio.to_thread(_write, Reading.take(use), request.headers.get("accept", ""))
+    return Response(body, headers={"Content-Type": kind})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Everything at one moment, to be read without the loop."""
+
+    ends: Mapping[tuple[str, str, str], int]
+    durations: Mapping[str, Tally]
+    live: Mapping[str, int]
+    waiting: Mapping[str, int]
+    writer_queue: int
+    batch_sizes: Tally
+    commit_seconds: Tally
+    writer_failures: int
+    streams: int
+    streams_lagged: int
+    stream_queue: int
+    event_seq: int
+
+    @staticmethod
+    def take(use: Use) -> "Reading":
+        live, waiting = _count(use.dispatcher.running)
+        return Reading(
+            ends=dict(use.ledger.ends),
+            durations={tool: tally.copy() for tool, tally in use.ledger.durations.items()},
+            live=live,
+            waiting=waiting,
+            writer_queue=use.writer.queue,
+            batch_sizes=use.writer.batch_sizes.copy(),
+            commit_seconds=use.writer.commit_seconds.copy(),
+            writer_failures=use.writer.failures,
+            streams=use.hub.streams,
+            streams_lagged=use.hub.overruns,
+            stream_queue=use.hub.largest_queue,
+            event_seq=use.hub.last_seq,
+        )
+
+
+class Collector:
+    """One reading, as Prometheus wants it said."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def collect(self) -> "Iterator[Metric]":
+        yield from self._calls()
+        yield from self._writer()
+        yield from self._streams()
+
+    def _calls(self) -> "Iterator[Metric]":
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        read = self._reading
+        ends = CounterMetricFamily("toolcrib_calls", "Calls that ended.", labels=["tool", "status", "code"])
+        for labels, count in sorted(read.ends.items()):
+            ends.add_metric(labels, count)
+        yield ends
+        durations = HistogramMetricFamily(
+            "toolcrib_call_duration_seconds", "How long tools ran, of calls that started.", labels=["tool"]
+        )
+        for tool, tally in sorted(read.durations.items()):
+            _add(durations, [tool], tally)
+        yield durations
+        live = GaugeMetricFamily("toolcrib_calls_live", "Calls under way.", labels=["status"])
+        for status, count in read.live.items():
+            live.add_metric([status], count)
+        yield live
+        waiting = GaugeMetricFamily("toolcrib_calls_waiting", "Calls under way that wait.", labels=["for"])
+        for reason, count in read.waiting.items():
+            waiting.add_metric([reason], count)
+        yield waiting
+
+    def _writer(self) -> "Iterator[Metric]":
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        read = self._reading
+        yield GaugeMetricFamily("toolcrib_writer_queue", "Changes not committed yet.", read.writer_queue)
+        sizes = HistogramMetricFamily("toolcrib_writer_batch_size", "Changes per commit.", labels=[])
+        _add(sizes, [], read.batch_sizes)
+        yield sizes
+        seconds = HistogramMetricFamily("toolcrib_writer_commit_seconds", "How long commits took.", labels=[])
+        _add(seconds, [], read.commit_seconds)
+        yield seconds
+        yield CounterMetricFamily(
+            "toolcrib_writer_failures", "Batches of which something could not be written.", read.writer_failures
+        )
+
+    def _streams(self) -> "Iterator[Metric]":
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+        read = self._reading
+        yield GaugeMetricFamily("toolcrib_streams", "Event streams open.", read.streams)
+        yield CounterMetricFamily("toolcrib_streams_lagged", "Streams that fell behind.", read.streams_lagged)
+        yield GaugeMetricFamily(
+            "toolcrib_stream_queue_bytes", "What the slowest stream has still to take.", read.stream_queue
+        )
+        yield GaugeMetricFamily("toolcrib_event_seq", "The newest event's number.", read.event_seq)
+        yield InfoMetricFamily("toolcrib", "The service.", {"version": __version__})
+
+
+def _count(running: Running) -> tuple[dict[str, int], dict[str, int]]:
+    """Live calls by status, and what they wait for. One whose end is being written is still running."""
+    statuses = Counter(Status.RUNNING if live.call.is_final else live.call.status for live in running)
+    waiting = Counter(live.call.waiting for live in running if live.call.waiting is not None)
+    return (
+        {status.value: statuses[status] for status in (Status.PENDING, Status.RUNNING)},
+        {reason.value: waiting[reason] for reason in Waiting},
+    )
+
+
+def _add(family: "HistogramMetricFamily", labels: list[str], tally: Tally) -> None:
+    buckets, below = [], 0
+    for bound, count in zip((*map(float, tally.bounds), float("inf")), tally.counts, strict=True):
+        below += count
+        buckets.append(("+Inf" if bound == float("inf") else str(bound), float(below)))
+    family.add_metric(labels, buckets, tally.sum)
+
+
+def _write(reading: Reading, accept: str) -> tuple[bytes, str]:
+    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+    from prometheus_client.exposition import choose_encoder
+
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    registry.register(Collector(reading))
+    try:
+        encode, kind = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is none
+        encode, kind = choose_encoder("")
+    return encode(registry), kind

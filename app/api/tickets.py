@@ -1,0 +1,109 @@
+"""Tickets: one-use passes to the event streams, for browsers, whose EventSource cannot send a key."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from app.api import examples
+from app.api.access import Reader, Used, key_of, unauthorized
+from app.api.bodies import JSON, JsonRoute
+from app.api.problems import not_found
+from app.api.shapes import TicketView
+from app.core.clocks import rfc3339
+from app.core.jsons import dumps
+from app.core.principals import Key, Scope, digest, new_token
+from app.store import calls
+
+router = APIRouter(prefix="/v1/tickets", tags=["tickets"], route_class=JsonRoute)
+
+PREFIX = "tt_"
+SECONDS = 30
+PER_KEY = 64
+OVERALL = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a ticket is good for; of its token only the digest is kept."""
+
+    key: Key
+    call: str | None
+    until: float
+
+
+class Tickets:
+    """The tickets that were sold and not used yet, oldest first. They are in memory only: a restart voids them."""
+
+    def __init__(self) -> None:
+        self._sold: dict[str, Ticket] = {}
+
+    def __len__(self) -> int:
+        return len(self._sold)
+
+    def sell(self, key: Key, call: str | None, now: float) -> str:
+        """A new ticket; `now` is monotonic. When there are too many, the oldest goes."""
+        self._make_room(key.id, now)
+        token = new_token(PREFIX)
+        self._sold[digest(token)] = Ticket(key, call, now + SECONDS)
+        return token
+
+    def take(self, token: str, call: str | None, now: float) -> Key | None:
+        """The key a ticket was bought with, if it opens these events. Whatever the answer, the ticket is used up."""
+        ticket = self._sold.pop(digest(token), None)
+        if ticket is None or now >= ticket.until or ticket.call not in (None, call):
+            return None
+        return ticket.key
+
+    def _make_room(self, key: str, now: float) -> None:
+        self._sold = {sold: ticket for sold, ticket in self._sold.items() if now < ticket.until}
+        own = [sold for sold, ticket in self._sold.items() if ticket.key.id == key]
+        if len(own) >= PER_KEY:
+            del self._sold[own[0]]
+        if len(self._sold) >= OVERALL:
+            del self._sold[next(iter(self._sold))]
+
+
+class TicketRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [{"call": examples.CALL_ID}]}):
+    """What the new ticket is for."""
+
+    call: str | None = Field(
+        default=None,
+        max_length=64,
+        description="The one call whose events it opens; all events when not given.",
+        examples=[examples.CALL_ID],
+    )
+
+
+@router.post("", response_model=TicketView, status_code=201)
+async def create_ticket(request: Request, key: Reader, use: Used, asked: TicketRequest | None = None) -> Response:
+    """Buy a ticket: `?ticket=` opens one event stream instead of the key, once, within 30 seconds.
+    EventSource cannot send headers; a page that has to come back buys another one and says `after`."""
+    call = asked.call if asked else None
+    if call is not None and await calls.get(use.engine, call, key.sees) is None:
+        raise not_found(f"call {call}")
+    token = _tickets(request).sell(key, call, use.clock.monotonic())
+    body = {"ticket": token, "expires_at": rfc3339(use.clock.now() + SECONDS * 1_000_000)}
+    return Response(dumps(body), 201, {"Cache-Control": "no-store"}, JSON)
+
+
+async def _may_watch(
+    request: Request, use: Used, ticket: Annotated[str | None, Query(include_in_schema=False)] = None
+) -> Key:
+    """The key of a request for events: its ticket's, or the one it shows itself."""
+    if ticket is None:
+        return key_of(request.headers, use, Scope.CALLS_READ)
+    key = _tickets(request).take(ticket, request.path_params.get("id"), use.clock.monotonic())
+    if key is None or not use.keyring.holds(key.id):
+        raise unauthorized()
+    return key
+
+
+def _tickets(request: Request) -> Tickets:
+    tickets: Tickets = request.app.state.tickets
+    return tickets
+
+
+Watcher = Annotated[Key, Depends(_may_watch)]

@@ -1,0 +1,214 @@
+"""Redaction: no secret is written or shown in clear.
+
+Registered values are found in every form they travel in: as they are, line by
+line, escaped for JSON or a URL, in base64 at any alignment. What only looks
+like a key is found by its shape. Text is tested first and changed only where
+something was found, so that the common case costs next to nothing.
+"""
+
+import base64
+import json
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from app.core.jsons import dumps
+
+MARK = "[redacted]"
+LEAST = 6  # characters: shorter forms would be found in innocent text
+LEAST_LINE = 12
+LEAST_TOKEN = 16
+HOLD = 16_384  # characters of one line, or of one private key, that a stream holds back
+
+_TOKEN = r"[A-Za-z0-9._~+/=-]"
+_START = r"(?<![A-Za-z0-9])"
+_PEM_BODY = r"(?:[A-Za-z0-9+/=:,. \r\n\t-]|\\[rnt])*?"
+_PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ )*[A-Z]+-----")
+_PEM = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
+
+SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (hint, re.compile(pattern))
+    for hint, pattern in (
+        ("sk-", rf"{_START}sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{{16,}}"),
+        ("k_live_", rf"{_START}[rs]k_live_[A-Za-z0-9]{{16,}}"),
+        ("gh", rf"{_START}gh[pousr]_[A-Za-z0-9]{{36,}}"),
+        ("github_pat_", rf"{_START}github_pat_[A-Za-z0-9_]{{22,}}"),
+        ("glpat-", rf"{_START}glpat-[A-Za-z0-9_-]{{20,}}"),
+        ("AKIA", rf"{_START}AKIA[0-9A-Z]{{16}}(?![0-9A-Z])"),
+        ("ASIA", rf"{_START}ASIA[0-9A-Z]{{16}}(?![0-9A-Z])"),
+        ("AIza", rf"{_START}AIza[0-9A-Za-z_-]{{35}}"),
+        ("xox", rf"{_START}xox[abposr]-[A-Za-z0-9-]{{10,}}"),
+        ("npm_", rf"{_START}npm_[A-Za-z0-9]{{36}}"),
+        ("hf_", rf"{_START}hf_[A-Za-z0-9]{{30,}}"),
+        ("pypi-", rf"{_START}pypi-[A-Za-z0-9_-]{{50,}}"),
+        ("tk_", rf"{_START}tk_[A-Za-z0-9_-]{{43}}"),
+        ("tt_", rf"{_START}tt_[A-Za-z0-9_-]{{43}}"),
+        ("eyJ", rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*"),
+        ("PRIVATE KEY-----", rf"{_PEM}{_PEM_BODY}(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|(?=[\"\\]|\Z))"),
+        ("://", r"(?P<kept>://[^\s/:@\"'\\]*:)[^\s/@\"'\\]+(?=@)"),
+        ("uthorization", rf"(?P<kept>[Aa]uthorization[\"'\\]{{0,4}}\s*[:=]\s*[\"'\\]{{0,4}}(?:\w+ )?){_TOKEN}{{6,}}"),
+        ("earer ", rf"(?P<kept>\b[Bb]earer )(?=[A-Za-z._~+/=-]*\d){_TOKEN}{{16,}}"),
+    )
+)
+"""What well-known keys look like. The hint is a cheap test for whether the pattern can be found at all."""
+
+
+class Redactor:
+    """Everything that is kept, told or logged goes through here. In tool output only registered values are
+    redacted, unless asked otherwise: an edit of what was read would not match any more."""
+
+    def __init__(self, values: Iterable[str] = (), *, shapes_in_output: bool = False) -> None:
+        self.shapes_in_output = shapes_in_output
+        self._kept: tuple[str, ...] = ()
+        self.replace(values)
+
+    def keep(self, token: str) -> None:
+        """Redact the service's own key too, whatever is registered; one short enough to be a word is left alone."""
+        if len(token) >= LEAST_TOKEN:
+            self._kept = (token,)
+            self.replace(self._registered)
+
+    def replace(self, values: Iterable[str]) -> None:
+        """From now on exactly these values are registered."""
+        self._registered = frozenset(values)
+        self._forms = sorted({form for value in {*self._registered, *self._kept} for form in forms_of(value)})
+        self._longest = max(map(len, self._forms), default=0)
+        self._values = any_of(self._forms) if self._forms else None
+
+    def text(self, text: str, *, is_output: bool = False) -> str:
+        if self._values is not None:
+            text = self._values.sub(MARK, text)
+        return _without_shapes(text) if self._looks_at_shapes(is_output) else text
+
+    def json(self, text: str, *, is_output: bool = False) -> str:
+        """JSON stays JSON: where something is found, the strings and numbers in it are redacted one by one."""
+        if not self.finds(text, is_output=is_output):
+            return text
+        return dumps(self._walk(json.loads(text), is_output)).decode()
+
+    def finds(self, text: str, *, is_output: bool = False) -> bool:
+        """Whether there is anything to redact."""
+        if self._values is not None and self._values.search(text):
+            return True
+        return self._looks_at_shapes(is_output) and _has_shape(text)
+
+    def stream(self) -> "OutputStream":
+        return OutputStream(self)
+
+    def safe_end(self, text: str) -> int:
+        """Where a piece can be cut, so that nothing behind the cut is the beginning of what goes on in the next."""
+        end = len(text)
+        for start in range(max(0, end - self._longest + 1), end):
+            if self._begins(text[start:]):
+                end = start
+                break
+        if self.shapes_in_output:
+            end = min(end, len(text) - _growing(text))
+        if self._values is not None and end < len(text):
+            for found in self._values.finditer(text):
+                if found.start() < end < found.end():
+                    end = found.start()
+        return end
+
+    def _begins(self, tail: str) -> bool:
+        """Whether a form begins with this and goes on."""
+        at = bisect_right(self._forms, tail)
+        return at < len(self._forms) and self._forms[at].startswith(tail)
+
+    def _looks_at_shapes(self, is_output: bool) -> bool:
+        return not is_output or self.shapes_in_output
+
+    def _walk(self, value: Any, is_output: bool) -> Any:
+        match value:
+            case str():
+                return self.text(value, is_output=is_output)
+            case dict():
+                return {self.text(k, is_output=is_output): self._walk(v, is_output) for k, v in value.items()}
+            case list():
+                return [self._walk(item, is_output) for item in value]
+            case int() | float() if not isinstance(value, bool) and self.finds(json.dumps(value), is_output=is_output):
+                return MARK
+            case _:
+                return value
+
+
+class OutputStream:
+    """Output that comes in pieces: the end of a piece waits while it may be the beginning of a secret."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """What can be handed out now."""
+        text = self._held + text
+        end = self._redactor.safe_end(text)
+        self._held = text[end:]
+        return self._redactor.text(text[:end], is_output=True)
+
+    def finish(self) -> str:
+        """What was still held back."""
+        held, self._held = self._held, ""
+        return self._redactor.text(held, is_output=True)
+
+
+def any_of(forms: Iterable[str]) -> re.Pattern[str]:
+    """One pattern for all forms, the longest first; branched by the first character, which makes many forms cheap."""
+    branches: defaultdict[str, list[str]] = defaultdict(list)
+    for form in sorted(forms, key=len, reverse=True):
+        branches[form[0]].append(re.escape(form[1:]))
+    return re.compile("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in branches.items()))
+
+
+def forms_of(value: str) -> Iterator[str]:
+    """A value in every form it travels in."""
+    lines = [line.strip() for line in value.splitlines()]
+    parts = {value, value.strip(), *(line for line in lines if len(lines) > 1 and len(line) >= LEAST_LINE)}
+    for part in parts:
+        escaped = {json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}
+        twice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped}
+        slashed = {form.replace("/", "\\/") for form in escaped}
+        quoted = {quote(part, safe=""), quote(part), quote_plus(part)}
+        lower = {re.sub(r"%[0-9A-F]{2}", lambda m: m[0].lower(), form) for form in quoted}
+        plain = {part, *escaped, *twice, *slashed, *quoted, *lower, *_base64_forms(part.encode("utf-8", "replace"))}
+        yield from (form for form in plain if len(form) >= LEAST)
+
+
+def _base64_forms(data: bytes) -> Iterator[str]:
+    """The characters of base64 that depend on nothing but the value, for each place in a group of three bytes."""
+    for shift in range(3):
+        whole = base64.b64encode(bytes(shift) + data).decode()
+        begin = (0, 2, 3)[shift]
+        end = len(whole) - (0, 3, 2)[(shift + len(data)) % 3]
+        core = whole[begin:end]
+        yield core
+        yield core.replace("+", "-").replace("/", "_")
+
+
+def _without_shapes(text: str) -> str:
+    for hint, pattern in SHAPES:
+        if hint in text:
+            text = pattern.sub(_mark, text)
+    return text
+
+
+def _has_shape(text: str) -> bool:
+    return any(hint in text and pattern.search(text) for hint, pattern in SHAPES)
+
+
+def _mark(found: re.Match[str]) -> str:
+    return (found.groupdict().get("kept") or "") + MARK
+
+
+def _growing(text: str) -> int:
+    """How much at the end may be a shape that is not whole yet: the last line, or a private key without its end."""
+    start = text.rfind("\n") + 1
+    begun = text.rfind("-----BEGIN ")
+    if begun >= 0 and not _PEM_END.search(text, begun, start):
+        start = min(start, begun)
+    if len(text) - start > HOLD:
+        start = max(text.rfind(" ", 0, len(text) - HOLD) + 1, len(text) - 2 * HOLD)
+    return len(text) - start

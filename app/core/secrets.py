@@ -1,0 +1,116 @@
+"""Secrets: values that are used by name. A value goes in and is never shown again."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.core.clocks import rfc3339
+
+EVERYBODY = "*"
+"""The principal of a global secret."""
+NAME = r"^[A-Za-z][A-Za-z0-9_.-]{0,63}$"
+MIN_VALUE = 6
+MAX_VALUE = 65_536
+MAX_DOMAINS = 32
+MAX_HOST = 253
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+DOMAIN = rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$"
+
+
+class InvalidSecret(ValueError):
+    """A name, value or domain that breaks the rules, in a sentence that never holds the value."""
+
+
+class SecretConfigured(Exception):
+    """The secret comes from the configuration, and is changed only there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The secret {name} comes from the configuration; change it there.")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """All there is to know about a secret but its value. A configured one has no times: it is read at each start."""
+
+    principal: str
+    name: str
+    domains: tuple[str, ...]
+    created_at: int | None
+    updated_at: int | None
+    source: Literal["store", "config"] = "store"
+
+    @property
+    def is_global(self) -> bool:
+        return self.principal == EVERYBODY
+
+    def view(self) -> dict[str, Any]:
+        """The secret as the world sees it."""
+        return {
+            "name": self.name,
+            "global": self.is_global,
+            "domains": list(self.domains),
+            "source": self.source,
+            "created_at": None if self.created_at is None else rfc3339(self.created_at),
+            "updated_at": None if self.updated_at is None else rfc3339(self.updated_at),
+        }
+
+
+def check_name(name: str) -> None:
+    if not re.fullmatch(NAME, name):
+        raise InvalidSecret("name: a letter, then up to 63 letters, digits, dots, dashes and underscores are needed.")
+
+
+def check_value(value: str) -> None:
+    if len(value) < MIN_VALUE:
+        raise InvalidSecret(
+            f"value: at least {MIN_VALUE} characters are needed; "
+            "a shorter one cannot be redacted without wrecking every text."
+        )
+    if len(value) > MAX_VALUE:
+        raise InvalidSecret(f"value: at most {MAX_VALUE:,} characters are kept.")
+    if value.isspace():
+        raise InvalidSecret("value: blanks alone cannot be redacted without wrecking every text.")
+    if "\0" in value or not _is_unicode(value):
+        raise InvalidSecret("value: text without NUL characters is needed.")
+
+
+def read_domains(given: Iterable[str]) -> tuple[str, ...]:
+    """Host names as they are compared later: lower case, in ASCII, each once."""
+    domains = tuple(dict.fromkeys(_read_domain(name) for name in given))
+    if len(domains) > MAX_DOMAINS:
+        raise InvalidSecret(f"domains: at most {MAX_DOMAINS} are kept.")
+    return domains
+
+
+def _read_domain(given: str) -> str:
+    star = "*." if given.startswith("*.") else ""
+    host = _ascii(given.removeprefix("*.")).lower()
+    if len(host) > MAX_HOST or not re.fullmatch(DOMAIN, star + host):
+        raise InvalidSecret(
+            f"domains: {given[:80]!r} is not a host name like api.example.com or *.example.com; "
+            "scheme, port and path do not belong there."
+        )
+    return star + host
+
+
+def _ascii(host: str) -> str:
+    """A name in other letters as the network knows it; empty when it is none."""
+    if host.isascii():
+        return host
+    import idna  # the rules of the outgoing client; loaded by the few names that need it
+
+    try:
+        return idna.encode(unicodedata.normalize("NFC", host.lower())).decode()
+    except idna.IDNAError:
+        return ""
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,82 @@
+"""Retention in the store: the oldest calls, and their removal with everything that belongs to them."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, delete, exists, func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.calls import Status
+from app.store.db import Statement
+from app.store.tables import calls, counters, events, idempotency_keys, outputs
+from app.store.writer import Batch
+
+FLOOR_COUNTER = "event_floor"
+ENDED = (Status.COMPLETED.value, Status.ERROR.value)
+
+LAST_EVENT = Statement(
+    "retention.last_event", select(func.max(events.c.seq)).where(events.c.call == bindparam("b_call"))
+)
+REMOVE_EVENTS = Statement("retention.events", delete(events).where(events.c.call == bindparam("b_call")))
+REMOVE_OUTPUTS = Statement("retention.outputs", delete(outputs).where(outputs.c.call == bindparam("b_call")))
+REMOVE_KEYS = Statement(
+    "retention.keys", delete(idempotency_keys).where(idempotency_keys.c.call == bindparam("b_call"))
+)
+REMOVE_CALL = Statement("retention.call", delete(calls).where(calls.c.id == bindparam("b_call")))
+REMOVE_LOOSE = Statement(
+    "retention.loose_events", delete(events).where(events.c.call.is_(None), events.c.seq <= bindparam("upto"))
+)
+RAISE_FLOOR = Statement(
+    "retention.floor",
+    update(counters)
+    .where(counters.c.name == bindparam("b_name"), counters.c.value < bindparam("floor"))
+    .values(value=bindparam("floor")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """A call that may go, and how many bytes of output go with it."""
+
+    id: str
+    output: int
+
+
+async def oldest(engine: AsyncEngine, *, ended_before: int, keys_before: int, limit: int) -> list[Old]:
+    """The first calls that ended before a time. One whose Idempotency-Key is younger than `keys_before` stays."""
+    has_young_key = exists().where(idempotency_keys.c.call == calls.c.id, idempotency_keys.c.created_at >= keys_before)
+    size = select(func.max(outputs.c.stop)).where(outputs.c.call == calls.c.id).scalar_subquery()
+    query = (
+        select(calls.c.id, func.coalesce(size, 0))
+        .where(calls.c.status.in_(ENDED), calls.c.ended_at < ended_before, ~has_young_key)
+        .order_by(calls.c.id)
+        .limit(limit)
+    )
+    async with engine.connect() as db:
+        return [Old(id, output) for id, output in (await db.execute(query)).all()]
+
+
+def remove(batch: Batch, ids: list[str]) -> int:
+    """Remove calls with their events, outputs and keys. The answer is the new floor: what is above it is complete."""
+    floor = 0
+    for id in ids:
+        row = batch.fetch(LAST_EVENT, {"b_call": id})
+        floor = max(floor, (row and row[0]) or 0)
+        for statement in (REMOVE_EVENTS, REMOVE_OUTPUTS, REMOVE_KEYS, REMOVE_CALL):
+            batch.execute(statement, {"b_call": id})
+    batch.execute(REMOVE_LOOSE, {"upto": floor})
+    batch.execute(RAISE_FLOOR, {"b_name": FLOOR_COUNTER, "floor": floor})
+    return floor
+
+
+async def floor_of(engine: AsyncEngine) -> int:
+    """The highest event number that may be gone."""
+    async with engine.connect() as db:
+        return int(await db.scalar(select(counters.c.value).where(counters.c.name == FLOOR_COUNTER)) or 0)
+
+
+async def used_bytes(engine: AsyncEngine) -> int:
+    """What the records take, without the pages that removed ones left free."""
+    pragmas = "pragma_page_count, pragma_freelist_count, pragma_page_size"
+    query = f"SELECT (page_count - freelist_count) * page_size FROM {pragmas}"
+    async with engine.connect() as db:
+        return int(await db.scalar(text(query)) or 0)

@@ -1,0 +1,55 @@
+"""What a service holds of the machine, asked of itself and of the kernel."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults.services import HANG
+from tests.faults.wires import Body, wired
+
+
+class Memory:
+    """The resident memory of a process, in MB over what it was."""
+
+    def __init__(self, pid: int) -> None:
+        self._status = Path(f"/proc/{pid}/status")
+        self.start = self._read("VmRSS")
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak starts anew
+
+    def grown(self) -> float:
+        return round(self._read("VmRSS") - self.start, 1)
+
+    def peak(self) -> float:
+        return round(self._read("VmHWM") - self.start, 1)
+
+    def _read(self, name: str) -> float:
+        line = next(line for line in self._status.read_text().splitlines() if line.startswith(name))
+        return int(line.split()[1]) / 1024
+
+
+async def inside(port: int) -> Body:
+    """Tasks, threads, files and subscribers of a service."""
+    async with wired(port) as wire:
+        held: Body = (await wire.call({"tool": "inside", "arguments": {}})).body["result"]["structured"]
+        return held
+
+
+async def holds(port: int, subscribers: int) -> None:
+    """Wait until the service has so many subscribers."""
+    await wait_inside(port, lambda held: bool(held["subscribers"] == subscribers))
+
+
+async def holds_at_most(port: int, before: Body) -> None:
+    """Wait until all is given back."""
+    await wait_inside(port, lambda held: all(held[name] <= before[name] for name in before))
+
+
+async def wait_inside(port: int, is_right: Callable[[Body], bool]) -> None:
+    held = await inside(port)
+    try:
+        async with asyncio.timeout(HANG):
+            while not is_right(held):
+                await asyncio.sleep(0.02)
+                held = await inside(port)
+    except TimeoutError:
+        raise AssertionError(f"it still holds {held}") from None

@@ -1,0 +1,131 @@
+"""The service does what its OpenAPI document says, whatever it is asked: schemathesis over every operation.
+
+`SCHEMATHESIS_SEED` and `SCHEMATHESIS_EXAMPLES` ask other and more questions than the usual ones.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.faults.fault_service import KEY
+from tests.faults.services import Started, command_line
+
+pytestmark = pytest.mark.faults
+
+FOLDER = Path(__file__).parent
+HANG = 900
+LEAST = 30
+SCOPES = ["calls:run", "calls:read"]
+PHASES = {"examples", "coverage", "fuzzing", "stateful"}
+CHECKS = {
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "positive_data_acceptance",
+    "missing_required_header",
+    "unsupported_method",
+    "allow_header_conformance",
+    "use_after_free",
+    "ensure_resource_availability",
+    "ignored_auth",
+    "object_level_authorization",
+}
+
+
+@dataclass(slots=True)
+class Asked:
+    """What schemathesis says it did: the statuses each operation answered with, and what it looked at."""
+
+    answers: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    phases: set[str] = field(default_factory=set)
+    checks: set[str] = field(default_factory=set)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Started]:
+    """As it is shipped."""
+    started = Started(command_line(tmp_path / "data"))
+    yield started
+    started.close()
+
+
+@pytest.mark.timeout(HANG + 60)
+def test_every_operation_does_what_the_document_says(service: Started, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{service.port}"
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, trust_env=False) as admin:
+        document = admin.get("/openapi.json").json()
+        kept = write_users(admin, tmp_path / "users.json")
+
+    run = run_schemathesis(f"{url}/openapi.json", tmp_path, kept)
+    _, log = service.end()
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Traceback" not in log
+    asked = read_report(tmp_path / "report.ndjson")
+    assert (asked.phases, asked.checks) == (PHASES, CHECKS)
+    for operation, is_rich in operations(document):
+        answers = asked.answers[operation]
+        assert len(answers) >= (LEAST if is_rich else 1), operation
+        assert any(200 <= status < 300 for status in answers), f"{operation} never worked: {set(answers)}"
+
+
+def run_schemathesis(location: str, folder: Path, kept: list[str]) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(FOLDER / "schemathesis.toml"), "run"]
+    command += [location, "--no-color", "--report", "ndjson", "--report-ndjson-path", "report.ndjson"]
+    for option, name in (("--seed", "SCHEMATHESIS_SEED"), ("--max-examples", "SCHEMATHESIS_EXAMPLES")):
+        command += [option, os.environ[name]] if name in os.environ else []
+    told = {
+        "SCHEMATHESIS_HOOKS": str(FOLDER / "schemathesis_hooks.py"),
+        "SCHEMATHESIS_USERS": str(folder / "users.json"),
+        "SCHEMATHESIS_KEPT_KEYS": " ".join(kept),
+    }
+    return subprocess.run(command, cwd=folder, env=os.environ | told, capture_output=True, text=True, timeout=HANG)
+
+
+def write_users(admin: httpx.Client, path: Path) -> list[str]:
+    """Keys for those who ask, in the form schemathesis reads; the answer is the ids of the keys."""
+    tokens, ids = {}, []
+    for principal in ("alice", "bob"):
+        made = admin.post("/v1/keys", json={"principal": principal, "scopes": SCOPES}).json()
+        tokens[principal] = made["token"]
+        ids.append(made["id"])
+    path.write_text(json.dumps({"auth": [user(name, token) for name, token in (tokens | {"admin": KEY}).items()]}))
+    return ids
+
+
+def user(name: str, token: str) -> dict[str, Any]:
+    return {"name": name, "fixedHeaders": [{"name": "Authorization", "value": f"Bearer {token}"}]}
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Every operation there is, and whether there is much to vary in it: more than a path."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            places = {parameter["in"] for parameter in operation.get("parameters", [])}
+            yield f"{method.upper()} {path}", "query" in places or "requestBody" in operation
+
+
+def read_report(path: Path) -> Asked:
+    asked = Asked()
+    for line in path.read_text().splitlines():
+        if (scenario := json.loads(line).get("ScenarioFinished")) is None:
+            continue
+        asked.phases.add(scenario["phase"])
+        recorded = scenario["recorder"]
+        asked.checks |= {check["name"] for checks in recorded.get("checks", {}).values() for check in checks}
+        for id, case in recorded.get("cases", {}).items():
+            response = recorded["interactions"][id]["response"]
+            asked.answers[f"{case['value']['method']} {case['value']['path']}"].append(response["status_code"])
+    return asked

@@ -1,0 +1,326 @@
+"""The doctor: sees what is wrong, says what to do, and touches nothing."""
+
+import json
+import os
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import __version__, doctor
+from app.config import Settings
+from app.doctor import Finding
+from app.store import lock, migrate
+from tests import certificates
+from tests.commands import serving, toolcrib, url_of
+
+NEWEST = migrate.revisions()[-1]
+
+
+def found(name: str, data_dir: Path, **settings: Any) -> Finding:
+    """The one finding of a name; all of them are checked for their form."""
+    findings = doctor.examine(Settings(data_dir=data_dir, **({"port": 0} | settings)))
+    for finding in findings:
+        assert finding.advice or finding.level not in ("warning", "failure"), finding
+        assert finding.advice is None or (finding.advice[0].isupper() and finding.advice.endswith("."))
+        assert "\n" not in finding.message + (finding.advice or "")
+    [finding] = [finding for finding in findings if finding.name == name]
+    return finding
+
+
+def told(finding: Finding) -> tuple[str, str]:
+    return finding.level, finding.message
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Everything below a folder, with what would change if it were written."""
+    about = ((path, path.lstat()) for path in folder.rglob("*"))
+    return {str(path): (stat.st_mtime_ns, stat.st_size, stat.st_ino) for path, stat in about}
+
+
+@contextmanager
+def answering(version: str, ready: int, body: dict[str, Any]) -> Iterator[str]:
+    """Something on a port that answers as a service would."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_health = self.path == "/healthz"
+            answer = json.dumps({"status": "ok", "version": version} if is_health else body).encode()
+            self.send_response(200 if is_health else ready)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def held(data_dir: Path, **facts: Any) -> Iterator[None]:
+    taken = lock.DataDirLock(data_dir)
+    if facts:
+        taken.write(**facts)
+    yield
+    taken.release()
+
+
+def test_where_nothing_was_started_yet_all_is_well_and_nothing_is_made(tmp_path: Path) -> None:
+    looked = toolcrib(tmp_path, "doctor", "--json")
+    shown = toolcrib(tmp_path, "doctor", "--data-dir", "elsewhere")
+
+    assert (looked.returncode, shown.returncode) == (0, 0)
+    answer = json.loads(looked.stdout)
+    assert answer["ok"] is True
+    names = [finding["name"] for finding in answer["findings"]]
+    assert names[:4] == ["configuration", "data directory", "disk", "service"]
+    assert {"database", "port", "admin key", "secrets key", "tls", "python"} <= set(names)
+    assert {"openat2", "landlock", "seccomp", "user namespaces", "rg", "bwrap", "node", "git"} <= set(names)
+    assert all(set(finding) == {"name", "level", "message", "advice"} for finding in answer["findings"])
+    assert "elsewhere is not there yet; the first start makes it." in shown.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_running_service_is_asked_how_it_is_also_over_https(tmp_path: Path) -> None:
+    made = certificates.make(tmp_path, "crib.example")
+    with serving(tmp_path, *made.flags) as announced:
+        port = url_of(announced).rpartition(":")[2]
+        looked = toolcrib(tmp_path, "doctor", "--json", TOOLCRIB_PORT=port)
+
+    findings = {finding["name"]: finding for finding in json.loads(looked.stdout)["findings"]}
+    assert looked.returncode == 0
+    assert findings["service"]["level"] == "ok"
+    assert findings["service"]["message"].startswith(f"It runs and is ready ({url_of(announced)}, pid ")
+    assert findings["port"]["message"] == f"127.0.0.1:{port} is held by the running service."
+    assert findings["database"]["level"] == findings["schema"]["level"] == findings["admin key"]["level"] == "ok"
+    assert findings["data directory"]["level"] == "ok"
+
+
+def test_a_stopped_service_is_left_exactly_as_it_is(data_dir: Path) -> None:
+    with closing(sqlite3.connect(data_dir / "toolcrib.db")) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+    before = snapshot(data_dir)
+
+    assert found("database", data_dir).level == "ok"
+    assert found("service", data_dir).level == "note"
+
+    assert snapshot(data_dir) == before
+
+
+def test_settings_that_cannot_be_read_are_a_finding_and_exit_1(tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("port = = 1")
+    (tmp_path / "misspelt.toml").write_text("prot = 1")
+
+    for name, sentence in (
+        ("broken.toml", "The configuration cannot be read: broken.toml: Invalid value"),
+        ("misspelt.toml", "Settings that cannot be: prot: Extra inputs are not permitted."),
+        ("missing.toml", "There is no configuration file missing.toml."),
+    ):
+        looked = toolcrib(tmp_path, "doctor", "--json", "--config", name)
+        answer = json.loads(looked.stdout)
+        assert (looked.returncode, looked.stderr, answer["ok"]) == (1, "", False)
+        assert answer["findings"][0]["level"] == "failure"
+        assert answer["findings"][0]["message"].startswith(sentence)
+        assert answer["findings"][-1]["name"] == "git"  # the machine is looked at all the same
+
+
+def test_the_data_directory_must_be_a_folder_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+
+    assert told(found("data directory", tmp_path / "file")) == ("failure", f"{tmp_path}/file is no folder.")
+    assert found("data directory", tmp_path / "file" / "below").level == "failure"
+    open_to_all = found("data directory", tmp_path / "open")
+    assert told(open_to_all) == ("warning", f"{tmp_path}/open is open to others (mode 755).")
+    assert open_to_all.advice == f"Run `chmod 700 {tmp_path}/open`."
+    assert not (tmp_path / "file" / "below").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+def test_files_of_another_user_are_told(data_dir: Path) -> None:
+    os.chown(data_dir / "toolcrib.db", 65534, 65534)
+
+    assert told(found("data directory", data_dir)) == (
+        "warning",
+        f"{data_dir}: toolcrib.db in it belongs to another user.",
+    )
+
+
+@pytest.mark.parametrize(("limit", "level"), [("NO_SPACE", "failure"), ("LITTLE_SPACE", "warning")])
+def test_a_disk_that_is_nearly_full_is_told(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, limit: str, level: str
+) -> None:
+    assert found("disk", data_dir).level == "ok"
+    monkeypatch.setattr(doctor, limit, 2**62)
+
+    assert found("disk", data_dir).level == level
+
+
+def test_a_service_that_does_not_answer_or_is_not_ready_is_told(data_dir: Path) -> None:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{door.getsockname()[1]}"
+        with held(data_dir, url=nobody):
+            silent = found("service", data_dir)
+    with held(data_dir):
+        starting = found("service", data_dir)
+    with answering(__version__, 503, {"status": "stopping"}) as url, held(data_dir, url=url):
+        stopping = found("service", data_dir)
+    with answering("0.0.1", 200, {"status": "ok"}) as url, held(data_dir, url=url):
+        older = found("service", data_dir)
+    with answering(__version__, 200, {"status": "ok"}) as url, held(data_dir, url=url):
+        good = found("service", data_dir)
+
+    assert silent.level == "failure"
+    assert silent.message.startswith(f"It runs ({nobody}, pid {os.getpid()}), but {nobody}/healthz does not answer")
+    assert starting.level == "note"
+    assert stopping.level == "warning"
+    assert 'not ready: {"status": "stopping"}' in stopping.message
+    assert older.level == "warning"
+    assert f"as version 0.0.1; this command is {__version__}." in older.message
+    assert told(good) == ("ok", f"It runs and is ready ({url}, pid {os.getpid()}).")
+
+
+def test_a_database_that_is_damaged_is_told_with_what_to_do(data_dir: Path) -> None:
+    path = data_dir / "toolcrib.db"
+    data = bytearray(path.read_bytes())
+    for page in range(2, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 64] = b"\xa5" * 64
+    path.write_bytes(data)
+
+    damaged = found("database", data_dir)
+    path.write_text("a letter to a friend")
+    letter = found("database", data_dir)
+    strange = found("database", data_dir, database_url="postgresql://somewhere/else")
+
+    assert damaged.level == letter.level == strange.level == "failure"
+    assert told(letter) == ("failure", f"The database {path} cannot be read: file is not a database.")
+    assert letter.advice == "Stop the service and bring back a backup with `toolcrib db restore FILE`."
+    assert "a SQLite file only" in strange.message
+
+
+def test_a_database_elsewhere_that_others_can_read_is_told(data_dir: Path, tmp_path: Path) -> None:
+    (data_dir / "toolcrib.db").rename(tmp_path / "records.db")
+    (tmp_path / "records.db").chmod(0o644)
+    url = f"sqlite:///{tmp_path}/records.db"
+
+    assert found("database", data_dir, database_url=url).level == "warning"
+    (tmp_path / "records.db").chmod(0o600)
+    assert found("database", data_dir, database_url=url).level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("revision", "level", "sentence"),
+    [
+        (NEWEST, "ok", f"The database has the newest schema, {NEWEST}."),
+        ("0001", "note", f"The database has schema 0001; the next start brings it to {NEWEST}."),
+        ("9999", "failure", f"The database has schema 9999; this Toolcrib knows up to {NEWEST}."),
+    ],
+)
+def test_the_schema_is_compared_with_what_this_code_knows(
+    data_dir: Path, revision: str, level: str, sentence: str
+) -> None:
+    with closing(sqlite3.connect(data_dir / "toolcrib.db")) as db, db:
+        db.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+
+    assert told(found("schema", data_dir)) == (level, sentence)
+
+
+def test_a_port_is_free_or_ours_or_somebody_elses(data_dir: Path) -> None:
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        door.bind(("127.0.0.1", 0))
+        port = door.getsockname()[1]
+        free = found("port", data_dir, port=port)
+        door.listen()
+        taken = found("port", data_dir, port=port)
+        with held(data_dir, url=f"http://127.0.0.1:{port}"):
+            ours = doctor._port(Settings(data_dir=data_dir, port=port), lock.holder(data_dir))
+    strange = found("port", data_dir, host="192.0.2.1", port=8700)
+
+    assert told(free) == ("ok", f"127.0.0.1:{port} is free.")
+    assert told(taken) == ("failure", f"127.0.0.1:{port} is held by another program.")
+    assert told(ours) == ("ok", f"127.0.0.1:{port} is held by the running service.")
+    assert told(strange) == ("failure", "192.0.2.1:8700 cannot be listened on: Cannot assign requested address.")
+
+
+@pytest.mark.parametrize(("name", "file"), [("admin key", "admin.key"), ("secrets key", "secrets.key")])
+def test_a_key_file_must_be_its_owners_alone(data_dir: Path, name: str, file: str) -> None:
+    path = data_dir / file
+    missing = found(name, data_dir)
+    path.write_text("tk_1")
+    path.chmod(0o640)
+    open_to_others = found(name, data_dir)
+    path.chmod(0o600)
+
+    assert missing.level == "note"
+    assert told(open_to_others) == ("warning", f"{path} is open to others (mode 640).")
+    assert told(found(name, data_dir)) == ("ok", f"{path} is its owner's alone.")
+
+
+def test_a_configured_key_needs_no_file_and_is_not_shown(data_dir: Path) -> None:
+    findings = doctor.examine(Settings(data_dir=data_dir, port=0, api_key="tk_configured"))
+
+    assert [f.level for f in findings if f.name == "admin key"] == ["ok"]
+    assert "tk_configured" not in doctor.to_json(findings)
+
+
+def test_certificates_are_looked_at(data_dir: Path, tmp_path: Path) -> None:
+    def tls(cert: Path, key: Path | None) -> Finding:
+        return found("tls", data_dir, tls_cert=cert, tls_key=key)
+
+    good, soon, past = (certificates.make(tmp_path, f"for{days}", days=days) for days in (90, 3.5, -2))
+
+    assert found("tls", data_dir).level == "note"
+    assert found("tls", data_dir, host="0.0.0.0").advice is not None
+    assert tls(good.cert, good.key).level == "ok"
+    assert tls(soon.cert, soon.key).level == "warning"
+    assert tls(soon.cert, soon.key).message.endswith(", in 3 days.")
+    assert tls(past.cert, past.key).level == "failure"
+    assert tls(good.cert, soon.key).level == "failure"
+    assert tls(good.cert, None).message == "tls_cert is set and tls_key is not; HTTPS needs both."
+    good.key.chmod(0o644)
+    assert found("tls key", data_dir, tls_cert=good.cert, tls_key=good.key).level == "warning"
+
+
+def test_believing_everybodys_forwarded_headers_is_a_warning(data_dir: Path) -> None:
+    assert found("proxies", data_dir, forwarded_allow_ips=["*"]).level == "warning"
+    named = doctor.examine(Settings(data_dir=data_dir, port=0, forwarded_allow_ips=["10.0.0.0/8"]))
+    assert [finding for finding in named if finding.name == "proxies"] == []
+
+
+def test_a_program_that_is_missing_is_told_with_its_use_and_its_package(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    missing = found("rg", data_dir)
+
+    assert told(missing) == ("note", "It is not installed; it is needed for searching in files.")
+    assert missing.advice == "Install it with `apt-get install ripgrep` on Debian."
+    (tmp_path / "rg").write_text("#!/bin/sh\necho ripgrep 14.1.0\n")
+    (tmp_path / "rg").chmod(0o755)
+    assert told(found("rg", data_dir)) == ("ok", f"ripgrep 14.1.0 ({tmp_path}/rg)")
+
+
+def test_a_failure_decides_the_exit_code_and_the_table_shows_it(data_dir: Path, tmp_path: Path) -> None:
+    (data_dir / "toolcrib.db").write_text("a letter to a friend")
+
+    looked = toolcrib(tmp_path, "doctor", "--data-dir", str(data_dir))
+
+    assert looked.returncode == 1
+    assert "file is not a database." in looked.stdout
+    assert "→ Stop the service and bring back a backup" in looked.stdout
+    assert "\x1b[" not in looked.stdout
