@@ -15,7 +15,10 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from app.core.rules import Action, Rule
+from app.core.hooks import OnFailure, Point
+from app.core.networks import NetworkPolicy
+from app.core.principals import OnAsk
+from app.core.rules import Action, Approval, Rule
 from app.core.secrets import EVERYBODY, MAX_VALUE, InvalidSecret, Secret, check_name, check_value, read_domains
 
 CONFIG_FILE = Path("toolcrib.toml")
@@ -37,6 +40,45 @@ class RuleSetting(BaseModel, extra="forbid"):
 
     def rule(self) -> Rule:
         return Rule(self.permission, self.pattern, self.action)
+
+
+class AgentSetting(BaseModel, extra="forbid"):
+    """What counts for one agent name."""
+
+    rules: list[RuleSetting] = []
+    approval: Approval | None = None
+
+
+class NetworkSetting(BaseModel, extra="forbid"):
+    """The operator's network policy."""
+
+    type: Literal["open", "allowlist", "disabled"] = "allowlist"
+    allowed_domains: list[str] = []
+
+    def policy(self) -> NetworkPolicy:
+        return NetworkPolicy(self.type, tuple(self.allowed_domains))
+
+
+class HookSetting(BaseModel, extra="forbid"):
+    """A hook that is a command or a webhook."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    on: list[Point] = Field(min_length=1)
+    tools: list[str] = ["*"]
+    command: list[str] | None = None
+    url: str | None = None
+    secret: str | None = None
+    env: list[str] = []
+    timeout: float = Field(default=30, gt=0, le=600)
+    on_failure: OnFailure | None = None
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> "HookSetting":
+        if (self.command is None) == (self.url is None):
+            raise ValueError("name either a `command` or a `url`")
+        if self.command == []:
+            raise ValueError("a command needs at least a program")
+        return self
 
 
 class SecretSetting(BaseModel, extra="forbid"):
@@ -102,9 +144,34 @@ class Settings(BaseSettings):
         default=[], description="Host names clients may use besides loopback and the address listened on; `*` for any."
     )
     allowed_origins: list[str] = Field(default=[], description="Origins of web pages that may call the service.")
-    rules: list[RuleSetting] = Field(
-        default=[RuleSetting(action=Action.ALLOW)], description="Permission rules; the last match wins, no match asks."
+    workspace_roots: list[Path] = Field(
+        default=[], description="Folders in which sessions may have their workspaces, besides the default one."
     )
+    rules: list[RuleSetting] = Field(
+        default=[], description="Permission rules on top of the built-in ones; the last match wins."
+    )
+    approval: Approval = Field(
+        default="on-request",
+        description="`untrusted`: all but reading asks. `never`: what would ask is denied. `on-request`: as rules say.",
+    )
+    agents: dict[str, AgentSetting] = Field(default={}, description="Rules and approval by agent name.")
+    ask_timeout: float = Field(
+        default=300, gt=0, le=604_800, description="Seconds a person has to answer, unless the call says otherwise."
+    )
+    on_ask: OnAsk = Field(
+        default="wait", description="`deny`: nobody is there to answer, so what would ask is denied at once."
+    )
+    network_policy: NetworkSetting | None = Field(
+        default=None, description="Which hosts tools may reach; sessions can only narrow it."
+    )
+    private_networks: list[str] = Field(
+        default=[], description="Private addresses tools may reach all the same, as networks like 10.1.0.0/16."
+    )
+    tools_dir: Path | None = Field(
+        default=None, description="Folder of Python files with tools; they are executed, so none is looked for unasked."
+    )
+    hooks_dir: Path | None = Field(default=None, description="Folder of Python files with hooks; they are executed.")
+    hooks: list[HookSetting] = Field(default=[], description="Command hooks and webhooks.")
     secrets: dict[str, SecretSetting] = Field(
         default={}, description="Secrets by name, each from `env` or `file`; they belong to everybody."
     )

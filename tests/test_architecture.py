@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 TOP_MODULES = {
     *("main", "server", "config", "logs", "sdk", "__main__", "__init__"),
-    *("cli", "admin", "terminal", "keys", "secrets", "records", "backups", "exports", "doctor"),
+    *("cli", "admin", "terminal", "asks", "keys", "secrets", "records", "backups", "exports", "doctor"),
 }
 
 ONLY_IN: dict[str, set[str]] = {
@@ -41,6 +41,8 @@ ONLY_IN: dict[str, set[str]] = {
     "pty": {"sandbox"},
     "multiprocessing": {"sandbox"},
     "httpx": {"net"},
+    "yaml": {"net", "custom"},
+    "jsonschema": {"custom", "mcp"},
     "socket": {"sandbox", "net"},
     "fastapi": {"api"},
     "starlette": {"api", "mcp"},

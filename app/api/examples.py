@@ -69,12 +69,25 @@ TOOL: dict[str, Any] = {
     "lane": "workspace",
     "timeout": 120.0,
     "source": "builtin",
+    "aliases": [],
+    "annotations": {},
 }
 KEY: dict[str, Any] = {
     "id": "key_06605b0157b4e805efe6d4af",
     "principal": "ci",
     "name": "nightly build",
     "scopes": ["calls:read", "calls:run"],
+    "bounds": {
+        "sessions": [],
+        "workspaces": [],
+        "tools": ["read_file", "mcp__docs__*"],
+        "rules": [{"permission": "edit", "pattern": "*", "action": "ask"}],
+        "approval": None,
+        "on_ask": None,
+        "calls_per_minute": 600,
+        "concurrent_calls": None,
+        "streams": None,
+    },
     "created_at": "2026-11-16T01:50:41.000000Z",
     "revoked_at": None,
 }

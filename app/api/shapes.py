@@ -95,6 +95,8 @@ class ToolView(BaseModel, json_schema_extra={"examples": [examples.TOOL]}):
     lane: str = Field(description="Whose turn it waits for: `workspace`, `session`, `server:{name}` or `none`.")
     timeout: float = Field(description="Seconds it may run unless the call says otherwise.")
     source: str = Field(description="Where it comes from.", examples=["builtin"])
+    aliases: list[str] = Field(description="Other names it can be called by.")
+    annotations: dict[str, Any] = Field(description="Hints for clients, as MCP has them.")
 
 
 class KeyView(BaseModel, json_schema_extra={"examples": [examples.KEY]}):
@@ -104,6 +106,7 @@ class KeyView(BaseModel, json_schema_extra={"examples": [examples.KEY]}):
     principal: str = Field(description="Whose key it is.", examples=["ci"])
     name: str = Field(description="What it is for.")
     scopes: list[str] = Field(description="What it may do.", examples=[["calls:run", "calls:read"]])
+    bounds: dict[str, Any] = Field(description="What it is bound to, besides its scopes.")
     created_at: str = Field(description="When it was made.")
     revoked_at: str | None = Field(description="When it was revoked, if it was.")
 

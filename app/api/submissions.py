@@ -56,7 +56,7 @@ async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, 
     claim = _claim(headers, asked, session)
 
     async def begin() -> LiveCall:
-        live = use.dispatcher.submit(asked, session, key=key.id, claim=claim, origin=trace_context(headers))
+        live = use.dispatcher.submit(asked, session, key=key, claim=claim, origin=trace_context(headers))
         if claim is not None:
             live = await _holder(use, live, claim)
         note_calls(scope, live.call.id)
@@ -73,7 +73,7 @@ async def create_batch(
     request: Request, use: Use, key: Key, asked: list[tuple[CallRequest, Session]], seconds: float
 ) -> bytes:
     """Several calls at once; the answers are in the order of the questions."""
-    lives = use.dispatcher.submit_all(asked, key=key.id, origin=trace_context(request.headers))
+    lives = use.dispatcher.submit_all(asked, key=key, origin=trace_context(request.headers))
     note_calls(request.scope, *(live.call.id for live in lives))
     async with asyncio.TaskGroup() as group:
         for live in lives:

@@ -71,8 +71,9 @@ class CallRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"ex
     ask_timeout: float | None = Field(
         default=None, gt=0, le=604_800, description="Seconds a person has to answer what this call asks."
     )
-    on_ask: Literal["wait", "deny"] = Field(
-        default="wait", description="`deny`: end with PermissionDenied instead of waiting for a person."
+    on_ask: Literal["wait", "deny"] | None = Field(
+        default=None,
+        description="`deny`: end with PermissionDenied instead of waiting for a person. Otherwise as the key says.",
     )
     cancel_on_disconnect: bool = Field(
         default=False, description="Cancel the call when the connection that created it closes."
@@ -82,7 +83,10 @@ class CallRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"ex
 
 @dataclass(slots=True)
 class Call:
-    """One call as it stands. JSON parts are kept as the text that is stored, so that nothing is encoded twice."""
+    """One call as it stands. JSON parts are kept as the text that is stored, so that nothing is encoded twice.
+
+    `key` is the id of the key it came with; a `deadline` is set while the caller's own client runs it.
+    """
 
     id: str
     principal: str
@@ -108,6 +112,8 @@ class Call:
     duration_us: int | None = None
     output_dropped: int = 0
     sealed: bytes | None = None
+    key: str | None = None
+    deadline: int | None = None
 
     @property
     def is_final(self) -> bool:

@@ -5,11 +5,18 @@
     ├── ToolUnavailable      the tool exists, but cannot run now
     ├── InvalidArgs          the arguments do not fit the tool's schema
     ├── PermissionDenied     a rule or a person said no
+    │   └── DoomLoop         no to the same call with the same result again and again
+    ├── AskExpired           nobody answered in time
+    ├── Declined             a person would not answer
     ├── HookDenied           a hook said no
     ├── OutsideWorkspace     the path leads out of the session's workspace
     ├── BinaryFile           the file is not text
     ├── FileFailed           the file system said no: ENOENT, EACCES, EISDIR …
     ├── TooLarge             more than the tool may take or give
+    ├── HttpFailed           a service answered with a status that is no success: HttpStatus:N
+    ├── NetworkError         a service cannot be reached, or may not be
+    │   ├── NetworkTimeout   it did not answer in time
+    │   └── DNSError         its name has no address
     ├── TimedOut             the tool did not finish in its time
     ├── Overloaded           no room within the waiting time
     ├── Canceled             somebody stopped the call
@@ -44,7 +51,7 @@ class CallError(Exception):
     """A way for a call to end. `result` carries what output there was."""
 
     code: str = "Internal"
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(self, message: str, *, details: dict[str, Any] | None = None, result: Result | None = None) -> None:
         super().__init__(message)
@@ -74,6 +81,18 @@ class PermissionDenied(CallError):
     code = "PermissionDenied"
 
 
+class DoomLoop(PermissionDenied):
+    code = "DoomLoop"
+
+
+class AskExpired(CallError):
+    code = "AskExpired"
+
+
+class Declined(CallError):
+    code = "Declined"
+
+
 class HookDenied(CallError):
     code = "HookDenied"
 
@@ -96,6 +115,28 @@ class FileFailed(CallError):
 
 class TooLarge(CallError):
     code = "TooLarge"
+
+
+class HttpFailed(CallError):
+    """The code tells the status; 408, 429 and 5xx may be tried again."""
+
+    def __init__(self, status: int, message: str, *, result: Result | None = None) -> None:
+        super().__init__(message, details={"status": status}, result=result)
+        self.code = f"HttpStatus:{status}"
+        self.retryable = status in (408, 429) or status >= 500
+
+
+class NetworkError(CallError):
+    code = "NetworkError"
+    retryable = True
+
+
+class NetworkTimeout(NetworkError):
+    code = "NetworkTimeout"
+
+
+class DNSError(NetworkError):
+    code = "DNSError"
 
 
 class TimedOut(CallError):

@@ -23,7 +23,12 @@ class EventType(StrEnum):
     CALL_HOOK = "call.hook"
     CALL_COMPLETED = "call.completed"
     CALL_ERROR = "call.error"
+    ASK_OPENED = "ask.opened"
+    ASK_ANSWERED = "ask.answered"
+    ASK_EXPIRED = "ask.expired"
     PLAN_UPDATED = "plan.updated"
+    SESSION_CHANGED = "session.changed"
+    TOOLS_CHANGED = "tools.changed"
     LAGGED = "lagged"
 
 

@@ -1,10 +1,11 @@
 """The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from app.core.calls import Call
+from app.core.networks import NetworkPolicy
 
 EntryKind = Literal["file", "directory", "symlink", "other"]
 
@@ -85,6 +86,74 @@ class Workspace(Scope, Protocol):
 
     def scan(self, path: str, *, approved: str | None = None) -> Iterator[Entry]:
         """The entries of one directory, sorted by name; symlinks are told, not followed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Processes(Protocol):
+    """Starts the operator's own programs: each in a group of its own, killed whole when its time is over."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        seconds: float,
+        limit: int = 1024 * 1024,
+    ) -> Finished:
+        """Run it to its end. Raises `TimeoutError`, or `OSError` when it cannot be started."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SecretUse:
+    """A secret that goes along with a request, by name: only the wire out ever sees its value."""
+
+    secret: str
+    into: Literal["header", "query", "cookie"] = "header"
+    name: str = "Authorization"
+    form: Literal["plain", "bearer", "basic"] = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A request to the world."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[SecretUse, ...] = ()
+    body: bytes | None = None
+    timeout: float = 30.0
+    limit: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """What the world answered; `is_cut` when there was more than the limit."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+    is_cut: bool = False
+
+
+class Outbound(Protocol):
+    """The wire out. Every address is checked, and the checked one is connected to; redirects go hop by hop."""
+
+    async def send(self, request: Outgoing, *, owner: str, policies: Sequence[NetworkPolicy | None] = ()) -> Incoming:
+        """Send it with the secrets of this owner. Raises `NetworkError`, `NetworkTimeout`, `DNSError`,
+        `PermissionDenied` when a policy or a secret's domains do not allow the host."""
         ...
 
 

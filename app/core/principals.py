@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from app.core.clocks import rfc3339
 from app.core.ids import Ids
+from app.core.rules import Approval, Rule, matches, to_rule
 
 ADMIN_PRINCIPAL = "admin"
 PRINCIPAL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
@@ -29,6 +30,54 @@ class Scope(StrEnum):
 
 
 DEFAULT_SCOPES = frozenset({Scope.CALLS_RUN, Scope.CALLS_READ})
+OnAsk = Literal["wait", "deny"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a key is bound to, besides its scopes. What is empty or None binds nothing.
+
+    `sessions` and `tools` are patterns, `workspaces` are folders; a key sees and uses only what fits.
+    """
+
+    sessions: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    approval: Approval | None = None
+    on_ask: OnAsk | None = None
+    calls_per_minute: int | None = None
+    concurrent_calls: int | None = None
+    streams: int | None = None
+
+    def allows_tool(self, name: str) -> bool:
+        return not self.tools or any(matches(pattern, name) for pattern in self.tools)
+
+    def allows_session(self, id: str) -> bool:
+        return not self.sessions or any(matches(pattern, id) for pattern in self.sessions)
+
+    def view(self) -> dict[str, Any]:
+        """As it is shown and kept."""
+        return {
+            "sessions": list(self.sessions),
+            "workspaces": list(self.workspaces),
+            "tools": list(self.tools),
+            "rules": [rule.view() for rule in self.rules],
+            "approval": self.approval,
+            "on_ask": self.on_ask,
+            "calls_per_minute": self.calls_per_minute,
+            "concurrent_calls": self.concurrent_calls,
+            "streams": self.streams,
+        }
+
+
+UNBOUND = Bounds()
+
+
+def to_bounds(given: dict[str, Any]) -> Bounds:
+    """Bounds as they are kept in JSON."""
+    lists = {name: tuple(given[name]) for name in ("sessions", "workspaces", "tools")}
+    return Bounds(**given | lists | {"rules": tuple(to_rule(rule) for rule in given["rules"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +91,7 @@ class Key:
     digest: str
     created_at: int
     revoked_at: int | None = None
+    bounds: Bounds = UNBOUND
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or Scope.ADMIN in self.scopes
@@ -58,16 +108,17 @@ class Key:
             "principal": self.principal,
             "name": self.name,
             "scopes": sorted(self.scopes),
+            "bounds": self.bounds.view(),
             "created_at": rfc3339(self.created_at),
             "revoked_at": None if self.revoked_at is None else rfc3339(self.revoked_at),
         }
 
 
-def make_key(ids: Ids, principal: str, name: str, scopes: Iterable[Scope]) -> tuple[Key, str]:
+def make_key(ids: Ids, principal: str, name: str, scopes: Iterable[Scope], bounds: Bounds = UNBOUND) -> tuple[Key, str]:
     """A new key, and the token that will never be seen again."""
     token = new_token()
     id, at = ids.new("key")
-    return Key(id, principal, name, frozenset(scopes), digest(token), at), token
+    return Key(id, principal, name, frozenset(scopes), digest(token), at, bounds=bounds), token
 
 
 def new_token(prefix: str = "tk_") -> str:

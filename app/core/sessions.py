@@ -1,13 +1,54 @@
 """Sessions: the scope a call runs in. Ids are unique per principal; `default` exists for each."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.clocks import rfc3339
+from app.core.networks import NetworkPolicy
+from app.core.rules import Approval, Rule
 
 DEFAULT_SESSION = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
+    """`workspace` None is the service's own. `is_trusted`: the rules were written by a key that may loosen.
+
+    A value of `env` is text, or `{"secret": name}`.
+    """
+
     principal: str
     id: str
     agent: str | None = None
     model: str | None = None
+    workspace: str | None = None
+    approval: Approval | None = None
+    rules: tuple[Rule, ...] = ()
+    is_trusted: bool = False
+    network_policy: NetworkPolicy | None = None
+    env: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created_at: int = 0
+    updated_at: int = 0
+
+    @property
+    def is_default(self) -> bool:
+        return self.id == DEFAULT_SESSION
+
+    def view(self) -> dict[str, Any]:
+        """The session as the world sees it."""
+        return {
+            "id": self.id,
+            "principal": self.principal,
+            "agent": self.agent,
+            "model": self.model,
+            "workspace": self.workspace,
+            "approval": self.approval,
+            "rules": [rule.view() for rule in self.rules],
+            "network_policy": self.network_policy and self.network_policy.view(),
+            "env": dict(self.env),
+            "labels": dict(self.labels),
+            "created_at": rfc3339(self.created_at),
+            "updated_at": rfc3339(self.updated_at),
+        }

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.core.errors import InvalidArgs
-from app.core.ports import Scope, Workspace
+from app.core.ports import Incoming, Outgoing, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
 
@@ -54,7 +54,13 @@ class Line(Protocol):
 
     async def output(self, text: str, stream: str) -> None: ...
 
-    async def require(self, needs: list[Need]) -> None: ...
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None: ...
+
+    async def send(self, request: Outgoing) -> Incoming: ...
+
+    async def environment(self) -> dict[str, str]: ...
+
+    def tools(self) -> "list[Tool]": ...
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result: ...
 
@@ -92,9 +98,21 @@ class Context:
         finally:
             is_over.set()
 
-    async def ask(self, permission: str, patterns: list[str]) -> None:
-        """Require a permission in flight; raises `PermissionDenied`."""
-        await self.line.require([Need(permission, pattern) for pattern in patterns])
+    async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
+        """Require a permission in flight, from a person if need be; raises `PermissionDenied` or `AskExpired`."""
+        await self.line.require([Need(permission, pattern) for pattern in patterns], metadata)
+
+    async def send(self, request: Outgoing) -> Incoming:
+        """Send an HTTP request, as far as the session's network policy lets it."""
+        return await self.line.send(request)
+
+    async def environment(self) -> dict[str, str]:
+        """The session's environment and what `shell.env` hooks add to it."""
+        return await self.line.environment()
+
+    def tools(self) -> "list[Tool]":
+        """The tools this caller may use."""
+        return self.line.tools()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
         """Run another tool as a child of this call; raises its `CallError`."""
@@ -105,9 +123,42 @@ class Context:
         await self.line.keep_plan(plan)
 
 
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another name of a tool, with the argument names its users know it by."""
+
+    name: str
+    adapt: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """For whom tools are listed. None: whoever it is."""
+
+    provider: str | None = None
+    model: str | None = None
+    agent: str | None = None
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What `init` found: why the tool cannot be used, if so; what it says to this audience, if that differs."""
+
+    reason: str | None = None
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A thing an agent can use. Built-in, custom and MCP tools all become this value."""
+    """A thing an agent can use. Built-in, custom and MCP tools all become this value.
+
+    `permission` is the one its needs are mostly about (its own name when not said): a blanket deny of it hides the
+    tool. `asks` gives the questions a person answers before it runs; the answer is in `Context.extra["answer"]`.
+    `polls`: to call it again and again with the same arguments is its use. `owner` is the principal whose tool it
+    is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result.
+    """
 
     name: str
     title: str
@@ -122,6 +173,15 @@ class Tool:
     timeout: float = 120.0
     truncation: Truncation = Truncation()
     source: str = "builtin"
+    permission: str | None = None
+    aliases: tuple[Alias, ...] = ()
+    annotations: dict[str, Any] = field(default_factory=dict)
+    polls: bool = False
+    asks: Callable[[Any], list[dict[str, Any]]] | None = None
+    init: Callable[[Audience], Awaitable[Ready]] | None = None
+    suits: Callable[[Audience], bool] | None = None
+    owner: str | None = None
+    is_client_run: bool = False
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)
@@ -139,6 +199,8 @@ class Tool:
             "lane": str(self.lane),
             "timeout": self.timeout,
             "source": self.source,
+            "aliases": [alias.name for alias in self.aliases],
+            "annotations": self.annotations,
         }
 
 

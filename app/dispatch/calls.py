@@ -15,7 +15,7 @@ def given_to(request: CallRequest) -> Originals:
     return Originals(None if request.arguments is None else dumps(request.arguments).decode(), request.input)
 
 
-def of_request(id: str, at: int, request: CallRequest, session: Session, parent: str | None) -> Call:
+def of_request(id: str, at: int, request: CallRequest, session: Session, parent: str | None, key: str | None) -> Call:
     given = given_to(request)
     return Call(
         id=id,
@@ -30,12 +30,13 @@ def of_request(id: str, at: int, request: CallRequest, session: Session, parent:
         parent=parent,
         metadata=None if request.metadata is None else dumps(request.metadata).decode(),
         options=_options(request),
+        key=key,
     )
 
 
 def _options(request: CallRequest) -> str | None:
     """What a resumed call must still know of its request."""
-    if request.timeout is None and request.ask_timeout is None and request.on_ask == "wait":
+    if request.timeout is None and request.ask_timeout is None and request.on_ask is None:
         return None
     return dumps(request.model_dump(include={"timeout", "ask_timeout", "on_ask"}, exclude_none=True)).decode()
 

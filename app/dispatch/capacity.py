@@ -3,6 +3,7 @@
 from collections import Counter
 
 from app.core.errors import TooBusy, TooManyCalls
+from app.core.principals import Key
 
 
 class Capacity:
@@ -14,21 +15,23 @@ class Capacity:
         self.under_way = 0
         self.by_key: Counter[str] = Counter()
 
-    def admit(self, key: str | None, calls: int = 1) -> None:
+    def admit(self, key: Key | None, calls: int = 1) -> None:
         """Is there room for so many more calls of this key? If not, nothing has happened yet."""
-        if key is not None and self.by_key[key] + calls > self._per_key:
-            raise TooManyCalls(f"A key may have {self._per_key} calls under way; wait until some have ended.")
+        if key is not None:
+            most = key.bounds.concurrent_calls or self._per_key
+            if self.by_key[key.id] + calls > most:
+                raise TooManyCalls(f"A key may have {most} calls under way; wait until some have ended.")
         if self.under_way + calls > self._total:
             raise TooBusy(f"The service has its {self._total} calls under way; try again in a moment.")
 
-    def enter(self, key: str | None) -> None:
+    def enter(self, key: Key | None) -> None:
         self.under_way += 1
         if key is not None:
-            self.by_key[key] += 1
+            self.by_key[key.id] += 1
 
-    def leave(self, key: str | None) -> None:
+    def leave(self, key: Key | None) -> None:
         self.under_way -= 1
         if key is not None:
-            self.by_key[key] -= 1
-            if not self.by_key[key]:
-                del self.by_key[key]
+            self.by_key[key.id] -= 1
+            if not self.by_key[key.id]:
+                del self.by_key[key.id]

@@ -20,6 +20,7 @@ from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, InvalidArgs, TimedOut
 from app.core.ids import Ids
 from app.core.ports import TraceContext, Tracer, Workspace
+from app.core.principals import Key
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
@@ -82,7 +83,7 @@ class Dispatcher:
         request: CallRequest,
         session: Session,
         *,
-        key: str | None = None,
+        key: Key | None = None,
         claim: Claim | None = None,
         parent: LiveCall | None = None,
         place: Place | None = None,
@@ -93,7 +94,7 @@ class Dispatcher:
             self.capacity.admit(key)
         id, at = self._ids.new("call")
         live = LiveCall(
-            calls.of_request(id, at, request, session, parent.call.id if parent else None),
+            calls.of_request(id, at, request, session, parent.call.id if parent else None, key.id if key else None),
             request,
             session,
             key=key,
@@ -105,7 +106,7 @@ class Dispatcher:
         return live
 
     def submit_all(
-        self, asked: list[tuple[CallRequest, Session]], *, key: str | None = None, origin: TraceContext | None = None
+        self, asked: list[tuple[CallRequest, Session]], *, key: Key | None = None, origin: TraceContext | None = None
     ) -> list[LiveCall]:
         """Several calls that keep their order; all of them are let in, or none."""
         self.capacity.admit(key, len(asked))

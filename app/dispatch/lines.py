@@ -5,9 +5,11 @@ from typing import Any, Protocol
 
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
+from app.core.ports import Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sessions import Session
+from app.core.tools import Tool
 from app.dispatch.calls import outcome
 from app.dispatch.journal import Journal
 from app.dispatch.permissions import Permissions
@@ -44,8 +46,17 @@ class LentLine:
         if not self._live.call.is_final:
             await self._journal.output(self._live, text, stream)
 
-    async def require(self, needs: list[Need]) -> None:
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None:
         await self._permissions.require(needs)
+
+    async def send(self, request: Outgoing) -> Incoming:
+        raise ToolUnavailable("This service sends no requests.")
+
+    async def environment(self) -> dict[str, str]:
+        return {}
+
+    def tools(self) -> list[Tool]:
+        return []
 
     async def keep_plan(self, plan: dict[str, Any]) -> None:
         await self._journal.keep_plan(self._live, plan)

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from app.core.errors import PermissionDenied
-from app.core.rules import Action, Need, Rule, Verdict, judge
+from app.core.rules import DEFAULTS, Action, Layer, Need, Rule, Verdict, judge
 
 
 class Permissions:
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple(rules)
+        self._layers = (DEFAULTS, Layer("configuration", tuple(rules)))
 
     def judge(self, needs: Iterable[Need]) -> Verdict:
-        return judge(needs, self._rules)
+        return judge(needs, self._layers)
 
     async def require(self, needs: Iterable[Need]) -> None:
         """Come back only when everything is allowed."""

@@ -9,6 +9,7 @@ from typing import Any
 from app.core.calls import Call, CallRequest, Status
 from app.core.errors import CallError, Canceled, Interrupted
 from app.core.ports import Trace
+from app.core.principals import Key
 from app.core.sessions import Session
 from app.dispatch.capacity import Capacity
 from app.dispatch.gate import Pass, Place
@@ -33,7 +34,7 @@ class LiveCall:
         request: CallRequest,
         session: Session,
         *,
-        key: str | None = None,
+        key: Key | None = None,
         claim: Claim | None = None,
         parent: "LiveCall | None" = None,
         place: Place | None = None,

@@ -98,7 +98,7 @@ class McpDoor:
         traceparent = ctx.request.headers.get("traceparent")
         origin = TraceContext(traceparent, ctx.request.headers.get("tracestate")) if traceparent else None
         try:
-            live = self._dispatcher.submit(self._request(params), session, key=key.id, origin=origin)
+            live = self._dispatcher.submit(self._request(params), session, key=key, origin=origin)
         except Refusal as refusal:
             return refused(refusal)
         note_calls(ctx.request.scope, live.call.id)

@@ -131,6 +131,8 @@ def add(batch: Batch, call: Call, owner: str) -> None:
             "duration_us": call.duration_us,
             "output_dropped": call.output_dropped,
             "sealed": call.sealed,
+            "key": call.key,
+            "deadline": call.deadline,
         },
     )
 

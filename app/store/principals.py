@@ -7,7 +7,7 @@ from sqlalchemy import RowMapping, bindparam, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or_ignore
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.principals import Key, Scope, digest
+from app.core.principals import UNBOUND, Key, Scope, digest, to_bounds
 from app.store import sessions
 from app.store.db import Statement
 from app.store.tables import keys, principals
@@ -72,6 +72,7 @@ def add_key(batch: Batch, key: Key) -> None:
             "digest": key.digest,
             "created_at": key.created_at,
             "revoked_at": key.revoked_at,
+            "bounds": None if key.bounds == UNBOUND else json.dumps(key.bounds.view()),
         },
     )
 
@@ -87,4 +88,5 @@ async def all_keys(engine: AsyncEngine) -> list[Key]:
 
 def _key(row: RowMapping) -> Key:
     scopes = frozenset(Scope(scope) for scope in json.loads(row["scopes"]))
-    return Key(**{**row, "scopes": scopes})
+    bounds = to_bounds(json.loads(row["bounds"])) if row["bounds"] else UNBOUND
+    return Key(**{**row, "scopes": scopes, "bounds": bounds})

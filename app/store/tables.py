@@ -32,6 +32,7 @@ keys = Table(
     Column("digest", Text, nullable=False, unique=True),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
+    Column("bounds", Text),
 )
 
 sessions = Table(
@@ -43,6 +44,14 @@ sessions = Table(
     Column("model", Text),
     Column("plan", Text),
     Column("created_at", BigInteger, nullable=False),
+    Column("workspace", Text),
+    Column("approval", Text),
+    Column("rules", Text),
+    Column("is_trusted", BigInteger, nullable=False, server_default="0"),
+    Column("network_policy", Text),
+    Column("env", Text),
+    Column("labels", Text),
+    Column("updated_at", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("principal", "id"),
 )
 
@@ -75,6 +84,8 @@ calls = Table(
     Column("duration_us", BigInteger),
     Column("output_dropped", BigInteger, nullable=False),
     Column("sealed", LargeBinary),
+    Column("key", Text),
+    Column("deadline", BigInteger),
 )
 Index("calls_by_principal", calls.c.principal, calls.c.id)
 Index("calls_by_session", calls.c.principal, calls.c.session, calls.c.id)
@@ -136,6 +147,57 @@ secrets = Table(
     Column("name", Text, nullable=False),
     Column("value", LargeBinary, nullable=False),
     Column("domains", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("principal", "name"),
+)
+
+asks = Table(
+    "asks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("call", Text, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("answer", Text),
+    Column("reason", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+)
+Index("asks_by_call", asks.c.call)
+Index("asks_by_principal", asks.c.principal, asks.c.id)
+_is_waiting = text("status = 'open'")
+Index("asks_open", asks.c.id, sqlite_where=_is_waiting, postgresql_where=_is_waiting)
+
+rules = Table(
+    "rules",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("principal", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("session", Text),
+    Column("workspace", Text),
+    Column("permission", Text, nullable=False),
+    Column("pattern", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("ask", Text),
+    Column("created_by", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+tools = Table(
+    "tools",
+    metadata,
+    Column("principal", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("definition", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     PrimaryKeyConstraint("principal", "name"),

@@ -44,6 +44,7 @@ tool = typed(
     effect=Effect.READ,
     needs=needs,
     run=run,
+    permission="read",
 )
 
 

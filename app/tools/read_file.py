@@ -50,6 +50,7 @@ tool = typed(
     effect=Effect.READ,
     needs=needs,
     run=run,
+    permission="read",
 )
 
 

@@ -451,6 +451,8 @@ async def test_tools_are_listed_by_name_and_described_one_by_one(service: Servic
         "lane": "none",
         "timeout": 120.0,
         "source": "toys",
+        "aliases": [],
+        "annotations": {},
     }
     assert shout in listed["data"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.core.clocks import SystemClock
 from app.core.ids import Ids, time_of
-from app.core.principals import DEFAULT_SCOPES, Key, Scope, digest, make_key, new_token
+from app.core.principals import DEFAULT_SCOPES, UNBOUND, Key, Scope, digest, make_key, new_token
 
 
 def key(*scopes: Scope) -> Key:
@@ -56,6 +56,7 @@ def test_a_key_shows_neither_token_nor_digest() -> None:
         "principal": "ada",
         "name": "laptop",
         "scopes": ["calls:run", "metrics"],
+        "bounds": UNBOUND.view(),
         "created_at": "1970-01-01T00:00:00.000000Z",
         "revoked_at": None,
     }

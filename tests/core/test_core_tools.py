@@ -114,6 +114,8 @@ def test_a_tool_shows_itself_and_is_named_in_plain_words() -> None:
         "lane": "none",
         "timeout": 120.0,
         "source": "builtin",
+        "aliases": [],
+        "annotations": {},
     }
     assert TOY.title == "Toy tool"
 

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from app.core import errors
-from app.core.errors import CallError, FileFailed, StoreError, TimedOut
+from app.core.errors import CallError, FileFailed, HttpFailed, StoreError, TimedOut
 from app.core.results import Result
 
-DRAWN = re.compile(r"^ {4}(?:[├└]── )?([A-Z]\w+) {2,}\S", re.MULTILINE)
+DRAWN = re.compile(r"^ {4}(?:│   )?(?:[├└]── )?([A-Z]\w+) {2,}\S", re.MULTILINE)
 ROOTS = {"CallError", "Refusal", "StoreError", "Misconfigured"}
 
 CLASSES = {name: cls for name, cls in inspect.getmembers(errors, inspect.isclass) if cls.__module__ == errors.__name__}
@@ -30,7 +30,7 @@ def test_the_drawn_tree_is_the_real_one() -> None:
 
 
 def test_every_error_but_the_file_systems_has_a_code_of_its_own() -> None:
-    codes = {cls.__name__: cls.code for cls in CALL_ERRORS if cls is not FileFailed}
+    codes = {cls.__name__: cls.code for cls in CALL_ERRORS if cls not in (FileFailed, HttpFailed)}
 
     assert codes == {name: name for name in codes} | {"TimedOut": "Timeout"}
 
@@ -67,7 +67,21 @@ def test_an_error_tells_code_message_and_whether_trying_again_can_help() -> None
 
 
 def test_exactly_the_errors_that_pass_with_time_are_retryable() -> None:
-    assert {cls.code for cls in CALL_ERRORS if cls.retryable} == {"Timeout", "Overloaded", "ToolUnavailable"}
+    assert {cls.code for cls in CALL_ERRORS if cls.retryable} == {
+        "Timeout",
+        "Overloaded",
+        "ToolUnavailable",
+        "NetworkError",
+        "NetworkTimeout",
+        "DNSError",
+    }
+
+
+@pytest.mark.parametrize(("status", "can_help"), [(404, False), (408, True), (429, True), (500, True), (503, True)])
+def test_a_status_that_passes_with_time_is_retryable(status: int, can_help: bool) -> None:
+    failed = HttpFailed(status, "The service said no.", result=Result("its body"))
+
+    assert (failed.code, failed.retryable, failed.details) == (f"HttpStatus:{status}", can_help, {"status": status})
 
 
 def test_a_failed_store_is_no_answer_to_a_call() -> None:

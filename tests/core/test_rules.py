@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.rules import ALLOWED, STRICTNESS, Action, Need, Rule, Verdict, judge, matches
+from app.core.rules import ALLOWED, STRICTNESS, Action, Layer, Need, Rule, Verdict, matches
+from app.core.rules import judge as judge_layers
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 WILDCARDS = json.loads((SCENARIOS / "wildcard.json").read_text())
@@ -14,6 +15,10 @@ EVALUATIONS = json.loads((SCENARIOS / "permission_evaluate.json").read_text())
 
 READ = Need("read", "src/a.py")
 SHELL = Need("shell", "git push origin")
+
+
+def judge(needs: list[Need], rules: list[Rule]) -> Verdict:
+    return judge_layers(needs, [Layer("rules", tuple(rules))])
 
 
 @pytest.mark.parametrize("case", WILDCARDS, ids=lambda case: f"{case['pattern']} on {case['input']}")
@@ -50,7 +55,7 @@ def test_backslashes_are_slashes_on_both_sides() -> None:
 def test_the_last_matching_rule_wins_and_a_no_names_it() -> None:
     wide, narrow = Rule("*", "*", Action.ALLOW), Rule("read", "src/*", Action.DENY)
 
-    assert judge([READ], [wide, narrow]) == Verdict(Action.DENY, READ, narrow)
+    assert judge([READ], [wide, narrow]) == Verdict(Action.DENY, READ, narrow, "rules")
     assert judge([READ], [narrow, wide]).action is Action.ALLOW
 
 
@@ -68,7 +73,7 @@ def test_over_several_needs_the_strictest_answer_counts() -> None:
     allow_read, deny_shell = Rule("read", "*", Action.ALLOW), Rule("shell", "*", Action.DENY)
     other = Need("network", "example.org")
 
-    assert judge([READ, SHELL, other], [allow_read, deny_shell]) == Verdict(Action.DENY, SHELL, deny_shell)
+    assert judge([READ, SHELL, other], [allow_read, deny_shell]) == Verdict(Action.DENY, SHELL, deny_shell, "rules")
     assert judge([READ, other], [allow_read, deny_shell]) == Verdict(Action.ASK, other, None)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from app.core.calls import CallRequest
 from app.core.errors import Refusal, TooBusy, TooManyCalls
+from app.core.principals import Key
 from app.dispatch.running import LiveCall
 from tests.services import ADMIN, HANG, Crib, until
 from tests.toys import ToyHook, Toys
@@ -22,8 +23,13 @@ async def small(data_dir: Path, toys: Toys) -> AsyncIterator[Crib]:
     await crib.close()
 
 
+def key_named(id: str) -> Key:
+    return Key(id, "admin", "", frozenset(), id, 0)
+
+
 def submit(crib: Crib, key: str | None, tool: str = "wait_free", **arguments: Any) -> LiveCall:
-    return crib.use.dispatcher.submit(CallRequest(tool=tool, arguments=arguments), ADMIN, key=key)
+    request = CallRequest(tool=tool, arguments=arguments)
+    return crib.use.dispatcher.submit(request, ADMIN, key=None if key is None else key_named(key))
 
 
 async def end(crib: Crib, *lives: LiveCall) -> None:
@@ -100,11 +106,11 @@ async def test_a_batch_is_let_in_whole_or_not_at_all(small: Crib) -> None:
     live = submit(small, "key_a")
 
     with pytest.raises(TooManyCalls):
-        small.use.dispatcher.submit_all([(request, ADMIN)] * 3, key="key_a")
+        small.use.dispatcher.submit_all([(request, ADMIN)] * 3, key=key_named("key_a"))
     with pytest.raises(TooBusy):
         small.use.dispatcher.submit_all([(request, ADMIN)] * 5)
     assert len(small.use.dispatcher.running) == 1
-    lives = small.use.dispatcher.submit_all([(request, ADMIN)] * 2, key="key_a")
+    lives = small.use.dispatcher.submit_all([(request, ADMIN)] * 2, key=key_named("key_a"))
 
     await end(small, live, *lives)
     assert len(small.rows("SELECT * FROM calls")) == 3
@@ -113,7 +119,7 @@ async def test_a_batch_is_let_in_whole_or_not_at_all(small: Crib) -> None:
 async def test_a_child_is_never_refused_and_takes_room_of_all(small: Crib) -> None:
     lives = [submit(small, key) for key in ("key_a", "key_a", None, None)]
     arguments = {"tool": "wait_free", "arguments": {"name": "child"}, "times": 2}
-    parent = small.use.dispatcher.submit(CallRequest(tool="relay", arguments=arguments), ADMIN, key="key_a")
+    parent = small.use.dispatcher.submit(CallRequest(tool="relay", arguments=arguments), ADMIN, key=key_named("key_a"))
     await small.started("child")
 
     await until(lambda: small.use.dispatcher.capacity.under_way == 7)

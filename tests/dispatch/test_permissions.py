@@ -39,15 +39,14 @@ async def test_what_would_have_to_be_asked_is_denied_while_nobody_can_answer() -
     )
 
 
-async def test_what_no_rule_covers_would_have_to_be_asked() -> None:
+async def test_what_the_defaults_ask_would_have_to_be_asked() -> None:
     with pytest.raises(PermissionDenied) as denied:
-        await Permissions([]).require([Need("shell", "ls")])
+        await Permissions([]).require([Need("escalate", "ls")])
 
     assert denied.value.message == (
-        "Not allowed: shell ls needs a person's approval (no rule, and what no rule covers must be asked), "
-        "and nobody can be asked here."
+        "Not allowed: escalate ls needs a person's approval (the rule `ask escalate *`), and nobody can be asked here."
     )
-    assert denied.value.details == {"permission": "shell", "pattern": "ls", "rule": None}
+    assert denied.value.details == {"permission": "escalate", "pattern": "ls", "rule": "ask escalate *"}
 
 
 @pytest.mark.parametrize(

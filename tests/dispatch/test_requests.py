@@ -36,7 +36,7 @@ REQUESTS = st.builds(
 
 @given(REQUESTS)
 def test_a_resumed_call_knows_all_it_needs_of_its_request(request: CallRequest) -> None:
-    call = calls.of_request("call_1", 5, request, Session("ann", "s1"), "call_0")
+    call = calls.of_request("call_1", 5, request, Session("ann", "s1"), "call_0", None)
 
     assert calls.to_request(call, calls.given_to(request)) == request.model_copy(update={"metadata": None})
     assert (call.principal, call.session, call.parent, call.created_at) == ("ann", "s1", "call_0", 5)
@@ -44,7 +44,7 @@ def test_a_resumed_call_knows_all_it_needs_of_its_request(request: CallRequest) 
 
 
 def test_a_plain_request_costs_no_options() -> None:
-    call = calls.of_request("call_1", 5, CallRequest(tool="echo"), Session("ann", "s1"), None)
+    call = calls.of_request("call_1", 5, CallRequest(tool="echo"), Session("ann", "s1"), None, None)
 
     assert (call.options, call.arguments, call.metadata, call.status) == (None, None, None, Status.PENDING)
 

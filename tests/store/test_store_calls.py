@@ -45,6 +45,8 @@ FULL = Call(
     duration_us=2**40,
     output_dropped=2**40,
     sealed=b"sealed",
+    key="key_1",
+    deadline=2**60 + 3,
 )
 END: dict[str, Any] = {
     "result": '{"output":"out"}',

@@ -48,7 +48,7 @@ async def test_a_first_key_makes_its_principal_and_default_session_and_a_second_
 
     with closing(sqlite3.connect(str(url.database))) as db:
         assert db.execute("SELECT id, created_at FROM principals").fetchall() == [("ada", 1)]
-    assert await sessions.get(engine, "ada", "default") == Session("ada", "default")
+    assert await sessions.get(engine, "ada", "default") == Session("ada", "default", created_at=1, updated_at=1)
     assert await sessions.plan_of(engine, Session("ada", "default")) == "plan"
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from app.core.errors import ToolUnavailable
+from app.core.ports import Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context
+from app.core.tools import Context, Tool
 from app.sandbox.workspace import LocalWorkspace
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
@@ -32,7 +34,7 @@ class ToyLine:
     async def output(self, text: str, stream: str) -> None:
         self.printed.append((text, stream))
 
-    async def require(self, needs: list[Need]) -> None:
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None:
         self.needed.extend(needs)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
@@ -41,6 +43,15 @@ class ToyLine:
 
     async def keep_plan(self, plan: dict[str, Any]) -> None:
         self.plans.append(plan)
+
+    async def send(self, request: Outgoing) -> Incoming:
+        raise ToolUnavailable("a toy line sends nothing")
+
+    async def environment(self) -> dict[str, str]:
+        return {}
+
+    def tools(self) -> list[Tool]:
+        return []
 
 
 @pytest.fixture

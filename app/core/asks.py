@@ -1,0 +1,103 @@
+"""Asks: questions that wait for a person. Bound to one call and its arguments, answered once, gone after a deadline."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from app.core.clocks import rfc3339
+from app.core.rules import Need, Rule, RuleScope
+
+
+class AskKind(StrEnum):
+    PERMISSION = "permission"
+    QUESTION = "question"
+    ELICITATION = "elicitation"
+
+
+class AskStatus(StrEnum):
+    OPEN = "open"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+
+
+class Decision(StrEnum):
+    ALLOW_ONCE = "allow_once"
+    ALLOW_ALWAYS = "allow_always"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What somebody said: a decision on a permission, or content for questions, or that they will not (`action`)."""
+
+    decision: Decision | None = None
+    message: str | None = None
+    rules: tuple[Rule, ...] = ()
+    scope: RuleScope | None = None
+    content: dict[str, Any] | None = None
+    action: str | None = None
+    principal: str | None = None
+    key: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        return {
+            "decision": self.decision and self.decision.value,
+            "message": self.message,
+            "rules": [rule.view() for rule in self.rules],
+            "scope": self.scope and self.scope.value,
+            "content": self.content,
+            "action": self.action,
+            "principal": self.principal,
+            "key": self.key,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Ask:
+    """`digest` is that of the effective arguments; `always` is what an "always" would allow unless somebody edits it.
+
+    `reason` says why an ask that nobody answered is over.
+    """
+
+    id: str
+    call: str
+    principal: str
+    session: str
+    tool: str
+    kind: AskKind
+    digest: str
+    created_at: int
+    expires_at: int
+    needs: tuple[Need, ...] = ()
+    always: tuple[Rule, ...] = ()
+    questions: list[dict[str, Any]] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    status: AskStatus = AskStatus.OPEN
+    answer: Answer | None = None
+    reason: str | None = None
+    ended_at: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.status is AskStatus.OPEN
+
+    def view(self) -> dict[str, Any]:
+        """The ask as the world sees it."""
+        return {
+            "id": self.id,
+            "kind": self.kind.value,
+            "status": self.status.value,
+            "call": self.call,
+            "tool": self.tool,
+            "session": self.session,
+            "principal": self.principal,
+            "needs": [need.view() for need in self.needs],
+            "always": [rule.view() for rule in self.always],
+            "questions": self.questions,
+            "metadata": self.metadata,
+            "answer": self.answer and self.answer.view(),
+            "reason": self.reason,
+            "created_at": rfc3339(self.created_at),
+            "expires_at": rfc3339(self.expires_at),
+            "ended_at": None if self.ended_at is None else rfc3339(self.ended_at),
+        }
