@@ -24,32 +24,38 @@ from app.api.readiness import Readiness
 from app.api.streams import StreamSlots
 from app.api.submissions import CreateCall
 from app.api.tickets import Tickets
-from app.config import Settings
+from app.config import RuleSetting, Settings
 from app.core.clocks import SystemClock
 from app.core.errors import Misconfigured
 from app.core.ids import Ids, time_of
 from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
+from app.core.rules import Rule
 from app.core.tools import Tool
+from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
+from app.dispatch.desk import Desk
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.gate import Gates
 from app.dispatch.hooks import Hook, Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.ledger import Ledger
-from app.dispatch.permissions import Permissions
+from app.dispatch.loops import Loops
+from app.dispatch.permissions import Permissions, RulePart
 from app.dispatch.recovery import recover
 from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
+from app.dispatch.rules import RuleBook
 from app.mcp.server import McpDoor
 from app.sandbox.folders import make_workspace
 from app.sandbox.workspace import LocalWorkspace
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
+from app.store import rules as stored_rules
 from app.store import secrets as stored_secrets
 from app.store.lock import DataDirLock
 from app.store.principals import Keyring
@@ -106,12 +112,16 @@ class House:
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
+        self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
+        permissions = self._open_permissions()
+        self._asks = self._open_asks(journal, permissions, ids)
         self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
         mcp = McpDoor(self._dispatcher, __version__)
         undo.push_async_callback(mcp.close)
         readiness = self._open_readiness(data_dir, undo)
-        await recover(self._engine, journal, self._dispatcher)
+        keys = {key.id: key for key in await principals.all_keys(self._engine)}
+        await recover(self._engine, journal, self._dispatcher, keys)
         sweeping = asyncio.create_task(self._open_retention().run())
         undo.push_async_callback(_stop, sweeping)
         return Use(
@@ -127,6 +137,9 @@ class House:
             secrets=book,
             ledger=self._ledger,
             readiness=readiness,
+            desk=self._asks.desk,
+            rules=self._rules,
+            permissions=permissions,
         )
 
     async def drain(self) -> None:
@@ -176,11 +189,22 @@ class House:
         undo.push_async_callback(readiness.close)
         return readiness
 
+    def _open_permissions(self) -> Permissions:
+        configuration = RulePart(_rules(self.settings.rules), self.settings.approval)
+        agents = {name: RulePart(_rules(one.rules), one.approval) for name, one in self.settings.agents.items()}
+        return Permissions(configuration, agents, self._rules)
+
+    def _open_asks(self, journal: Journal, permissions: Permissions, ids: Ids) -> Asks:
+        desk = Desk(journal, self._engine, self._rules, ids=ids, clock=self._clock)
+        seconds, on_ask = self.settings.ask_timeout, self.settings.on_ask
+        loops = Loops(self._engine)
+        return Asks(desk, permissions, loops, self._hooks, journal.cover, seconds=seconds, on_ask=on_ask)
+
     def _open_dispatcher(self, journal: Journal, ids: Ids, tracer: Tracer | None) -> Dispatcher:
         return Dispatcher(
             registry=self._registry,
             hooks=self._hooks,
-            permissions=Permissions([setting.rule() for setting in self.settings.rules]),
+            asks=self._asks,
             gates=Gates(self.settings.queue_timeout),
             journal=journal,
             ids=ids,
@@ -219,6 +243,10 @@ class House:
                 replace(found, scopes=frozenset({Scope.ADMIN}))
             )  # the operator's word, for as long as it is set
         return keyring
+
+
+def _rules(settings: Iterable[RuleSetting]) -> tuple[Rule, ...]:
+    return tuple(setting.rule() for setting in settings)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -16,9 +16,12 @@ from app.core import principals
 from app.core.ids import Ids
 from app.core.ports import Clock
 from app.core.principals import Key
+from app.dispatch.desk import Desk
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.ledger import Ledger
+from app.dispatch.permissions import Permissions
+from app.dispatch.rules import RuleBook
 from app.mcp.server import McpDoor
 from app.store.principals import Keyring
 from app.store.secrets import SecretBook
@@ -45,6 +48,9 @@ class Use:
     ledger: Ledger
     readiness: Readiness
     streams: StreamSlots
+    desk: Desk
+    rules: RuleBook
+    permissions: Permissions
 
 
 async def _use(request: Request) -> Use:

@@ -13,42 +13,30 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
-from app.core.errors import CallError, Internal, Interrupted, InvalidArgs, TimedOut
+from app.core.errors import CallError, Internal, Interrupted, TimedOut
 from app.core.ids import Ids
 from app.core.ports import TraceContext, Tracer, Workspace
 from app.core.principals import Key
 from app.core.results import Result
-from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.tools import Context, Lane, Tool
 from app.dispatch import calls
+from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
 from app.dispatch.gate import Gates, Order, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
 from app.dispatch.lines import LentLine
-from app.dispatch.permissions import Permissions, denied
 from app.dispatch.registry import Registry
-from app.dispatch.running import LiveCall, Running, Suspended
+from app.dispatch.running import LiveCall, Running, Suspended, TimeLimit
+from app.dispatch.steps import Step, payload_of
 from app.dispatch.truncate import truncate
 from app.store.calls import Claim
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Step:
-    """A call that may go to the gate: what it runs, with what, and what was approved."""
-
-    tool: Tool
-    args: Any
-    needs: list[Need]
-    workspace: Workspace
-    held: Pass | None = None
 
 
 class Dispatcher:
@@ -59,7 +47,7 @@ class Dispatcher:
         *,
         registry: Registry,
         hooks: Hooks,
-        permissions: Permissions,
+        asks: Asks,
         gates: Gates,
         journal: Journal,
         ids: Ids,
@@ -71,7 +59,7 @@ class Dispatcher:
         self.capacity = capacity
         self.running = Running(self._dispatch, capacity)
         self._hooks = hooks
-        self._permissions = permissions
+        self._asks = asks
         self._gates = gates
         self._journal = journal
         self._ids = ids
@@ -113,11 +101,12 @@ class Dispatcher:
         order = Order()
         return [self.submit(one, session, key=key, place=order.next(), origin=origin) for one, session in asked]
 
-    async def resume(self, call: Call, session: Session) -> LiveCall:
+    async def resume(self, call: Call, session: Session, key: Key | None) -> LiveCall:
         """Set a pending call of an earlier start on the line again."""
         given = self._journal.cover.originals(call)
-        live = LiveCall(call, calls.to_request(call, given), session, is_resumed=True)
+        live = LiveCall(call, calls.to_request(call, given), session, key=key, is_resumed=True)
         live.settled = given.effective
+        await self._asks.desk.restore(live)
         await self._journal.adopt(live)
         self._start(live, None)
         return live
@@ -134,6 +123,12 @@ class Dispatcher:
         self.running.start(live)
 
     async def _dispatch(self, live: LiveCall) -> None:
+        try:
+            await self._carry(live)
+        finally:
+            self._asks.desk.leave(live)
+
+    async def _carry(self, live: LiveCall) -> None:
         """The frame: whatever happens inside, the call gets one end, and it is written."""
         current_call.set(live.call.id)
         result: Result | None = None
@@ -161,6 +156,7 @@ class Dispatcher:
                 return
             error = Interrupted("The service was stopped before the tool could run; nothing was done.")
         await self._close(live, result, error, whole)
+        self._asks.loops.note(live.session, live.digest, live.call)
 
     async def _open(self, live: LiveCall) -> Step | None:
         """Look ahead without awaiting; what is certain already goes into the first commit."""
@@ -190,11 +186,8 @@ class Dispatcher:
             tool = self.registry.find(live.call.tool)
             if self._hooks.concern(tool.name):
                 return None
-            step = self._prepare(live, tool, _payload(live, tool))
-            verdict = self._permissions.judge(step.needs)
-            if verdict.action is Action.DENY:
-                return denied(verdict)
-            return step if verdict.action is Action.ALLOW and self._enter_now(live, step) else None
+            step = self._prepare(live, tool, payload_of(live.request, tool))
+            return step if self._asks.has_none(live, step) and self._enter_now(live, step) else None
         except CallError as error:
             return error
         except Exception:  # noqa: BLE001 - a bug of the tool: the line meets it again, where it becomes the call's end
@@ -206,12 +199,12 @@ class Dispatcher:
         live.loosen()
         tool = self.registry.find(live.call.tool)
         if live.settled is None:
-            payload = await self._hooks.before(live.call, _payload(live, tool))
+            payload = await self._hooks.before(live.call, payload_of(live.request, tool))
             step = self._prepare(live, tool, payload)
             await self._journal.settle(live, payload)
         else:
             step = self._prepare(live, tool, json.loads(live.settled))
-        await self._permissions.require(step.needs)
+        await self._asks.meet(live, step)
         return step
 
     async def _walk(self, live: LiveCall, ahead: Step | None) -> tuple[Result, str | None]:
@@ -228,7 +221,7 @@ class Dispatcher:
         """Arguments become typed, and say what they need."""
         workspace = self._workspaces(live.session)
         args = tool.parse(payload)
-        step = Step(tool, args, tool.needs(args, workspace), workspace)
+        step = Step(tool, payload, args, tool.needs(args, workspace), workspace)
         if live.place is not None:
             live.place.declare(self._lane_of(live, step), tool.effect_of(args))
         return step
@@ -300,11 +293,11 @@ class Dispatcher:
         """Run the tool. Its time limit is one more reason to be interrupted."""
         live.stage("execute")
         seconds = live.request.timeout or step.tool.timeout
-        timer = asyncio.get_running_loop().call_later(seconds, _time_out, live, seconds)
+        live.limit = TimeLimit(seconds, lambda: _time_out(live, seconds))
         try:
             return await step.tool.run(step.args, self._context(live, step))
         finally:
-            timer.cancel()
+            live.limit.cancel()
             if live.children:
                 await self.running.end_children(live)
 
@@ -313,13 +306,13 @@ class Dispatcher:
             id=live.call.id,
             session_id=live.session.id,
             workspace=step.workspace,
-            line=LentLine(live, self._journal, self._permissions, self),
+            line=LentLine(live, step.tool, self._journal, self._asks, self),
             call_id=live.call.call_id,
             message_id=live.call.message_id,
             agent=live.session.agent,
             trace=live.trace.context.traceparent if live.trace else None,
             abort=live.abort,
-            extra={"approved": step.needs[0].pattern} if len(step.needs) == 1 else {},
+            extra=step.extra,
         )
 
     async def _close(self, live: LiveCall, result: Result | None, error: CallError | None, whole: str | None) -> None:
@@ -355,20 +348,6 @@ class Dispatcher:
 
 def _time_out(live: LiveCall, seconds: float) -> None:
     live.interrupt(TimedOut(f"{live.call.tool} was stopped after {seconds:g} s; its output so far is kept."))
-
-
-def _payload(live: LiveCall, tool: Tool) -> Any:
-    """What the tool takes. The other kind of payload is the caller's mistake, and is said."""
-    request = live.request
-    given, other = (
-        (request.arguments, request.input) if tool.takes == "arguments" else (request.input, request.arguments)
-    )
-    if other is not None:
-        wrong = "input" if tool.takes == "arguments" else "arguments"
-        raise InvalidArgs(f"{tool.name} takes `{tool.takes}`, not `{wrong}`; send what it needs in `{tool.takes}`.")
-    if given is None and tool.takes == "input":
-        raise InvalidArgs(f"{tool.name} takes its text in `input`, which is missing.")
-    return {} if given is None else given
 
 
 def _held_above(live: LiveCall, lane: str) -> Pass | None:

@@ -5,6 +5,9 @@ from typing import Any, Protocol
 
 from app.core.calls import Call
 from app.core.results import Result
+from app.core.rules import Action, Need
+from app.core.sessions import Session
+from app.core.tools import Tool
 
 
 class Hook(Protocol):
@@ -30,6 +33,11 @@ class Hooks:
             if hook.matches(call.tool):
                 payload = await hook.before(call, payload)
         return payload
+
+    async def asked(
+        self, call: Call, tool: Tool, session: Session, payload: Any, needs: list[Need]
+    ) -> tuple[Action, str | None, str] | None:
+        return None
 
     async def after(self, call: Call, result: Result) -> Result:
         for hook in self._hooks:

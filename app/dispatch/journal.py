@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from app.core.asks import Ask, AskStatus
 from app.core.calls import Call, Status, Waiting
 from app.core.errors import CallError, Internal, StoreUnavailable
 from app.core.events import Event, EventType
@@ -21,7 +23,7 @@ from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
 from app.dispatch.redaction import Cover
 from app.dispatch.retries import insist
 from app.dispatch.running import LiveCall
-from app.store import calls, outputs, sessions
+from app.store import asks, calls, outputs, sessions
 from app.store.calls import Claimed
 from app.store.writer import Batch, Writer
 
@@ -60,13 +62,13 @@ class Journal:
         """Accept the call: pending, and in the same commit running or its end when that is known already."""
         call = live.call
         self.cover.call(call)
-        told = [self._event(call, EventType.CALL_PENDING)]
+        told = [self.event(call, EventType.CALL_PENDING)]
         if start:
             self._mark_running(live, call.created_at)
-            told.append(self._event(call, EventType.CALL_RUNNING))
+            told.append(self.event(call, EventType.CALL_RUNNING))
         elif error is not None:
             self._mark_ended(live, error.result, error)
-            told.append(self._event(call, EventType.CALL_ERROR))
+            told.append(self.event(call, EventType.CALL_ERROR))
 
         def accept(batch: Batch) -> Claimed | None:
             if live.claim and (holder := calls.claim(batch, call, live.claim)):
@@ -88,24 +90,28 @@ class Journal:
             await self._step(live, lambda batch: calls.settle(batch, call, self._owner, kept, sealed))
             live.settled, call.effective, call.sealed = effective, kept, sealed
 
-    async def wait(self, live: LiveCall, waiting: Waiting) -> None:
+    async def wait(self, live: LiveCall, waiting: Waiting | None, also: Callable[[Batch], None] | None = None) -> None:
+        """Tell what the call waits for now; `also` is committed with it."""
         call = live.call
-        event = self._event(call, EventType.CALL_WAITING, {"waiting": waiting.value})
+        event = self.event(call, EventType.CALL_WAITING, {"waiting": waiting and waiting.value})
 
         def note(batch: Batch) -> bool:
             if not calls.wait(batch, call, self._owner, waiting):
                 return False
             batch.tell(event, call)
+            if also is not None:
+                also(batch)
             return True
 
         with live.steady():
-            if await self._step(live, note):
-                call.waiting = waiting  # until it runs or ends
+            if not await self._step(live, note):
+                raise Lost(call.id)
+            call.waiting = waiting  # until it runs or ends
 
     async def start(self, live: LiveCall) -> None:
         """Pending becomes running, committed before the first side effect."""
         call, at = live.call, max(self._clock.now(), live.call.created_at)
-        event = self._event(call, EventType.CALL_RUNNING)
+        event = self.event(call, EventType.CALL_RUNNING)
 
         def begin(batch: Batch) -> bool:
             if not calls.start(batch, call, self._owner, at):
@@ -132,13 +138,16 @@ class Journal:
             log.exception("call %s gave back what JSON cannot say", call.id)
             error = Internal("The tool gave back what cannot be written as JSON; this is a bug of the tool.")
             self._mark_ended(live, None, error)
-        event = self._event(call, EventType.CALL_ERROR if error else EventType.CALL_COMPLETED)
+        event = self.event(call, EventType.CALL_ERROR if error else EventType.CALL_COMPLETED)
+
+        over = self.ask_over(live.ask, "The call has ended.")
 
         def end(batch: Batch) -> bool:
             if not calls.close(batch, call, was, self._owner):
                 return False
             for start, data in rows:
                 outputs.add(batch, call.id, start, "stdout", data)
+            over(batch)
             batch.tell(event, call)
             return True
 
@@ -164,21 +173,44 @@ class Journal:
         live.call.waiting = None
         await self._writer.submit(lambda batch: calls.adopt(batch, live.call, self._owner))
 
-    async def bury(self, call: Call, result: Result | None, reason: CallError) -> None:
+    async def bury(self, call: Call, result: Result | None, reason: CallError, ask: Ask | None = None) -> None:
         """Give an end to a running call whose service is gone."""
         was, end = call.status, copy(call)
         self._mark_end(end, result, reason)
         end.ended_at = max(self._clock.now(), call.started_at or call.created_at)
-        event = self._event(end, EventType.CALL_ERROR)
+        event = self.event(end, EventType.CALL_ERROR)
+        over = self.ask_over(ask, "The service stopped while its call was running.")
 
         def inherit(batch: Batch) -> bool:
             if not (calls.adopt(batch, call, self._owner) and calls.close(batch, end, was, self._owner)):
                 return False
+            over(batch)
             batch.tell(event, end)
             return True
 
         if await self._writer.submit(inherit):
             self._ledger.note(end, reason)
+
+    def submit(self, change: Callable[[Batch], T]) -> "asyncio.Future[T]":
+        """A change that belongs to calls but is no step of one."""
+        return self._writer.submit(change)
+
+    def ask_over(self, ask: Ask | None, reason: str) -> Callable[[Batch], None]:
+        """The change that ends an ask nobody answered, if it is open still; none for no ask."""
+        if ask is None:
+            return lambda batch: None
+        ended = replace(ask, status=AskStatus.EXPIRED, reason=reason, ended_at=self._clock.now())
+        event = self.ask_event(ended, EventType.ASK_EXPIRED)
+
+        def end(batch: Batch) -> None:
+            if asks.end(batch, ended):
+                batch.tell(event)
+
+        return end
+
+    def ask_event(self, ask: Ask, type: EventType) -> Event:
+        text = self.cover.kept_data(dumps(ask.view()).decode())
+        return Event(0, type, ask.call, ask.principal, ask.session, self._clock.now(), text)
 
     def progress(self, live: LiveCall, title: str | None, metadata: dict[str, Any] | None) -> None:
         """Tell how far it is. While one telling is under way, the next ones are merged into one."""
@@ -194,7 +226,7 @@ class Journal:
 
     async def keep_plan(self, live: LiveCall, plan: dict[str, Any]) -> None:
         text = self.cover.kept_data(dumps(plan).decode())
-        event = self._event(live.call, EventType.PLAN_UPDATED, plan)
+        event = self.event(live.call, EventType.PLAN_UPDATED, plan)
 
         def keep(batch: Batch) -> None:
             sessions.keep_plan(batch, live.session, text)
@@ -213,7 +245,7 @@ class Journal:
         if live.progress is None:
             return
         said = live.progress
-        event = self._event(live.call, EventType.CALL_PROGRESS, said)
+        event = self.event(live.call, EventType.CALL_PROGRESS, said)
         live.progress, live.is_telling = None, True
         telling = self._writer.submit(lambda batch: batch.tell(event, live.call))
         telling.add_done_callback(lambda done: self._told(live, said, done))
@@ -245,11 +277,13 @@ class Journal:
         call = live.call
         log.exception("the result of call %s cannot be stored", call.id)
         self._mark_ended(live, None, Internal("The tool gave back what cannot be stored; this is a bug of the tool."))
-        event = self._event(call, EventType.CALL_ERROR)
+        event = self.event(call, EventType.CALL_ERROR)
+        over = self.ask_over(live.ask, "The call has ended.")
 
         def end(batch: Batch) -> bool:
             if not calls.close(batch, call, was, self._owner):
                 return False
+            over(batch)
             batch.tell(event, call)
             return True
 
@@ -289,7 +323,7 @@ class Journal:
         call.result = self.cover.kept_result(result) if result is not None else None
         call.error = self.cover.kept_error(error) if error is not None else None
 
-    def _event(self, call: Call, type: EventType, data: dict[str, Any] | None = None) -> Event:
+    def event(self, call: Call, type: EventType, data: dict[str, Any] | None = None) -> Event:
         text = None if data is None else self.cover.kept_data(dumps(data).decode())
         return Event(0, type, call.id, call.principal, call.session, self._clock.now(), text)
 

@@ -10,9 +10,9 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.sessions import Session
 from app.core.tools import Tool
+from app.dispatch.asks import Asks, Wish
 from app.dispatch.calls import outcome
 from app.dispatch.journal import Journal
-from app.dispatch.permissions import Permissions
 from app.dispatch.running import LiveCall, Running
 
 MAX_DEPTH = 8
@@ -30,12 +30,13 @@ class Callers(Protocol):
 class LentLine:
     """The `Line` port for one running call. What a tool left behind has nothing to say once the call has ended."""
 
-    __slots__ = ("_callers", "_journal", "_live", "_permissions")
+    __slots__ = ("_asks", "_callers", "_journal", "_live", "_tool")
 
-    def __init__(self, live: LiveCall, journal: Journal, permissions: Permissions, callers: Callers) -> None:
+    def __init__(self, live: LiveCall, tool: Tool, journal: Journal, asks: Asks, callers: Callers) -> None:
         self._live = live
+        self._tool = tool
         self._journal = journal
-        self._permissions = permissions
+        self._asks = asks
         self._callers = callers
 
     def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
@@ -47,7 +48,10 @@ class LentLine:
             await self._journal.output(self._live, text, stream)
 
     async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None:
-        await self._permissions.require(needs)
+        if self._live.call.is_final:
+            raise ToolUnavailable("This call has ended and cannot ask for anything any more.")
+        given = self._live.request.arguments or self._live.request.input
+        await self._asks.require(self._live, Wish(self._tool, given, lambda: needs, metadata))
 
     async def send(self, request: Outgoing) -> Incoming:
         raise ToolUnavailable("This service sends no requests.")

@@ -2,18 +2,21 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from app.core.asks import Ask
 from app.core.calls import Call, Status
 from app.core.errors import Interrupted, SealBroken
+from app.core.principals import Key
 from app.core.results import Result
 from app.core.sessions import Session
 from app.core.tools import Truncation
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.journal import Journal
 from app.dispatch.truncate import truncate
-from app.store import calls, sessions
+from app.store import asks, calls, sessions
 
 log = logging.getLogger(__name__)
 
@@ -22,19 +25,21 @@ WAITED = "The service ended while this call waited, and so did the call that mad
 UNREADABLE = "The service stopped while this call waited, and its sealed arguments cannot be read; it was not run."
 
 
-async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher) -> None:
+async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher, keys: Mapping[str, Key]) -> None:
     """`running` ends `Interrupted` with what output is stored; `pending` is resumed, unless its parent is gone."""
     left = await calls.unfinished(engine)
     waiting = [call for call in left if _can_go_on(call)]
     lost = [call for call in left if not _can_go_on(call)]
-    await asyncio.gather(*(_interrupt(call, journal, dispatcher) for call in lost))
+    asked = await asks.open_by_call(engine) if left else {}
+    await asyncio.gather(*(_interrupt(call, journal, dispatcher, asked.get(call.id)) for call in lost))
     for call in waiting:
         session = await sessions.get(engine, call.principal, call.session)
         try:
-            await dispatcher.resume(call, session or Session(call.principal, call.session))
+            key = keys.get(call.key) if call.key else None
+            await dispatcher.resume(call, session or Session(call.principal, call.session), key)
         except SealBroken as error:
             log.error("call %s cannot go on: %s", call.id, error)
-            await journal.bury(call, None, Interrupted(UNREADABLE))
+            await journal.bury(call, None, Interrupted(UNREADABLE), asked.get(call.id))
     if left:
         log.info("after the last stop: %d calls interrupted, %d resumed", len(lost), len(waiting))
 
@@ -43,9 +48,9 @@ def _can_go_on(call: Call) -> bool:
     return call.status is Status.PENDING and call.parent is None
 
 
-async def _interrupt(call: Call, journal: Journal, dispatcher: Dispatcher) -> None:
+async def _interrupt(call: Call, journal: Journal, dispatcher: Dispatcher, ask: Ask | None) -> None:
     tool = dispatcher.registry.get(call.tool)
     policy = tool.truncation if tool else Truncation()
     stored = await journal.partial(call)
     result = truncate(Result(output=stored), policy) if stored else None
-    await journal.bury(call, result, Interrupted(RAN if call.status is Status.RUNNING else WAITED))
+    await journal.bury(call, result, Interrupted(RAN if call.status is Status.RUNNING else WAITED), ask)

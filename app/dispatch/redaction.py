@@ -71,5 +71,9 @@ class Cover:
         """The data of an event, or a plan."""
         return self._redactor.json(text)
 
+    def text(self, text: str) -> str:
+        """A piece of text that is shown to people."""
+        return self._redactor.text(text)
+
     def _seal(self, call: Call, given: Originals) -> bytes:
         return self._sealer.seal(dumps(given), call.id)

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from app.core.asks import Ask
 from app.core.calls import Call, CallRequest, Status
 from app.core.errors import CallError, Canceled, Interrupted
 from app.core.ports import Trace
 from app.core.principals import Key
+from app.core.rules import Need
 from app.core.sessions import Session
 from app.dispatch.capacity import Capacity
 from app.dispatch.gate import Pass, Place
@@ -23,6 +25,39 @@ CANCEL_SECONDS = 5.0
 
 class Suspended(CallError):
     """Not an end: the service stops, and the pending call goes on at the next start."""
+
+
+class TimeLimit:
+    """The time a tool has. While somebody has stopped it, it does not pass."""
+
+    def __init__(self, seconds: float, over: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._left = seconds
+        self._over = over
+        self._stops = 0
+        self._is_over = False
+        self._run()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        self._stops += 1
+        if self._stops == 1 and not self._is_over:
+            self._timer.cancel()
+            self._left -= self._loop.time() - self._since
+        try:
+            yield
+        finally:
+            self._stops -= 1
+            if not self._stops and not self._is_over:
+                self._run()
+
+    def cancel(self) -> None:
+        self._is_over = True
+        self._timer.cancel()
+
+    def _run(self) -> None:
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(max(self._left, 0), self._over)
 
 
 class LiveCall:
@@ -52,6 +87,12 @@ class LiveCall:
         self.children: set[LiveCall] = set()
         self.trace: Trace | None = None
         self.held: Pass | None = None
+        self.limit: TimeLimit | None = None
+        self.digest = ""
+        self.ask: Ask | None = None
+        self.asks: list[Ask] = []
+        self.approved: frozenset[Need] = frozenset()
+        self._asking: asyncio.Lock | None = None
         self.spool: Spool | None = None
         self.progress: dict[str, Any] | None = None
         self.is_telling = False
@@ -71,6 +112,13 @@ class LiveCall:
         """Tell where on the line it is, if anybody follows."""
         if self.trace is not None:
             self.trace.stage(name)
+
+    @property
+    def asking(self) -> asyncio.Lock:
+        """A call asks one thing at a time."""
+        if self._asking is None:
+            self._asking = asyncio.Lock()
+        return self._asking
 
     @contextmanager
     def steady(self) -> Iterator[None]:

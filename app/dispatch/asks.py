@@ -1,0 +1,204 @@
+"""Asks on the line: what a call needs and no rule settles is asked, and the call waits for a person.
+
+An ask is bound to its call and to the arguments the call runs with, and counts for nothing else. When an answer comes,
+or any rule changes, the needs are found and judged again: a deny wins, a need that was not shown is asked anew, and
+what rules cover by now needs no answer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
+from app.core.calls import Status
+from app.core.errors import AskExpired, CallError, Declined, DoomLoop, PermissionDenied
+from app.core.principals import OnAsk
+from app.core.rules import DOOM_LOOP, Action, Need, Rule
+from app.core.tools import Tool
+from app.dispatch.desk import MICROSECONDS, Desk, Waiter
+from app.dispatch.hooks import Hooks
+from app.dispatch.loops import Loops, digest_of
+from app.dispatch.permissions import Permissions, denied, in_circles, unattended
+from app.dispatch.redaction import Cover
+from app.dispatch.running import LiveCall
+from app.dispatch.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a call wants to do, and with what. The needs are found anew each time they are judged."""
+
+    tool: Tool
+    payload: Any
+    find_needs: Callable[[], list[Need]]
+    metadata: dict[str, Any] | None = None
+
+
+class Asks:
+    """The permission stage.
+
+    `seconds` is how long a person has, `on_ask` what happens where nobody is there, unless call or key say otherwise.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        permissions: Permissions,
+        loops: Loops,
+        hooks: Hooks,
+        cover: Cover,
+        *,
+        seconds: float,
+        on_ask: OnAsk,
+    ) -> None:
+        self.desk = desk
+        self.loops = loops
+        self._permissions = permissions
+        self._hooks = hooks
+        self._cover = cover
+        self._seconds = seconds
+        self._on_ask = on_ask
+
+    def has_none(self, live: LiveCall, step: Step) -> bool:
+        """Whether rules alone let it run and nothing is asked, as far as that is known now. A deny is raised."""
+        verdicts = self._permissions.verdicts(step.tool, step.needs, live.session, live.key)
+        for verdict in verdicts:
+            if verdict.action is Action.DENY:
+                raise denied(verdict)
+        if step.tool.asks is not None or any(verdict.action is Action.ASK for verdict in verdicts):
+            return False
+        if not self.loops.watches(step.tool, live.session):
+            return True
+        live.digest = digest_of(step.tool.name, step.payload)
+        return self.loops.knows(live.session) and not self.loops.needs(step.tool, live.session, live.digest)
+
+    async def meet(self, live: LiveCall, step: Step) -> None:
+        """Permission, by rules or by a person; then the tool's own questions, if it has any."""
+        live.digest = digest_of(step.tool.name, step.payload)
+        if self.loops.watches(step.tool, live.session):
+            await self.loops.learn(live.session)
+
+        def circles() -> list[Need]:
+            return self.loops.needs(step.tool, live.session, live.digest)
+
+        await self.require(live, Wish(step.tool, step.payload, lambda: [*step.find_needs(), *circles()]))
+        if circles():
+            self.loops.forgive(live.session)
+        if step.tool.asks is not None:
+            step.answer = await self.question(live, step.tool.asks(step.args))
+
+    async def require(self, live: LiveCall, wish: Wish) -> None:
+        """Come back only when everything is allowed, by rules or by a person."""
+        async with live.asking:
+            is_running = live.call.status is Status.RUNNING
+            approved = set(live.approved if is_running else _approved(live))
+            while wanted := self._wanted(live, wish, approved):
+                if waiter := self._waiter_of(live, wanted):
+                    ask = await self.desk.wait(waiter)
+                    if not ask.is_open:
+                        approved |= set(_allowed(ask))
+                elif await self._allowed_by_hook(live, wish, wanted):
+                    approved |= {self._shown(need) for need in wanted}
+                else:
+                    await self._open(live, wish, wanted)
+            if live.ask is not None:
+                _allowed(await self.desk.settle(self.desk.waiter(live.ask)))
+            if not is_running:
+                live.approved = frozenset(approved)
+
+    async def question(self, live: LiveCall, questions: list[dict[str, Any]]) -> dict[str, Any]:
+        """What a person answers to a tool's questions, asked before the tool runs."""
+        async with live.asking:
+            mine = [ask for ask in live.asks if ask.kind is AskKind.QUESTION and ask.digest == live.digest]
+            ask = mine[-1] if mine else await self._put(live, questions)
+            while ask.is_open:
+                ask = await self.desk.wait(self.desk.waiter(ask))
+            if ask.answer is None:
+                raise expired(ask)
+            if ask.answer.content is None:
+                details = {"blocked": True, "action": ask.answer.action, "ask": ask.id}
+                raise Declined(f"The person did not want to answer{_said(ask.answer)}", details=details)
+            return ask.answer.content
+
+    def _wanted(self, live: LiveCall, wish: Wish, approved: set[Need]) -> list[Need]:
+        """The needs that must be asked still. A deny ends it here."""
+        wanted = []
+        for verdict in self._permissions.verdicts(wish.tool, wish.find_needs(), live.session, live.key):
+            if verdict.action is Action.DENY:
+                raise denied(verdict)
+            assert verdict.need is not None, "a verdict on a need has it"
+            if verdict.action is Action.ASK and self._shown(verdict.need) not in approved:
+                wanted.append(verdict.need)
+        return wanted
+
+    def _waiter_of(self, live: LiveCall, wanted: list[Need]) -> Waiter | None:
+        """The open ask that shows all of this, if there is one."""
+        ask = live.ask
+        if ask is None or ask.digest != live.digest or not {self._shown(need) for need in wanted} <= set(ask.needs):
+            return None
+        return self.desk.waiter(ask)
+
+    async def _open(self, live: LiveCall, wish: Wish, wanted: list[Need]) -> None:
+        if self._policy(live) == "deny":
+            raise unattended(wanted[0])
+        needs = tuple(self._shown(need) for need in wanted)
+        always = tuple(Rule(need.permission, need.pattern, Action.ALLOW) for need in needs)
+        shows = {"needs": needs, "always": always, "metadata": wish.metadata or {}}
+        await self.desk.open(live, AskKind.PERMISSION, live.request.ask_timeout or self._seconds, **shows)
+
+    async def _put(self, live: LiveCall, questions: list[dict[str, Any]]) -> Ask:
+        if self._policy(live) == "deny":
+            raise Declined("Nobody is there to answer questions; go on without an answer.")
+        seconds = live.request.ask_timeout or self._seconds
+        return await self.desk.open(live, AskKind.QUESTION, seconds, questions=questions)
+
+    async def _allowed_by_hook(self, live: LiveCall, wish: Wish, wanted: list[Need]) -> bool:
+        said = await self._hooks.asked(live.call, wish.tool, live.session, wish.payload, wanted)
+        if said is None:
+            return False
+        action, message, hook = said
+        if action is Action.ALLOW:
+            return True
+        details = {"hook": hook, "permission": wanted[0].permission, "pattern": wanted[0].pattern}
+        raise PermissionDenied(message or f"Not allowed: the hook {hook} said no.", details=details)
+
+    def _policy(self, live: LiveCall) -> OnAsk:
+        return live.request.on_ask or (live.key.bounds.on_ask if live.key else None) or self._on_ask
+
+    def _shown(self, need: Need) -> Need:
+        """The need as it may be shown and kept; asks of an earlier start are compared in this form."""
+        pattern = self._cover.text(need.pattern)
+        return need if pattern == need.pattern else Need(need.permission, pattern)
+
+
+def expired(ask: Ask) -> CallError:
+    seconds = (ask.expires_at - ask.created_at) / MICROSECONDS
+    what = "the questions" if ask.kind is AskKind.QUESTION else "whether this is allowed"
+    message = f"Nobody answered {what} within {seconds:g} s; go on without it, or ask again later."
+    return AskExpired(message, details={"ask": ask.id})
+
+
+def _approved(live: LiveCall) -> set[Need]:
+    """What people allowed this very call with these very arguments, at an earlier start too."""
+    mine = [ask for ask in live.asks if ask.kind is AskKind.PERMISSION and ask.digest == live.digest]
+    if mine and mine[-1].status is AskStatus.EXPIRED:
+        raise expired(mine[-1])
+    return {need for ask in mine if ask.status is AskStatus.ANSWERED for need in _allowed(ask)}
+
+
+def _allowed(ask: Ask) -> tuple[Need, ...]:
+    """What the answer allows. A no is the call's end, and says what the person said."""
+    if ask.answer is None:
+        raise expired(ask)
+    if ask.answer.decision is not Decision.DENY:
+        return ask.needs
+    need = ask.needs[0]
+    details = {"blocked": True, "ask": ask.id, "permission": need.permission, "pattern": need.pattern}
+    if need.permission == DOOM_LOOP:
+        raise DoomLoop(f"{in_circles(need.pattern)} The person said no{_said(ask.answer)}", details=details)
+    wish = f"{need.permission} {need.pattern}"
+    raise PermissionDenied(f"The person did not allow {wish}{_said(ask.answer)}", details=details)
+
+
+def _said(answer: Answer) -> str:
+    return f": {answer.message}" if answer.message else "."

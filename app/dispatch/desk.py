@@ -1,0 +1,239 @@
+"""The desk: where open asks lie until somebody answers, rules cover them, or their time is over.
+
+An ask is stored in one commit with its call's waiting, and ends in one commit with the rules its answer makes. The
+first end counts. A call that waits hears of it after the commit.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
+from app.core.calls import Status, Waiting
+from app.core.events import EventType
+from app.core.ids import Ids
+from app.core.jsons import dumps
+from app.core.ports import Clock
+from app.core.principals import Key, Scope
+from app.core.rules import Action, KeptRule, Rule, RuleScope
+from app.dispatch.journal import Journal
+from app.dispatch.rules import RuleBook, workspace_of
+from app.dispatch.running import LiveCall
+from app.store import asks, rules
+from app.store.writer import Batch
+
+MICROSECONDS = 1_000_000
+
+
+class AskEnded(Exception):
+    """Somebody was faster: the ask has its answer, or its time is over."""
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__(f"The ask {ask.id} is {ask.status.value} already.")
+        self.ask = ask
+
+
+class AnswerRefused(Exception):
+    """The answer goes further than the key that gave it."""
+
+
+class Waiter:
+    """A call that waits for an ask of its own. `turn` is set when there is something new to look at."""
+
+    def __init__(self, live: LiveCall, ask: Ask) -> None:
+        self.live = live
+        self.ask = ask
+        self.turn = asyncio.Event()
+
+
+class Desk:
+    def __init__(self, journal: Journal, engine: AsyncEngine, book: RuleBook, *, ids: Ids, clock: Clock) -> None:
+        self._journal = journal
+        self._engine = engine
+        self._book = book
+        self._ids = ids
+        self._clock = clock
+        self._waiters: dict[str, Waiter] = {}
+        book.watch(self._look_again)
+
+    @property
+    def open_asks(self) -> int:
+        return len(self._waiters)
+
+    def waiter(self, ask: Ask) -> Waiter:
+        return self._waiters[ask.id]
+
+    async def restore(self, live: LiveCall) -> None:
+        """Take up the asks of a call of an earlier start, before anybody can answer them."""
+        live.asks = await asks.of_call(self._engine, live.call.id)
+        for ask in live.asks:
+            if ask.is_open:
+                self._lay_down(live, ask)
+
+    def leave(self, live: LiveCall) -> None:
+        """The call has ended or goes on elsewhere; nobody waits here any more."""
+        if live.ask is not None:
+            self._waiters.pop(live.ask.id, None)
+
+    async def open(self, live: LiveCall, kind: AskKind, seconds: float, **shows: Any) -> Ask:
+        """One commit: the ask, and that the call waits for it. An older ask that shows too little ends with it."""
+        id, at = self._ids.new("ask")
+        ask = Ask(
+            id=id,
+            call=live.call.id,
+            principal=live.call.principal,
+            session=live.call.session,
+            tool=live.call.tool,
+            kind=kind,
+            digest=live.digest,
+            created_at=at,
+            expires_at=at + int(seconds * MICROSECONDS),
+            **shows,
+        )
+        older = self._journal.ask_over(live.ask, "More has to be asked.")
+        body = self._journal.cover.kept_data(dumps(_body(ask)).decode())
+        event = self._journal.ask_event(ask, EventType.ASK_OPENED)
+
+        def keep(batch: Batch) -> None:
+            older(batch)
+            asks.add(batch, ask, body)
+            batch.tell(event)
+
+        self.leave(live)
+        self._lay_down(live, ask)
+        live.asks.append(ask)
+        await self._journal.wait(live, Waiting.PERMISSION if kind is AskKind.PERMISSION else Waiting.INPUT, keep)
+        return ask
+
+    async def wait(self, waiter: Waiter) -> Ask:
+        """Wait until the ask is over, or rules have changed and it should be looked at again."""
+        async with _stepped_aside(waiter.live):
+            try:
+                async with asyncio.timeout((waiter.ask.expires_at - self._clock.now()) / MICROSECONDS):
+                    await waiter.turn.wait()
+            except TimeoutError:
+                await self._end_here(waiter, AskStatus.EXPIRED, reason="Nobody answered in time.")
+        waiter.turn.clear()
+        if not waiter.ask.is_open:
+            await self._let_go(waiter)
+        return waiter.ask
+
+    async def settle(self, waiter: Waiter) -> Ask:
+        """Rules allow by now what was asked; unless a person was faster, that is the answer."""
+        answer = Answer(Decision.ALLOW_ALWAYS, "Rules allow it by now.")
+        await self._end_here(waiter, AskStatus.ANSWERED, answer=answer)
+        await self._let_go(waiter)
+        return waiter.ask
+
+    async def answer(self, ask: Ask, answer: Answer, by: Key) -> Ask:
+        """A person's answer, with the rules it makes. The first one counts; raises `AskEnded` for any other."""
+        waiter = self._waiters.get(ask.id)
+        if waiter is None or not waiter.ask.is_open:
+            raise AskEnded(await asks.get(self._engine, ask.id, None) or ask)
+        answer = replace(answer, principal=by.principal, key=by.id)
+        if answer.decision is Decision.ALLOW_ALWAYS:
+            if not by.may(Scope.RULES_WRITE):
+                raise AnswerRefused("An answer that counts for more than one call takes a key with rules:write.")
+            answer = replace(answer, rules=answer.rules or ask.always, scope=answer.scope or RuleScope.SESSION)
+        if answer.message is not None:
+            answer = replace(answer, message=self._journal.cover.text(answer.message))
+        kept = [self._kept(rule, answer, waiter) for rule in answer.rules]
+        ended = replace(ask, status=AskStatus.ANSWERED, answer=answer, ended_at=self._clock.now())
+        if not await self._end(ended, kept):
+            raise AskEnded(await asks.get(self._engine, ask.id, None) or ended)
+        return ended
+
+    def _lay_down(self, live: LiveCall, ask: Ask) -> None:
+        live.ask = ask
+        self._waiters[ask.id] = Waiter(live, ask)
+
+    def _kept(self, rule: Rule, answer: Answer, waiter: Waiter) -> KeptRule:
+        """A rule that somebody's "always" makes. It is the call owner's, whoever answered."""
+        id, at = self._ids.new("rule")
+        session, scope = waiter.live.session, answer.scope or RuleScope.SESSION
+        return KeptRule(
+            id=id,
+            principal=session.principal,
+            rule=replace(rule, action=Action.ALLOW),
+            scope=scope,
+            session=session.id if scope is RuleScope.SESSION else None,
+            workspace=workspace_of(session) if scope is RuleScope.WORKSPACE else None,
+            ask=waiter.ask.id,
+            created_by=answer.key,
+            created_at=at,
+        )
+
+    async def _end_here(self, waiter: Waiter, status: AskStatus, **how: Any) -> None:
+        """End the call's own ask. If somebody else was faster, theirs is the end, and is awaited."""
+        ended = replace(waiter.ask, status=status, ended_at=self._clock.now(), **how)
+        if not await self._end(ended):
+            while waiter.ask.is_open:
+                waiter.turn.clear()
+                await waiter.turn.wait()
+
+    async def _end(self, ended: Ask, kept: Sequence[KeptRule] = ()) -> bool:
+        is_answered = ended.status is AskStatus.ANSWERED
+        event = self._journal.ask_event(ended, EventType.ASK_ANSWERED if is_answered else EventType.ASK_EXPIRED)
+
+        def change(batch: Batch) -> bool:
+            if not asks.end(batch, ended):
+                return False
+            for one in kept:
+                rules.add(batch, one)
+            batch.tell(event)
+            return True
+
+        written = self._journal.submit(change)
+        written.add_done_callback(lambda done: self._tell(done, ended, kept))
+        return await asyncio.shield(written)
+
+    def _tell(self, done: "asyncio.Future[bool]", ended: Ask, kept: Sequence[KeptRule]) -> None:
+        """Committed, whether anybody still waits for that or not: the call hears of its answer, all of new rules."""
+        if done.cancelled() or done.exception() is not None or not done.result():
+            return
+        if waiter := self._waiters.get(ended.id):
+            waiter.ask = ended
+            waiter.turn.set()
+        if kept:
+            self._book.put(*kept)
+
+    async def _let_go(self, waiter: Waiter) -> None:
+        """The ask is over: the call does not wait for it any more."""
+        live = waiter.live
+        self._waiters.pop(waiter.ask.id, None)
+        live.asks = [waiter.ask if ask.id == waiter.ask.id else ask for ask in live.asks]
+        live.ask = None
+        if live.call.status is Status.RUNNING:
+            await self._journal.wait(live, None)
+
+    def _look_again(self) -> None:
+        """Rules changed: everybody who waits for a permission judges anew."""
+        for waiter in self._waiters.values():
+            if waiter.ask.kind is AskKind.PERMISSION:
+                waiter.turn.set()
+
+
+def _body(ask: Ask) -> dict[str, Any]:
+    """What an ask shows and keeps besides its columns."""
+    view = ask.view()
+    return {name: view[name] for name in ("needs", "always", "questions", "metadata")}
+
+
+@asynccontextmanager
+async def _stepped_aside(live: LiveCall) -> AsyncIterator[None]:
+    """While a person thinks, neither this call nor one above it holds a lane, and nobody's time runs."""
+    with ExitStack() as aside:
+        above: LiveCall | None = live
+        while above is not None:
+            if above.limit is not None:
+                aside.enter_context(above.limit.stopped())
+            if above.held is not None and not above.held.is_over:
+                aside.enter_context(above.held.aside())
+            above = above.parent
+        yield
+    if live.held is not None:
+        await live.held.come_back()
