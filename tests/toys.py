@@ -69,6 +69,20 @@ class NeedArgs(BaseModel, extra="forbid"):
     path: str
 
 
+class ActArgs(BaseModel, extra="forbid"):
+    paths: list[str]
+    text: str = ""
+
+
+class ConsentArgs(BaseModel, extra="forbid"):
+    patterns: list[str]
+    effect: Effect = Effect.WRITE
+
+
+class InquireArgs(BaseModel, extra="forbid"):
+    questions: list[dict[str, Any]]
+
+
 class ToyBug(Exception):
     """What a tool raises that has a bug."""
 
@@ -105,6 +119,10 @@ class Toys:
             _tool(FailArgs, "fail", self._fail, lane=Lane.NONE),
             _tool(StubbornArgs, "stubborn", self._stubborn, lane=Lane.NONE),
             _tool(NeedArgs, "need", self._need, needs=lambda args, scope: [Need("read", args.path)]),
+            _tool(ActArgs, "act", self._act, needs=_edits, effect=Effect.WRITE),
+            _tool(ActArgs, "poll", self._act, needs=_edits, lane=Lane.NONE, polls=True),
+            _tool(ConsentArgs, "consent", self._consent, effect=_effect),
+            _tool(InquireArgs, "inquire", self._inquire, lane=Lane.NONE, asks=lambda args: args.questions),
             _tool(NoteArgs, "bad_needs", self._note, needs=_broken_needs),
             _shout(self),
         )
@@ -196,6 +214,26 @@ class Toys:
                 raise
         return Result(output="finished all the same")
 
+    async def _act(self, args: ActArgs, ctx: Context) -> Result:
+        self.notes.append(args.text)
+        return Result(output=f"edited {' '.join(args.paths)}")
+
+    async def _consent(self, args: ConsentArgs, ctx: Context) -> Result:
+        """Asks in flight, and says how that went."""
+        self.contexts.append(ctx)
+        self.started["consent"].set()
+        try:
+            await ctx.ask("shell", args.patterns, {"why": "a toy wants to"})
+        except CallError as error:
+            self.log.append(error.code)
+            raise
+        self.log.append("may")
+        await self.go["consent"].wait()
+        return Result(output="did " + " ".join(args.patterns))
+
+    async def _inquire(self, args: InquireArgs, ctx: Context) -> Result:
+        return Result(output=str(ctx.extra["answer"]))
+
     async def _need(self, args: NeedArgs, ctx: Context) -> Result:
         return Result(output=f"had {args.path}")
 
@@ -234,7 +272,11 @@ class ToyHook:
         return self.change_result(result)
 
 
-def _effect(args: WaitArgs | RelayArgs) -> Effect:
+def _edits(args: ActArgs, scope: Scope) -> list[Need]:
+    return [Need("edit", path) for path in args.paths]
+
+
+def _effect(args: WaitArgs | RelayArgs | ConsentArgs) -> Effect:
     return args.effect
 
 

@@ -168,9 +168,9 @@ class Journal:
         noted.add_done_callback(lambda done: _shrug(done, f"the wish to cancel {call.id}"))
 
     async def adopt(self, live: LiveCall) -> None:
-        """Take over a pending call of an earlier start."""
+        """Take over a pending call of an earlier start. One with an open ask waits for it still."""
         live.call.attempt += 1
-        live.call.waiting = None
+        live.call.waiting = live.call.waiting if live.ask is not None else None
         await self._writer.submit(lambda batch: calls.adopt(batch, live.call, self._owner))
 
     async def bury(self, call: Call, result: Result | None, reason: CallError, ask: Ask | None = None) -> None:
