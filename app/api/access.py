@@ -14,11 +14,13 @@ from app.api.readiness import Readiness
 from app.api.streams import StreamSlots
 from app.core import principals
 from app.core.ids import Ids
-from app.core.ports import Clock
+from app.core.networks import NetworkPolicy
+from app.core.ports import Clock, Places
 from app.core.principals import Key
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.ledger import Ledger
+from app.dispatch.sessions import Sessions
 from app.mcp.server import McpDoor
 from app.store.principals import Keyring
 from app.store.secrets import SecretBook
@@ -45,6 +47,9 @@ class Use:
     ledger: Ledger
     readiness: Readiness
     streams: StreamSlots
+    sessions: Sessions
+    places: Places
+    network_policy: NetworkPolicy | None
 
 
 async def _use(request: Request) -> Use:

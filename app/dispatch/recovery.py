@@ -6,12 +6,13 @@ import logging
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call, Status
-from app.core.errors import Interrupted, SealBroken
+from app.core.errors import Canceled, Interrupted, SealBroken
 from app.core.results import Result
-from app.core.sessions import Session
+from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Truncation
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.journal import Journal
+from app.dispatch.sessions import DELETED
 from app.dispatch.truncate import truncate
 from app.store import calls, sessions
 
@@ -30,6 +31,9 @@ async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher)
     await asyncio.gather(*(_interrupt(call, journal, dispatcher) for call in lost))
     for call in waiting:
         session = await sessions.get(engine, call.principal, call.session)
+        if session is None and call.session != DEFAULT_SESSION:  # it would run outside all that bound it
+            await journal.bury(call, None, Canceled(DELETED))
+            continue
         try:
             await dispatcher.resume(call, session or Session(call.principal, call.session))
         except SealBroken as error:
