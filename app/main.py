@@ -14,6 +14,7 @@ from starlette.routing import Route
 from app import __version__
 from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
 from app.api import secrets as secret_routes
+from app.api import sessions as session_routes
 from app.api import tools as tool_routes
 from app.api.access import HostGuard, Use
 from app.api.access_log import AccessLog
@@ -49,14 +50,17 @@ from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
 from app.dispatch.rules import RuleBook
+from app.dispatch.sessions import Sessions
 from app.mcp.server import McpDoor
 from app.sandbox.folders import make_workspace
 from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.workspaces import Workspaces
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
 from app.store import rules as stored_rules
 from app.store import secrets as stored_secrets
+from app.store import sessions as stored_sessions
 from app.store.lock import DataDirLock
 from app.store.principals import Keyring
 from app.store.retention import floor_of
@@ -99,8 +103,8 @@ class House:
         url = db.database_url(data_dir, self.settings.database_url)
         self.lock = DataDirLock(data_dir)
         undo.callback(self.lock.release)
-        self._workspace = self._open_workspace(data_dir)
-        undo.callback(self._workspace.close)
+        self._workspaces = self._open_workspaces(data_dir)
+        undo.callback(self._workspaces.close)
         await asyncio.to_thread(migrate.upgrade, url)
         self._engine = db.open_readers(url)
         undo.push_async_callback(self._engine.dispose)
@@ -117,7 +121,9 @@ class House:
         self._asks = self._open_asks(journal, permissions, ids)
         self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
-        mcp = McpDoor(self._dispatcher, __version__)
+        self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
+        sessions = Sessions(self._engine, self._writer, self._clock, self._rules, self._workspaces.home)
+        mcp = McpDoor(self._dispatcher, sessions, __version__)
         undo.push_async_callback(mcp.close)
         readiness = self._open_readiness(data_dir, undo)
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
@@ -140,6 +146,9 @@ class House:
             desk=self._asks.desk,
             rules=self._rules,
             permissions=permissions,
+            sessions=sessions,
+            places=self._workspaces,
+            network_policy=policy.policy() if (policy := self.settings.network_policy) else None,
         )
 
     async def drain(self) -> None:
@@ -208,17 +217,18 @@ class House:
             gates=Gates(self.settings.queue_timeout),
             journal=journal,
             ids=ids,
-            workspaces=lambda session: self._workspace,
+            workspaces=self._workspaces.of,
             tracer=tracer,
-            capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit),
+            capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
     def _open_retention(self) -> Retention:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
-    def _open_workspace(self, data_dir: Path) -> LocalWorkspace:
-        return LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
+    def _open_workspaces(self, data_dir: Path) -> Workspaces:
+        home = LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
+        return Workspaces(home, data_dir, self.settings.workspace_roots)
 
     async def _open_book(self) -> SecretBook:
         """The stored secrets and the configured ones, which are read now and never kept."""
@@ -299,7 +309,7 @@ def create_app(
 def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
-    for module in (calls, events, tool_routes, keys, secret_routes, tickets, health, metrics):
+    for module in (calls, events, session_routes, tool_routes, keys, secret_routes, tickets, health, metrics):
         app.include_router(module.router)
 
 

@@ -10,12 +10,11 @@ from pydantic import BaseModel, Field
 from app.api import examples
 from app.api.access import Reader, Used, key_of, unauthorized
 from app.api.bodies import JSON, JsonRoute
-from app.api.problems import not_found
 from app.api.shapes import TicketView
+from app.api.sights import call_seen
 from app.core.clocks import rfc3339
 from app.core.jsons import dumps
 from app.core.principals import Key, Scope, digest, new_token
-from app.store import calls
 
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"], route_class=JsonRoute)
 
@@ -82,8 +81,8 @@ async def create_ticket(request: Request, key: Reader, use: Used, asked: TicketR
     """Buy a ticket: `?ticket=` opens one event stream instead of the key, once, within 30 seconds.
     EventSource cannot send headers; a page that has to come back buys another one and says `after`."""
     call = asked.call if asked else None
-    if call is not None and await calls.get(use.engine, call, key.sees) is None:
-        raise not_found(f"call {call}")
+    if call is not None:
+        await call_seen(use, key, call)
     token = _tickets(request).sell(key, call, use.clock.monotonic())
     body = {"ticket": token, "expires_at": rfc3339(use.clock.now() + SECONDS * 1_000_000)}
     return Response(dumps(body), 201, {"Cache-Control": "no-store"}, JSON)

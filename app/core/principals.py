@@ -11,6 +11,7 @@ from typing import Any, Literal
 from app.core.clocks import rfc3339
 from app.core.ids import Ids
 from app.core.rules import Approval, Rule, matches, to_rule
+from app.core.sessions import is_inside
 
 ADMIN_PRINCIPAL = "admin"
 PRINCIPAL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
@@ -55,6 +56,9 @@ class Bounds:
 
     def allows_session(self, id: str) -> bool:
         return not self.sessions or any(matches(pattern, id) for pattern in self.sessions)
+
+    def allows_workspace(self, root: str) -> bool:
+        return not self.workspaces or any(is_inside(root, folder) for folder in self.workspaces)
 
     def view(self) -> dict[str, Any]:
         """As it is shown and kept."""

@@ -111,11 +111,11 @@ class Dispatcher:
         self._start(live, None)
         return live
 
-    async def cancel(self, live: LiveCall) -> None:
+    async def cancel(self, live: LiveCall, reason: CallError | None = None) -> None:
         """Stop a call; one that runs has the wish noted before its end. A store that refuses keeps no tool running."""
         if live.call.status is Status.RUNNING and not live.is_done:
             self._journal.request_cancel(live)
-        await self.running.cancel(live)
+        await self.running.cancel(live, reason)
 
     def _start(self, live: LiveCall, origin: TraceContext | None) -> None:
         if self._tracer is not None:
