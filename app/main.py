@@ -27,6 +27,7 @@ from app.api.tickets import Tickets
 from app.config import Settings
 from app.core.clocks import SystemClock
 from app.core.errors import Misconfigured
+from app.core.hooks import Hook
 from app.core.ids import Ids, time_of
 from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
@@ -36,7 +37,7 @@ from app.dispatch.capacity import Capacity
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.gate import Gates
-from app.dispatch.hooks import Hook, Hooks
+from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.ledger import Ledger
 from app.dispatch.permissions import Permissions
@@ -76,7 +77,7 @@ class House:
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
         self._registry = Registry(tools)
         self._ledger = Ledger(self._registry)
-        self._hooks = Hooks(tuple(hooks))
+        self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
         self._drained = False
 
@@ -179,7 +180,7 @@ class House:
     def _open_dispatcher(self, journal: Journal, ids: Ids, tracer: Tracer | None) -> Dispatcher:
         return Dispatcher(
             registry=self._registry,
-            hooks=self._hooks,
+            hooks=Hooks(self._given_hooks, self._clock),
             permissions=Permissions([setting.rule() for setting in self.settings.rules]),
             gates=Gates(self.settings.queue_timeout),
             journal=journal,

@@ -2,7 +2,7 @@
 
     open → find tool → hooks.before → validate → needs → permission     _open, _approach
       → gate → running → execute                                        _execute_in_turn
-      → truncate → hooks.after → close                                  _walk, _close
+      → truncate → hooks.after → close                                  _walk, _close, Outcomes
 
 `_look_ahead` goes the first part without awaiting; when all is clear, `_open`
 commits the start too, and `_execute_ahead` takes over at execute.
@@ -14,10 +14,12 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, InvalidArgs, TimedOut
+from app.core.hooks import Point
 from app.core.ids import Ids
 from app.core.ports import TraceContext, Tracer, Workspace
 from app.core.principals import Key
@@ -31,10 +33,10 @@ from app.dispatch.gate import Gates, Order, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
 from app.dispatch.lines import LentLine
+from app.dispatch.outcomes import Outcomes
 from app.dispatch.permissions import Permissions, denied
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running, Suspended
-from app.dispatch.truncate import truncate
 from app.store.calls import Claim
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class Dispatcher:
         self._permissions = permissions
         self._gates = gates
         self._journal = journal
+        self._outcomes = Outcomes(journal, hooks, registry)
         self._ids = ids
         self._workspaces = workspaces
         self._tracer = tracer
@@ -136,14 +139,13 @@ class Dispatcher:
     async def _dispatch(self, live: LiveCall) -> None:
         """The frame: whatever happens inside, the call gets one end, and it is written."""
         current_call.set(live.call.id)
-        result: Result | None = None
+        shown: tuple[Result, str | None] | None = None
         error: CallError | None = None
-        whole: str | None = None
         try:
             step = await self._open(live)
             if live.claimed or live.call.is_final:
                 return
-            result, whole = await self._walk(live, step)
+            shown = await self._walk(live, step)
         except CallError as failed:
             error = failed
         except asyncio.CancelledError:
@@ -160,7 +162,7 @@ class Dispatcher:
             if live.call.status is Status.PENDING:
                 return
             error = Interrupted("The service was stopped before the tool could run; nothing was done.")
-        await self._close(live, result, error, whole)
+        await self._close(live, shown, error)
 
     async def _open(self, live: LiveCall) -> Step | None:
         """Look ahead without awaiting; what is certain already goes into the first commit."""
@@ -188,17 +190,22 @@ class Dispatcher:
             return None
         try:
             tool = self.registry.find(live.call.tool)
-            if self._hooks.concern(tool.name):
+            if self._hooks.concern(Point.BEFORE, tool.name):
                 return None
             step = self._prepare(live, tool, _payload(live, tool))
             verdict = self._permissions.judge(step.needs)
             if verdict.action is Action.DENY:
-                return denied(verdict)
+                return self._certain(live, denied(verdict))
             return step if verdict.action is Action.ALLOW and self._enter_now(live, step) else None
         except CallError as error:
-            return error
+            return self._certain(live, error)
         except Exception:  # noqa: BLE001 - a bug of the tool: the line meets it again, where it becomes the call's end
             return None
+
+    def _certain(self, live: LiveCall, error: CallError) -> CallError | None:
+        """An error that ends the call at once, unless after-hooks want to hear of it."""
+        tool = self.registry.get(live.call.tool)
+        return None if tool and self._hooks.concern(Point.AFTER, tool.name) else error
 
     async def _approach(self, live: LiveCall) -> Step:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
@@ -206,7 +213,8 @@ class Dispatcher:
         live.loosen()
         tool = self.registry.find(live.call.tool)
         if live.settled is None:
-            payload = await self._hooks.before(live.call, _payload(live, tool))
+            tell = partial(self._journal.tell_hook, live)
+            payload = await self._hooks.before(live.call, tool, live.session, _payload(live, tool), tell)
             step = self._prepare(live, tool, payload)
             await self._journal.settle(live, payload)
         else:
@@ -219,10 +227,7 @@ class Dispatcher:
         step = ahead or await self._approach(live)
         result = await (self._execute_ahead(live, step) if ahead else self._execute_in_turn(live, step))
         live.stage("close")
-        result = self._journal.cover.result(result)
-        shown = truncate(result, step.tool.truncation)
-        whole = result.output if shown.output is not result.output and live.spool is None else None
-        return await self._hooks.after(live.call, shown), whole
+        return self._outcomes.shown(live, step.tool, result)
 
     def _prepare(self, live: LiveCall, tool: Tool, payload: Any) -> Step:
         """Arguments become typed, and say what they need."""
@@ -299,6 +304,7 @@ class Dispatcher:
     async def _execute(self, live: LiveCall, step: Step) -> Result:
         """Run the tool. Its time limit is one more reason to be interrupted."""
         live.stage("execute")
+        live.is_executed = True
         seconds = live.request.timeout or step.tool.timeout
         timer = asyncio.get_running_loop().call_later(seconds, _time_out, live, seconds)
         try:
@@ -322,35 +328,10 @@ class Dispatcher:
             extra={"approved": step.needs[0].pattern} if len(step.needs) == 1 else {},
         )
 
-    async def _close(self, live: LiveCall, result: Result | None, error: CallError | None, whole: str | None) -> None:
+    async def _close(self, live: LiveCall, shown: tuple[Result, str | None] | None, error: CallError | None) -> None:
         live.stage("close")
-        live.tighten()
-        if error is not None:
-            result, whole = await self._left_over(live, error)
-        await self._journal.close(live, result, error, whole)
-
-    async def _left_over(self, live: LiveCall, error: CallError) -> tuple[Result | None, str | None]:
-        """The output of a call that failed: what the error brings along, or what was spooled until then."""
-        tool = self.registry.get(live.call.tool)
-        if tool is None:
-            return error.result, None
-        result = error.result
-        if result is None and live.spool is not None:
-            await live.spool.finish()
-            result = await self._partial(live)
-        if result is None:
-            return None, None
-        result = self._journal.cover.result(result)
-        shown = truncate(result, tool.truncation)
-        is_cut = shown.output is not result.output and live.spool is None
-        return shown, result.output if is_cut else None
-
-    async def _partial(self, live: LiveCall) -> Result | None:
-        try:
-            return Result(output=await self._journal.partial(live.call))
-        except Exception:
-            log.exception("the output of call %s cannot be read; its end comes without it", live.call.id)
-            return None
+        end = await self._outcomes.settle(live, shown, error)
+        await self._journal.close(live, end.result, end.error, end.whole)
 
 
 def _time_out(live: LiveCall, seconds: float) -> None:
