@@ -1,6 +1,7 @@
 """Puts the house together. Only this module knows every room."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,7 +33,9 @@ from app.core.ids import Ids, time_of
 from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
+from app.core.secrets import EVERYBODY
 from app.core.tools import Tool
+from app.custom import hooks as custom_hooks
 from app.dispatch.capacity import Capacity
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
@@ -46,7 +49,8 @@ from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
 from app.mcp.server import McpDoor
-from app.sandbox.folders import make_workspace
+from app.sandbox.folders import make_workspace, python_files
+from app.sandbox.processes import TrustedProcesses
 from app.sandbox.workspace import LocalWorkspace
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
@@ -107,6 +111,7 @@ class House:
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
+        self._hooks = Hooks(self._open_hooks(book), self._clock)
         self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
         mcp = McpDoor(self._dispatcher, __version__)
@@ -180,7 +185,7 @@ class House:
     def _open_dispatcher(self, journal: Journal, ids: Ids, tracer: Tracer | None) -> Dispatcher:
         return Dispatcher(
             registry=self._registry,
-            hooks=Hooks(self._given_hooks, self._clock),
+            hooks=self._hooks,
             permissions=Permissions([setting.rule() for setting in self.settings.rules]),
             gates=Gates(self.settings.queue_timeout),
             journal=journal,
@@ -189,6 +194,30 @@ class House:
             tracer=tracer,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit),
         )
+
+    def _open_hooks(self, book: SecretBook) -> list[Hook]:
+        """Those we were given, the configured ones, those of files, those of installed packages."""
+
+        def sign(name: str) -> str:
+            if (held := book.find(EVERYBODY, name)) is None:
+                raise LookupError(name)
+            return held[1]
+
+        reach = custom_hooks.Reach(
+            processes=TrustedProcesses(), outbound=None, sign=sign, clock=self._clock, environ=os.environ
+        )
+        configured = custom_hooks.from_settings(self.settings.hooks, reach)
+        files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()
+        self.hook_failures = files.failures + installed.failures
+        return [*self._given_hooks, *configured, *files.hooks, *installed.hooks]
+
+    def _hook_files(self) -> list[Path]:
+        if (folder := self.settings.hooks_dir) is None:
+            return []
+        try:
+            return python_files(folder)
+        except OSError as error:
+            raise Misconfigured(f"hooks_dir is {folder}, which cannot be read: {error.strerror}.") from None
 
     def _open_retention(self) -> Retention:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)

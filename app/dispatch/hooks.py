@@ -61,7 +61,8 @@ class Hooks:
         self._clock = clock
 
     def concern(self, point: Point, tool: str) -> bool:
-        return any(hook.concerns(point, tool) for hook in self._hooks[point])
+        hooks = self._hooks[point]
+        return bool(hooks) and any(hook.concerns(point, tool) for hook in hooks)
 
     async def before(self, call: Call, tool: Tool, session: Session, payload: Any, tell: Tell) -> Any:
         """What goes into the tool, as the hooks want it. Raises `HookDenied`."""
