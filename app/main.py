@@ -1,6 +1,7 @@
 """Puts the house together. Only this module knows every room."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,19 +29,22 @@ from app.api.tickets import Tickets
 from app.config import RuleSetting, Settings
 from app.core.clocks import SystemClock
 from app.core.errors import Misconfigured
+from app.core.hooks import Hook
 from app.core.ids import Ids, time_of
 from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
 from app.core.rules import Rule
+from app.core.secrets import EVERYBODY
 from app.core.tools import Tool
+from app.custom import hooks as custom_hooks
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
 from app.dispatch.desk import Desk
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.gate import Gates
-from app.dispatch.hooks import Hook, Hooks
+from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.ledger import Ledger
 from app.dispatch.loops import Loops
@@ -52,7 +56,8 @@ from app.dispatch.retention import Limits, Retention
 from app.dispatch.rules import RuleBook
 from app.dispatch.sessions import Sessions
 from app.mcp.server import McpDoor
-from app.sandbox.folders import make_workspace
+from app.sandbox.folders import make_workspace, python_files
+from app.sandbox.processes import TrustedProcesses
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import Workspaces
 from app.store import admin_key, db, migrate, principals
@@ -86,7 +91,7 @@ class House:
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
         self._registry = Registry(tools)
         self._ledger = Ledger(self._registry)
-        self._hooks = Hooks(tuple(hooks))
+        self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
         self._drained = False
 
@@ -116,6 +121,7 @@ class House:
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
+        self._hooks = Hooks(self._open_hooks(book), self._clock)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         permissions = self._open_permissions()
         self._asks = self._open_asks(journal, permissions, ids)
@@ -221,6 +227,30 @@ class House:
             tracer=tracer,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
+
+    def _open_hooks(self, book: SecretBook) -> list[Hook]:
+        """Those we were given, the configured ones, those of files, those of installed packages."""
+
+        def sign(name: str) -> str:
+            if (held := book.find(EVERYBODY, name)) is None:
+                raise LookupError(name)
+            return held[1]
+
+        reach = custom_hooks.Reach(
+            processes=TrustedProcesses(), outbound=None, sign=sign, clock=self._clock, environ=os.environ
+        )
+        configured = custom_hooks.from_settings(self.settings.hooks, reach)
+        files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()
+        self.hook_failures = files.failures + installed.failures
+        return [*self._given_hooks, *configured, *files.hooks, *installed.hooks]
+
+    def _hook_files(self) -> list[Path]:
+        if (folder := self.settings.hooks_dir) is None:
+            return []
+        try:
+            return python_files(folder)
+        except OSError as error:
+            raise Misconfigured(f"hooks_dir is {folder}, which cannot be read: {error.strerror}.") from None
 
     def _open_retention(self) -> Retention:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)

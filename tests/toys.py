@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.core.calls import Call
-from app.core.errors import CallError, HookDenied
+from app.core.errors import CallError
+from app.core.hooks import Hook, Point
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
@@ -241,35 +241,34 @@ class Toys:
 class ToyHook:
     """A hook that writes down when it was met, and may change, hold or refuse what goes through it."""
 
-    def __init__(self, name: str, tools: set[str] | None = None, *, log: list[str] | None = None) -> None:
-        self.name = name
-        self.tools = tools
+    def __init__(self, name: str, tools: set[str] | None = None, *, log: list[str] | None = None, **more: Any) -> None:
         self.log = [] if log is None else log
         self.attempts: list[int] = []
         self.met = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
         self.change: Callable[[Any], Any] = lambda payload: payload
-        self.change_result: Callable[[Result], Result] = lambda result: result
+        self.change_output: Callable[[str], str] | None = None
         self.refusal: str | None = None
-        self.look: Callable[[Call], None] = lambda call: None
+        self.look: Callable[[dict[str, Any]], None] = lambda about: None
+        points = more.pop("points", frozenset({Point.BEFORE, Point.AFTER}))
+        self.hook = Hook(name=name, points=points, run=self.run, tools=tuple(tools or {"*"}), **more)
 
-    def matches(self, tool: str) -> bool:
-        return self.tools is None or tool in self.tools
+    async def run(self, point: Point, about: dict[str, Any]) -> dict[str, Any] | None:
+        return await (self._before(about) if point is Point.BEFORE else self._after(about))
 
-    async def before(self, call: Call, payload: Any) -> Any:
-        self.log.append(f"{self.name} before {payload}")
-        self.attempts.append(call.attempt)
-        self.look(call)
+    async def _before(self, about: dict[str, Any]) -> dict[str, Any] | None:
+        takes = "input" if "input" in about else "arguments"
+        self.log.append(f"{self.hook.name} before {about[takes]}")
+        self.attempts.append(about["attempt"])
+        self.look(about)
         self.met.set()
         await self.go.wait()
-        if self.refusal is not None:
-            raise HookDenied(self.refusal)
-        return self.change(payload)
+        return {"deny": self.refusal} if self.refusal else {takes: self.change(about[takes])}
 
-    async def after(self, call: Call, result: Result) -> Result:
-        self.log.append(f"{self.name} after {result.output}")
-        return self.change_result(result)
+    async def _after(self, about: dict[str, Any]) -> dict[str, Any] | None:
+        self.log.append(f"{self.hook.name} after {about['output']}")
+        return self.change_output and {"output": self.change_output(about["output"])}
 
 
 def _edits(args: ActArgs, scope: Scope) -> list[Need]:

@@ -52,7 +52,7 @@ class Waiter:
 
 class Desk:
     def __init__(self, journal: Journal, engine: AsyncEngine, book: RuleBook, *, ids: Ids, clock: Clock) -> None:
-        self._journal = journal
+        self.journal = journal
         self._engine = engine
         self._book = book
         self._ids = ids
@@ -94,9 +94,9 @@ class Desk:
             expires_at=at + int(seconds * MICROSECONDS),
             **shows,
         )
-        older = self._journal.ask_over(live.ask, "More has to be asked.")
-        body = self._journal.cover.kept_data(dumps(_body(ask)).decode())
-        event = self._journal.ask_event(ask, EventType.ASK_OPENED)
+        older = self.journal.ask_over(live.ask, "More has to be asked.")
+        body = self.journal.cover.kept_data(dumps(_body(ask)).decode())
+        event = self.journal.ask_event(ask, EventType.ASK_OPENED)
 
         def keep(batch: Batch) -> None:
             older(batch)
@@ -106,7 +106,7 @@ class Desk:
         self.leave(live)
         self._lay_down(live, ask)
         live.asks.append(ask)
-        await self._journal.wait(live, Waiting.PERMISSION if kind is AskKind.PERMISSION else Waiting.INPUT, keep)
+        await self.journal.wait(live, Waiting.PERMISSION if kind is AskKind.PERMISSION else Waiting.INPUT, keep)
         return ask
 
     async def wait(self, waiter: Waiter) -> Ask:
@@ -140,7 +140,7 @@ class Desk:
                 raise AnswerRefused("An answer that counts for more than one call takes a key with rules:write.")
             answer = replace(answer, rules=answer.rules or ask.always, scope=answer.scope or RuleScope.SESSION)
         if answer.message is not None:
-            answer = replace(answer, message=self._journal.cover.text(answer.message))
+            answer = replace(answer, message=self.journal.cover.text(answer.message))
         kept = [self._kept(rule, answer, waiter) for rule in answer.rules]
         ended = replace(ask, status=AskStatus.ANSWERED, answer=answer, ended_at=self._clock.now())
         if not await self._end(ended, kept):
@@ -177,7 +177,7 @@ class Desk:
 
     async def _end(self, ended: Ask, kept: Sequence[KeptRule] = ()) -> bool:
         is_answered = ended.status is AskStatus.ANSWERED
-        event = self._journal.ask_event(ended, EventType.ASK_ANSWERED if is_answered else EventType.ASK_EXPIRED)
+        event = self.journal.ask_event(ended, EventType.ASK_ANSWERED if is_answered else EventType.ASK_EXPIRED)
 
         def change(batch: Batch) -> bool:
             if not asks.end(batch, ended):
@@ -187,7 +187,7 @@ class Desk:
             batch.tell(event)
             return True
 
-        written = self._journal.submit(change)
+        written = self.journal.submit(change)
         written.add_done_callback(lambda done: self._tell(done, ended, kept))
         return await asyncio.shield(written)
 
@@ -208,7 +208,7 @@ class Desk:
         live.asks = [waiter.ask if ask.id == waiter.ask.id else ask for ask in live.asks]
         live.ask = None
         if live.call.status is Status.RUNNING:
-            await self._journal.wait(live, None)
+            await self.journal.wait(live, None)
 
     def _look_again(self) -> None:
         """Rules changed: everybody who waits for a permission judges anew."""
