@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -26,26 +27,31 @@ from app.api.submissions import CreateCall
 from app.api.tickets import Tickets
 from app.config import Settings
 from app.core.clocks import SystemClock
+from app.core.definitions import Loaded, Maker, Unloaded
 from app.core.errors import Misconfigured
 from app.core.ids import Ids, time_of
 from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
 from app.core.tools import Tool
+from app.custom import files as tool_files
 from app.dispatch.capacity import Capacity
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
+from app.dispatch.files import FileTools
 from app.dispatch.gate import Gates
 from app.dispatch.hooks import Hook, Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.ledger import Ledger
+from app.dispatch.listings import Listing
 from app.dispatch.permissions import Permissions
 from app.dispatch.recovery import recover
 from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
+from app.dispatch.tools import ToolBook
 from app.mcp.server import McpDoor
-from app.sandbox.folders import make_workspace
+from app.sandbox.folders import make_workspace, python_files
 from app.sandbox.workspace import LocalWorkspace
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
@@ -56,9 +62,12 @@ from app.store.principals import Keyring
 from app.store.retention import floor_of
 from app.store.secrets import SecretBook
 from app.store.writer import Writer
+from app.texts.ranking import rank
 from app.tools import BUILTINS
 
 ABOUT = "Lists tools, runs them for any LLM agent, and keeps a durable, watchable record of every call."
+MAKERS: dict[str, Maker] = {}
+"""What makes tools of definitions, by their kind."""
 
 
 class House:
@@ -77,6 +86,7 @@ class House:
         self._registry = Registry(tools)
         self._ledger = Ledger(self._registry)
         self._hooks = Hooks(tuple(hooks))
+        self._permissions = Permissions([setting.rule() for setting in settings.rules])
         self._clock = clock or SystemClock()
         self._drained = False
 
@@ -108,12 +118,18 @@ class House:
         journal = self._open_journal()
         self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
-        mcp = McpDoor(self._dispatcher, __version__)
+        tools = await self._open_tools(keyring)
+        undo.push_async_callback(self.files.close)
+        listing = self._open_listing()
+        mcp = McpDoor(self._dispatcher, listing, __version__)
         undo.push_async_callback(mcp.close)
         readiness = self._open_readiness(data_dir, undo)
         await recover(self._engine, journal, self._dispatcher)
         sweeping = asyncio.create_task(self._open_retention().run())
         undo.push_async_callback(_stop, sweeping)
+        undo.push_async_callback(self._registry.probes.close)
+        probing = asyncio.create_task(self._registry.probes.ask_all(self._registry.all(None)))
+        undo.push_async_callback(_stop, probing)
         return Use(
             dispatcher=self._dispatcher,
             engine=self._engine,
@@ -123,6 +139,9 @@ class House:
             ids=ids,
             clock=self._clock,
             mcp=mcp,
+            tools=tools,
+            files=self.files,
+            listing=listing,
             streams=StreamSlots(self.settings.streams_per_key),
             secrets=book,
             ledger=self._ledger,
@@ -180,7 +199,7 @@ class House:
         return Dispatcher(
             registry=self._registry,
             hooks=self._hooks,
-            permissions=Permissions([setting.rule() for setting in self.settings.rules]),
+            permissions=self._permissions,
             gates=Gates(self.settings.queue_timeout),
             journal=journal,
             ids=ids,
@@ -188,6 +207,27 @@ class House:
             tracer=tracer,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit),
         )
+
+    def _open_listing(self) -> Listing:
+        return Listing(self._registry, self._permissions, self.redactor, rank=rank, redefine=_as_it_is)
+
+    async def _open_tools(self, keyring: Keyring) -> ToolBook:
+        """Tools from outside: those of files first, so that none registered over HTTP takes their names."""
+        parts = (self._registry, self._writer, self._clock, self.redactor)
+        self.files = FileTools(*parts, load=self._load_files, principals=lambda: keyring.principals)
+        book = ToolBook(*parts, makers=MAKERS, importer=None, principals=lambda: keyring.principals)
+        if self.settings.tools_dir and not self.settings.tools_dir.is_dir():
+            raise Misconfigured(f"tools_dir is {self.settings.tools_dir}, and there is no such folder.")
+        await self.files.load()
+        await book.load(self._engine)
+        return book
+
+    def _load_files(self) -> Loaded:
+        folder = self.settings.tools_dir
+        loaded = tool_files.load(python_files(folder) if folder else [])
+        if folder and not folder.is_dir():
+            loaded.failed.append(Unloaded(str(folder), "There is no such folder."))
+        return loaded
 
     def _open_retention(self) -> Retention:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
@@ -219,6 +259,10 @@ class House:
                 replace(found, scopes=frozenset({Scope.ADMIN}))
             )  # the operator's word, for as long as it is set
         return keyring
+
+
+async def _as_it_is(view: dict[str, Any]) -> dict[str, Any]:
+    return view
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

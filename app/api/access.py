@@ -18,7 +18,10 @@ from app.core.ports import Clock
 from app.core.principals import Key
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
+from app.dispatch.files import FileTools
 from app.dispatch.ledger import Ledger
+from app.dispatch.listings import Listing
+from app.dispatch.tools import ToolBook
 from app.mcp.server import McpDoor
 from app.store.principals import Keyring
 from app.store.secrets import SecretBook
@@ -45,6 +48,9 @@ class Use:
     ledger: Ledger
     readiness: Readiness
     streams: StreamSlots
+    listing: Listing
+    tools: ToolBook
+    files: FileTools
 
 
 async def _use(request: Request) -> Use:
@@ -88,6 +94,7 @@ def _requires(scope: principals.Scope) -> Callable[..., Awaitable[Key]]:
 Used = Annotated[Use, Depends(_use)]
 Reader = Annotated[Key, Depends(_requires(principals.Scope.CALLS_READ))]
 Runner = Annotated[Key, Depends(_requires(principals.Scope.CALLS_RUN))]
+ToolWriter = Annotated[Key, Depends(_requires(principals.Scope.TOOLS_WRITE))]
 SecretWriter = Annotated[Key, Depends(_requires(principals.Scope.SECRETS_WRITE))]
 Scraper = Annotated[Key, Depends(_requires(principals.Scope.METRICS))]
 Admin = Annotated[Key, Depends(_requires(principals.Scope.ADMIN))]

@@ -24,13 +24,14 @@ from app.core.principals import Key
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
-from app.core.tools import Context, Lane, Tool
+from app.core.tools import Context, Lane, Tool, Truncation
 from app.dispatch import calls
 from app.dispatch.capacity import Capacity
 from app.dispatch.gate import Gates, Order, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
 from app.dispatch.lines import LentLine
+from app.dispatch.listings import visible
 from app.dispatch.permissions import Permissions, denied
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running, Suspended
@@ -128,6 +129,10 @@ class Dispatcher:
             self._journal.request_cancel(live)
         await self.running.cancel(live)
 
+    def tools(self, session: Session, key: Key | None) -> list[Tool]:
+        """The tools a caller gets to see."""
+        return visible(self.registry.all(session.principal), session, key, self._permissions)
+
     def _start(self, live: LiveCall, origin: TraceContext | None) -> None:
         if self._tracer is not None:
             live.trace = self._tracer.begin(live.call, origin)
@@ -187,8 +192,8 @@ class Dispatcher:
         if live.stop is not None:
             return None
         try:
-            tool = self.registry.find(live.call.tool)
-            if self._hooks.concern(tool.name):
+            tool = self.registry.find(live.call.tool, live.session.principal)
+            if self._hooks.concern(tool.name) or not self.registry.probes.is_ready(tool):
                 return None
             step = self._prepare(live, tool, _payload(live, tool))
             verdict = self._permissions.judge(step.needs)
@@ -204,7 +209,8 @@ class Dispatcher:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
         live.stage("approach")
         live.loosen()
-        tool = self.registry.find(live.call.tool)
+        tool = self.registry.find(live.call.tool, live.session.principal)
+        await self.registry.probes.require(tool)
         if live.settled is None:
             payload = await self._hooks.before(live.call, _payload(live, tool))
             step = self._prepare(live, tool, payload)
@@ -331,9 +337,7 @@ class Dispatcher:
 
     async def _left_over(self, live: LiveCall, error: CallError) -> tuple[Result | None, str | None]:
         """The output of a call that failed: what the error brings along, or what was spooled until then."""
-        tool = self.registry.get(live.call.tool)
-        if tool is None:
-            return error.result, None
+        tool = self.registry.get(live.call.tool, live.session.principal)
         result = error.result
         if result is None and live.spool is not None:
             await live.spool.finish()
@@ -341,7 +345,7 @@ class Dispatcher:
         if result is None:
             return None, None
         result = self._journal.cover.result(result)
-        shown = truncate(result, tool.truncation)
+        shown = truncate(result, tool.truncation if tool else Truncation())
         is_cut = shown.output is not result.output and live.spool is None
         return shown, result.output if is_cut else None
 

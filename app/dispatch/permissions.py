@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from app.core.errors import PermissionDenied
-from app.core.rules import DEFAULTS, Action, Layer, Need, Rule, Verdict, judge
+from app.core.principals import Key
+from app.core.rules import DEFAULTS, Action, Layer, Need, Rule, Verdict, hides, judge
+from app.core.sessions import Session
+from app.core.tools import Tool
 
 
 class Permissions:
@@ -12,6 +15,10 @@ class Permissions:
 
     def judge(self, needs: Iterable[Need]) -> Verdict:
         return judge(needs, self._layers)
+
+    def hides(self, tool: Tool, session: Session, key: Key | None) -> bool:
+        """Whether a tool is denied whatever it is used for."""
+        return hides(self._layers, tool.permission or tool.name, tool.name)
 
     async def require(self, needs: Iterable[Need]) -> None:
         """Come back only when everything is allowed."""
