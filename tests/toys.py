@@ -84,6 +84,7 @@ class Toys:
         self.go: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.look: Callable[[Context], None] = lambda ctx: None
         self.tasks: list[asyncio.Task[Result]] = []
+        self.more: list[Tool] = []
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -107,6 +108,7 @@ class Toys:
             _tool(NeedArgs, "need", self._need, needs=lambda args, scope: [Need("read", args.path)]),
             _tool(NoteArgs, "bad_needs", self._note, needs=_broken_needs),
             _shout(self),
+            *self.more,
         )
 
     async def _echo(self, args: EchoArgs, ctx: Context) -> Result:

@@ -65,7 +65,7 @@ class Registry:
 
         One that is not everybody's finds room beside those that are, even if it cannot be seen behind them.
         """
-        self._check(tool, self._of(tool.name, tool.owner), self._shelf(tool.owner))
+        self._check(tool, self._of(tool.name, tool.owner))
         old = self.remove(tool.name, tool.owner)
         self._put(tool)
         return old
@@ -86,12 +86,12 @@ class Registry:
     def check(self, tool: Tool, *, instead: bool = False) -> None:
         """Whether there is room for this tool; with `instead`, room is also where one of its name and owner is."""
         old = self._of(tool.name, tool.owner) if instead else None
-        self._check(tool, old, [*self._everybodys, *self._shelf(tool.owner)])
+        self._check(tool, old, self._everybodys if tool.owner is not None else ())
 
-    def _check(self, tool: Tool, old: Tool | None, known: Iterable[str]) -> None:
+    def _check(self, tool: Tool, old: Tool | None, others: Iterable[str] = ()) -> None:
         if old is not None:
             self._refuse_built_in(old)
-        taken = set(known) - set(_names(old) if old else ())
+        taken = {*self._shelf(tool.owner)}.difference(_names(old) if old else ()).union(others)
         for name in _names(tool):
             if name in taken:
                 raise NameTaken(name)
