@@ -118,7 +118,7 @@ async def test_a_decorated_function_stays_callable_and_says_what_it_is(open_crib
     with pytest.raises(InvalidArgs, match="shout_it cannot take these arguments"):
         await shout_it({"text": 1}, nobody)
     assert (shout_it.id, shout_it.description, shout_it.parameters) == ("shout_it", "Say it loudly.", Words)
-    assert (shout_it.__name__, shout_it.__doc__) == ("shout_it", "The author's own words.")
+    assert (vars(shout_it)["__name__"], shout_it.__doc__) == ("shout_it", "The author's own words.")
     assert isinstance(shout_it.tool, Tool)
 
 

@@ -93,8 +93,10 @@ class OpenApiImport(BaseModel, extra="forbid"):
     )
     include: list[str] = Field(default=[], description="Only operations whose name fits one of these patterns.")
     exclude: list[str] = Field(default=[], description="Without operations whose name fits one of these patterns.")
-    auth: dict[str, SecretHeader] = Field(
-        default={}, description="Secrets by security scheme of the description, or by header name."
+    auth: dict[str, str] = Field(
+        default={},
+        description="One secret for all, `{secret, in, name, form}`, or the name of a secret for each security scheme.",
+        examples=[{"secret": "PETS_TOKEN"}],
     )
     server: str | None = Field(
         default=None, max_length=8192, description="Where the API is, when its description does not say or says wrong."

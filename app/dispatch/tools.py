@@ -87,9 +87,11 @@ class ToolBook:
 
     async def load(self, engine: AsyncEngine) -> None:
         """Make every kept tool again. One that does not fit any more is reported, and costs only itself."""
-        for kept in await tools.all_kept(engine):
+        for kept, made in await asyncio.to_thread(self._make_again, await tools.all_kept(engine)):
             try:
-                self._shelve(self._make(_definitions.validate_json(kept.definition), kept.owner))
+                if isinstance(made, Exception):
+                    raise made
+                self._shelve(made)
             except Exception as error:  # noqa: BLE001 - whatever it is, the service starts
                 whose = kept.owner or "everybody"
                 log.warning("the registered tool %s of %s cannot be used: %s", kept.name, whose, error)
@@ -118,16 +120,16 @@ class ToolBook:
         except (ValueError, CallError) as error:
             raise InvalidDefinition(str(error)) from None
         fitting: dict[str, Made] = {}
-        for definition in definitions:
+        for name, made in await asyncio.to_thread(self._make_all, definitions, owner):
             try:
-                made = self._make(definition, owner)
+                if isinstance(made, InvalidDefinition):
+                    raise made
+                if name in fitting:
+                    raise NameTaken(name)
                 self._check(made, replace, len(fitting) + 1)
-                if made.tool.name in fitting:
-                    raise NameTaken(made.tool.name)
+                fitting[name] = made
             except (InvalidDefinition, NameTaken) as error:
-                skipped.append(Skipped(definition.name, str(error)))
-            else:
-                fitting[definition.name] = made
+                skipped.append(Skipped(name, str(error)))
         done = await self._keep(fitting.values(), owner, replace)
         kept = {*done.added, *done.changed}
         skipped += [Skipped(name, str(NameTaken(name))) for name in fitting if name not in kept]
@@ -194,6 +196,28 @@ class ToolBook:
         else:
             self._registry.add(tool)
         self._held.add((tool.owner, tool.name))
+
+    def _make_again(self, rows: list[KeptTool]) -> list[tuple[KeptTool, Made | Exception]]:
+        """In a thread, because schemas take time to compile."""
+        made: list[tuple[KeptTool, Made | Exception]] = []
+        for kept in rows:
+            try:
+                made.append((kept, self._make(_definitions.validate_json(kept.definition), kept.owner)))
+            except Exception as error:  # noqa: BLE001 - it is told by whoever wanted it
+                made.append((kept, error))
+        return made
+
+    def _make_all(
+        self, definitions: Iterable[AnyDefinition], owner: str | None
+    ) -> list[tuple[str, Made | InvalidDefinition]]:
+        """In a thread too."""
+        made: list[tuple[str, Made | InvalidDefinition]] = []
+        for definition in definitions:
+            try:
+                made.append((definition.name, self._make(definition, owner)))
+            except InvalidDefinition as error:
+                made.append((definition.name, error))
+        return made
 
     def _make(self, given: AnyDefinition, owner: str | None) -> Made:
         definition = self._without_secrets(given)

@@ -29,9 +29,9 @@ class Machine:
         return Ready(reason=self.reason)
 
 
-def depending(toys: Toys, init: Callable[[Audience], Awaitable[Ready]], **more: Any) -> Tool:
+def depending(toys: Toys, init: Callable[[Audience], Awaitable[Ready]]) -> Tool:
     [note] = [tool for tool in toys.tools if tool.name == "note"]
-    return replace(note, **({"name": "depending", "init": init} | more))
+    return replace(note, name="depending", init=init)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +37,7 @@ def defined(name: str = "get_weather", **more: Any) -> HttpDefinition:
 
 
 @pytest.fixture
-async def crib(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crib]:
+async def crib(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> Crib:
     monkeypatch.setitem(main.MAKERS, "http", toy_maker)
     await crib.open()
     return crib

@@ -103,10 +103,11 @@ async def test_a_bound_key_finds_no_more_than_it_sees_also_in_calls_that_a_tool_
     bounds = Bounds(tools=("relay", "tool_search", "read_*"))
     key = Key("key_1", "admin", "", frozenset({Scope.CALLS_RUN}), digest("tk"), 1, bounds=bounds)
     session = Session("admin", "default")
-    asked = {"tool": "tool_search", "arguments": {"query": "file toy directory", "limit": 50}}
+    asked = {"query": "file toy directory", "limit": 50}
+    around = {"tool": "tool_search", "arguments": asked}
 
-    direct = crib.use.dispatcher.submit(crib.request("tool_search", asked["arguments"]), session, key=key)
-    inside = crib.use.dispatcher.submit(crib.request("relay", asked), session, key=key)
+    direct = crib.use.dispatcher.submit(crib.request("tool_search", asked), session, key=key)
+    inside = crib.use.dispatcher.submit(crib.request("relay", around), session, key=key)
 
     found = (await crib.ended(direct))["result"]
     assert sorted(found["metadata"]["tools"]) == ["read_file", "relay"]
