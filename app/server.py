@@ -17,7 +17,8 @@ from app.api.protocol import protocol_of
 from app.config import Settings
 from app.core.redaction import Redactor
 from app.core.tools import Tool
-from app.main import House, create_app
+from app.house import House
+from app.main import create_app
 from app.store import certificates
 from app.tools import BUILTINS
 
@@ -40,6 +41,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        loop.add_signal_handler(signal.SIGHUP, self._house.files.reload_soon)
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -24,7 +24,8 @@ from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.sessions import Session
 from app.dispatch.running import LiveCall
-from app.main import House, create_app
+from app.house import House
+from app.main import create_app
 from tests.toys import ToyHook, Toys
 
 KEY = "tk_the_admin_key_of_all_tests"

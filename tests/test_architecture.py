@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console": set(),
 }
 TOP_MODULES = {
-    *("main", "server", "config", "logs", "sdk", "__main__", "__init__"),
+    *("main", "house", "server", "config", "logs", "sdk", "__main__", "__init__"),
     *("cli", "admin", "terminal", "asks", "keys", "secrets", "records", "backups", "exports", "doctor"),
 }
 

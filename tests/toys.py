@@ -98,6 +98,7 @@ class Toys:
         self.go: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.look: Callable[[Context], None] = lambda ctx: None
         self.tasks: list[asyncio.Task[Result]] = []
+        self.more: list[Tool] = []
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -125,6 +126,7 @@ class Toys:
             _tool(InquireArgs, "inquire", self._inquire, lane=Lane.NONE, asks=lambda args: args.questions),
             _tool(NoteArgs, "bad_needs", self._note, needs=_broken_needs),
             _shout(self),
+            *self.more,
         )
 
     async def _echo(self, args: EchoArgs, ctx: Context) -> Result:

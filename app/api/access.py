@@ -20,10 +20,12 @@ from app.core.principals import Key
 from app.dispatch.desk import Desk
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
+from app.dispatch.files import FileTools
 from app.dispatch.ledger import Ledger
-from app.dispatch.permissions import Permissions
+from app.dispatch.listings import Listing
 from app.dispatch.rules import RuleBook
 from app.dispatch.sessions import Sessions
+from app.dispatch.tools import ToolBook
 from app.mcp.server import McpDoor
 from app.store.principals import Keyring
 from app.store.secrets import SecretBook
@@ -52,10 +54,12 @@ class Use:
     streams: StreamSlots
     desk: Desk
     rules: RuleBook
-    permissions: Permissions
     sessions: Sessions
     places: Places
     network_policy: NetworkPolicy | None
+    listing: Listing
+    tools: ToolBook
+    files: FileTools
 
 
 async def _use(request: Request) -> Use:
@@ -99,6 +103,7 @@ def _requires(scope: principals.Scope) -> Callable[..., Awaitable[Key]]:
 Used = Annotated[Use, Depends(_use)]
 Reader = Annotated[Key, Depends(_requires(principals.Scope.CALLS_READ))]
 Runner = Annotated[Key, Depends(_requires(principals.Scope.CALLS_RUN))]
+ToolWriter = Annotated[Key, Depends(_requires(principals.Scope.TOOLS_WRITE))]
 SecretWriter = Annotated[Key, Depends(_requires(principals.Scope.SECRETS_WRITE))]
 Scraper = Annotated[Key, Depends(_requires(principals.Scope.METRICS))]
 Admin = Annotated[Key, Depends(_requires(principals.Scope.ADMIN))]

@@ -71,6 +71,9 @@ TOOL: dict[str, Any] = {
     "source": "builtin",
     "aliases": [],
     "annotations": {},
+    "owner": None,
+    "available": True,
+    "reason": None,
 }
 RULE: dict[str, Any] = {"permission": "edit", "pattern": "*", "action": "ask"}
 BOUNDS: dict[str, Any] = {
@@ -107,6 +110,27 @@ SESSION: dict[str, Any] = {
     "updated_at": "2026-11-16T01:50:41.000000Z",
 }
 PLAN: dict[str, Any] = {"explanation": None, "plan": [{"step": "Read the tests", "status": "in_progress"}]}
+TOOL_LINE: dict[str, Any] = {"name": "read_file", "description": "Read a text file."}
+_CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+HTTP_TOOL: dict[str, Any] = {
+    "kind": "http",
+    "name": "get_weather",
+    "description": "Tell the weather of a city.",
+    "parameters": _CITY,
+    "url": "https://api.example.com/weather/{city}",
+    "headers": {"Authorization": {"secret": "WEATHER_TOKEN", "form": "bearer"}},
+}
+CLIENT_TOOL: dict[str, Any] = {
+    "kind": "client",
+    "name": "show_map",
+    "description": "Show a city on the user's screen.",
+    "parameters": _CITY,
+}
+IMPORT: dict[str, Any] = {"url": "https://api.example.com/openapi.json", "prefix": "pets_", "exclude": ["delete*"]}
+SKIPPED: dict[str, Any] = {"operation": "uploadFile", "reason": "Its body is no JSON."}
+IMPORTED: dict[str, Any] = {"data": [TOOL], "skipped": [SKIPPED]}
+UNLOADED: dict[str, Any] = {"file": "weather.py", "reason": "SyntaxError: invalid syntax (weather.py, line 3)"}
+RELOADED: dict[str, Any] = {"loaded": ["get_time"], "failed": [UNLOADED]}
 KEY: dict[str, Any] = {
     "id": "key_06605b0157b4e805efe6d4af",
     "principal": "ci",

@@ -97,6 +97,44 @@ class ToolView(BaseModel, json_schema_extra={"examples": [examples.TOOL]}):
     source: str = Field(description="Where it comes from.", examples=["builtin"])
     aliases: list[str] = Field(description="Other names it can be called by.")
     annotations: dict[str, Any] = Field(description="Hints for clients, as MCP has them.")
+    owner: str | None = Field(description="Whose own it is; null is everybody's.")
+    available: bool = Field(description="Whether it can be used now.")
+    reason: str | None = Field(description="Why it cannot, if so.")
+
+
+class ToolLineView(BaseModel, json_schema_extra={"examples": [examples.TOOL_LINE]}):
+    """As much of a tool as fits into a small context."""
+
+    name: str = Field(description="What to put into `tool`.", examples=["read_file"])
+    description: str = Field(description="What it does, written for a model.")
+
+
+class SkippedView(BaseModel, json_schema_extra={"examples": [examples.SKIPPED]}):
+    """An operation that became no tool."""
+
+    operation: str = Field(description="Its name, or its method and path.")
+    reason: str = Field(description="Why, in one sentence.")
+
+
+class ImportView(BaseModel, json_schema_extra={"examples": [examples.IMPORTED]}):
+    """What became of an API's operations."""
+
+    data: list[ToolView] = Field(description="The tools made of it.")
+    skipped: list[SkippedView] = Field(description="The operations that became none.")
+
+
+class UnloadedView(BaseModel, json_schema_extra={"examples": [examples.UNLOADED]}):
+    """A file, or a tool in it, that cannot be used."""
+
+    file: str = Field(description="The file's name, or the package's entry point.")
+    reason: str = Field(description="Why.")
+
+
+class ReloadView(BaseModel, json_schema_extra={"examples": [examples.RELOADED]}):
+    """What the files of tools gave."""
+
+    loaded: list[str] = Field(description="The tools that were found, by name.")
+    failed: list[UnloadedView] = Field(description="What could not be used.")
 
 
 class KeyView(BaseModel, json_schema_extra={"examples": [examples.KEY]}):

@@ -1,30 +1,172 @@
-"""Tools over HTTP."""
+"""Tools over HTTP: listed, searched, registered, removed."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
+from pydantic import Field, TypeAdapter, model_validator
 
-from app.api.access import Reader, Used
-from app.api.bodies import JSON
-from app.api.problems import not_found
-from app.api.shapes import Page, ToolView
+from app.api import examples
+from app.api.access import Admin, Reader, ToolWriter, Use, Used
+from app.api.bodies import JSON, JsonRoute
+from app.api.problems import Problem, forbidden, not_found
+from app.api.shapes import ImportView, Page, ReloadView, ToolLineView, ToolView
+from app.api.submissions import session_of
+from app.core.definitions import AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
 from app.core.jsons import dumps
+from app.core.principals import Key, Scope
+from app.core.sessions import DEFAULT_SESSION, Session
+from app.core.tools import Audience, Effect
+from app.dispatch.listings import ToolFilter
+from app.dispatch.registry import NameTaken
+from app.dispatch.tools import InvalidDefinition
 
-router = APIRouter(prefix="/v1/tools", tags=["tools"])
+router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
+
+MAX_PAGE = 500
+COMPACT = ("name", "description")
+_definitions: TypeAdapter[AnyDefinition] = TypeAdapter(AnyDefinition)
+
+Name = Annotated[str, Path(description="The tool's name.", examples=["read_file"])]
+IsOwn = Annotated[bool, Query(description="An admin's own tool instead of everybody's.")]
+SessionId = Annotated[str | None, Query(description="As the rules, model and agent of this session have it.")]
+Probe = Annotated[bool, Query(description="Ask each tool anew whether it can be used.")]
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "Another tool has this name."}}
+CREATED: dict[int | str, dict[str, Any]] = {201: {"description": "It is new.", "model": ToolView}}
 
 
-@router.get("", response_model=Page[ToolView])
-async def list_tools(key: Reader, use: Used) -> Response:
-    """Every tool a call can name, in the order of their names."""
-    tools = [tool.view() for tool in use.dispatcher.registry.all()]
-    return Response(dumps({"data": tools, "next_cursor": None}), media_type=JSON)
+class HttpToolRequest(HttpDefinition, json_schema_extra={"examples": [examples.HTTP_TOOL]}):
+    """A tool to register that is one HTTP request."""
+
+    replace: bool = Field(default=False, description="Put it in place of the one registered by this name.")
+
+
+class ClientToolRequest(ClientDefinition, json_schema_extra={"examples": [examples.CLIENT_TOOL]}):
+    """A tool to register that the caller runs itself."""
+
+    replace: bool = Field(default=False, description="Put it in place of the one registered by this name.")
+
+
+class ImportRequest(OpenApiImport, json_schema_extra={"examples": [examples.IMPORT]}):
+    """An API whose operations become tools."""
+
+    replace: bool = Field(default=False, description="Put them in place of those registered by their names.")
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> "ImportRequest":
+        if (self.url is None) == (self.document is None):
+            raise ValueError("send either `url` or `document`")
+        return self
+
+
+ToolRequest = Annotated[HttpToolRequest | ClientToolRequest, Field(discriminator="kind")]
+
+
+@router.get("", response_model=Page[ToolView | ToolLineView])
+async def list_tools(
+    key: Reader,
+    use: Used,
+    model: Annotated[str | None, Query(description="Only tools that suit this model.", examples=["gpt-5.1"])] = None,
+    provider: Annotated[str | None, Query(description="Only tools that suit this provider.")] = None,
+    agent: Annotated[str | None, Query(description="Only tools that suit this agent.")] = None,
+    session: SessionId = None,
+    source: Annotated[str | None, Query(description="Only tools from there.", examples=["builtin"])] = None,
+    effect: Annotated[Effect | None, Query(description="Only tools that do no more, or those that do.")] = None,
+    q: Annotated[
+        str | None, Query(min_length=1, max_length=1024, description="Only tools that fit these words, the best first.")
+    ] = None,
+    fields: Annotated[
+        Literal["all", "name,description"], Query(description="How much to say of each; little for a small context.")
+    ] = "all",
+    probe: Probe = False,
+    cursor: Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Most tools on a page.")] = MAX_PAGE,
+) -> Response:
+    """The tools this key may use, in the order of their names. With `q` the best `limit` of them, in one page."""
+    where = await session_of({}, use, key, session)
+    audience = Audience(
+        provider=provider,
+        model=model or where.model,
+        agent=agent or where.agent,
+        session=None if session is None else where.id,
+    )
+    wanted = ToolFilter(audience=audience, source=source, effect=effect, query=q)
+    found = await use.listing.tools(where, key, wanted, probe=probe)
+    page = found[:limit] if q is not None else [tool for tool in found if cursor is None or tool["name"] > cursor]
+    more = page[limit - 1]["name"] if len(page) > limit else None
+    return Response(
+        dumps({"data": [_part(tool, fields) for tool in page[:limit]], "next_cursor": more}), media_type=JSON
+    )
 
 
 @router.get("/{name}", response_model=ToolView)
-async def get_tool(name: Annotated[str, Path(description="The tool's name.")], key: Reader, use: Used) -> Response:
-    """One tool with its schema."""
-    tool = use.dispatcher.registry.get(name)
+async def get_tool(name: Name, key: Reader, use: Used, session: SessionId = None, probe: Probe = False) -> Response:
+    """One tool with its schema, by any of its names."""
+    where = await session_of({}, use, key, session)
+    tool = use.listing.get(name, where, key)
     if tool is None:
         raise not_found(f"tool {name}")
-    return Response(dumps(tool.view()), media_type=JSON)
+    return Response(dumps(await use.listing.show(tool, probe=probe)), media_type=JSON)
+
+
+@router.post("", response_model=ToolView, responses=CREATED | TAKEN)
+async def create_tool(asked: ToolRequest, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+    """Register a tool: one's own, or everybody's with an admin key."""
+    _refuse_foreign(key, asked.name)
+    definition = _definitions.validate_python(asked.model_dump(exclude={"replace"}))
+    try:
+        tool, is_new = await use.tools.register(definition, _owner(key, own), replace=asked.replace)
+    except InvalidDefinition as error:
+        raise Problem(422, "InvalidTool", str(error)) from None
+    except NameTaken as error:
+        raise Problem(409, "NameTaken", str(error)) from None
+    return Response(dumps(await use.listing.show(tool)), 201 if is_new else 200, media_type=JSON)
+
+
+@router.post("/openapi", response_model=ImportView)
+async def import_tools(asked: ImportRequest, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+    """Register the operations of an OpenAPI description as tools. What is skipped is said, with the reason."""
+    wanted = OpenApiImport(**asked.model_dump(exclude={"replace"}))
+    try:
+        made, skipped = await use.tools.import_api(wanted, key.principal, _owner(key, own), replace=asked.replace)
+    except InvalidDefinition as error:
+        raise Problem(422, "InvalidDocument", str(error)) from None
+    views = [await use.listing.show(tool) for tool in made]
+    return Response(dumps({"data": views, "skipped": [one._asdict() for one in skipped]}), media_type=JSON)
+
+
+@router.post("/reload", response_model=ReloadView)
+async def reload_tools(key: Admin, use: Used) -> Response:
+    """Read the files of tools anew, which executes them, and ask every tool again whether it can be used."""
+    names, failed = await use.files.reload()
+    return Response(dumps({"loaded": names, "failed": [one._asdict() for one in failed]}), media_type=JSON)
+
+
+@router.delete("/{name}", status_code=204, responses={409: {"description": "It was not registered over HTTP."}})
+async def delete_tool(name: Name, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+    """Remove a registered tool: one's own, or everybody's with an admin key. Calls that run it go on."""
+    owner = _owner(key, own)
+    if not key.bounds.allows_tool(name) or not await use.tools.remove(name, owner):
+        raise _no_such(use, key, name, owner)
+    return Response(status_code=204)
+
+
+def _part(tool: dict[str, Any], fields: str) -> dict[str, Any]:
+    return tool if fields == "all" else {name: tool[name] for name in COMPACT}
+
+
+def _owner(key: Key, own: bool) -> str | None:
+    """Whose tool is to be changed."""
+    return None if key.may(Scope.ADMIN) and not own else key.principal
+
+
+def _refuse_foreign(key: Key, name: str) -> None:
+    """A key that is bound to some tools has nothing to do with others."""
+    if not key.bounds.allows_tool(name):
+        raise forbidden()
+
+
+def _no_such(use: Use, key: Key, name: str, owner: str | None) -> Problem:
+    if use.listing.get(name, Session(key.principal, DEFAULT_SESSION), key) is None or owner is not None:
+        return not_found(f"tool {name} of yours")
+    return Problem(409, "NotRegistered", f"{name} was not registered over HTTP, so it cannot be removed here.")

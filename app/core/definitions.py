@@ -1,8 +1,12 @@
-"""Tools that are registered at run time, as they are asked for and kept: run over HTTP, or by the caller's client."""
+"""Tools that come from outside: registered at run time, as they are asked for and kept, or found in files."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, StringConstraints
+
+from app.core.tools import Tool
 
 NAME = r"^[a-zA-Z][a-zA-Z0-9_-]{2,63}$"
 """Legal for every provider."""
@@ -61,3 +65,65 @@ class ClientDefinition(Definition):
 
 
 AnyDefinition = Annotated[HttpDefinition | ClientDefinition, Field(discriminator="kind")]
+Maker = Callable[[Any, str | None], Tool]
+"""Makes a tool of a definition, for an owner (None: everybody); raises `ValueError` with a sentence when it cannot."""
+
+
+class Skipped(NamedTuple):
+    """An operation of an API description that became no tool."""
+
+    operation: str
+    reason: str
+
+
+class OpenApiImport(BaseModel, extra="forbid"):
+    """Which operations of an API description become tools."""
+
+    url: str | None = Field(
+        default=None,
+        max_length=8192,
+        description="Where the OpenAPI description is; or send it as `document`.",
+        examples=["https://api.example.com/openapi.json"],
+    )
+    document: dict[str, Any] | str | None = Field(
+        default=None, description="The OpenAPI description itself, as JSON or as text (JSON or YAML)."
+    )
+    prefix: str = Field(
+        default="", max_length=32, pattern=r"^[a-zA-Z0-9_-]*$", description="Put before each name.", examples=["pets_"]
+    )
+    include: list[str] = Field(default=[], description="Only operations whose name fits one of these patterns.")
+    exclude: list[str] = Field(default=[], description="Without operations whose name fits one of these patterns.")
+    auth: dict[str, str] = Field(
+        default={},
+        description="One secret for all, `{secret, in, name, form}`, or the name of a secret for each security scheme.",
+        examples=[{"secret": "PETS_TOKEN"}],
+    )
+    server: str | None = Field(
+        default=None, max_length=8192, description="Where the API is, when its description does not say or says wrong."
+    )
+
+
+Importer = Callable[[OpenApiImport, str], Awaitable[tuple[list[HttpDefinition], list[Skipped]]]]
+"""Reads an API description for a principal; raises `ValueError` or a `CallError` with a sentence when it cannot."""
+
+
+class Found(NamedTuple):
+    """A tool and the file it was found in."""
+
+    file: str
+    tool: Tool
+
+
+class Unloaded(NamedTuple):
+    """A file, or a tool in it, that cannot be used."""
+
+    file: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What files gave."""
+
+    found: list[Found] = field(default_factory=list)
+    failed: list[Unloaded] = field(default_factory=list)

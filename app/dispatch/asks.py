@@ -54,7 +54,7 @@ class Asks:
     ) -> None:
         self.desk = desk
         self.loops = loops
-        self._permissions = permissions
+        self.permissions = permissions
         self._hooks = hooks
         self._cover = cover
         self._seconds = seconds
@@ -62,7 +62,7 @@ class Asks:
 
     def has_none(self, live: LiveCall, step: Step) -> bool:
         """Whether rules alone let it run and nothing is asked, as far as that is known now. A deny is raised."""
-        verdicts = self._permissions.verdicts(step.tool, step.needs, live.session, live.key)
+        verdicts = self.permissions.verdicts(step.tool, step.needs, live.session, live.key)
         for verdict in verdicts:
             if verdict.action is Action.DENY:
                 raise denied(verdict)
@@ -124,7 +124,7 @@ class Asks:
     def _wanted(self, live: LiveCall, wish: Wish, approved: set[Need]) -> list[Need]:
         """The needs that must be asked still. A deny ends it here."""
         wanted = []
-        for verdict in self._permissions.verdicts(wish.tool, wish.find_needs(), live.session, live.key):
+        for verdict in self.permissions.verdicts(wish.tool, wish.find_needs(), live.session, live.key):
             if verdict.action is Action.DENY:
                 raise denied(verdict)
             assert verdict.need is not None, "a verdict on a need has it"

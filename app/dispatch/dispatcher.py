@@ -32,6 +32,7 @@ from app.dispatch.gate import Gates, Order, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
 from app.dispatch.lines import LentLine
+from app.dispatch.listings import visible
 from app.dispatch.outcomes import Outcomes
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running, Suspended, TimeLimit
@@ -88,7 +89,7 @@ class Dispatcher:
             calls.of_request(id, at, request, session, parent.call.id if parent else None, key.id if key else None),
             request,
             session,
-            key=key,
+            key=parent.key if parent else key,
             claim=claim,
             parent=parent,
             place=place,
@@ -119,6 +120,10 @@ class Dispatcher:
         if live.call.status is Status.RUNNING and not live.is_done:
             self._journal.request_cancel(live)
         await self.running.cancel(live, reason)
+
+    def tools(self, session: Session, key: Key | None) -> list[Tool]:
+        """The tools a caller gets to see."""
+        return visible(self.registry.all(session.principal), session, key, self._asks.permissions)
 
     def _start(self, live: LiveCall, origin: TraceContext | None) -> None:
         if self._tracer is not None:
@@ -185,8 +190,8 @@ class Dispatcher:
         if live.stop is not None:
             return None
         try:
-            tool = self.registry.find(live.call.tool)
-            if self._hooks.concern(Point.BEFORE, tool.name):
+            tool = self.registry.find(live.call.tool, live.session.principal)
+            if self._hooks.concern(Point.BEFORE, tool.name) or not self.registry.probes.is_ready(tool):
                 return None
             step = self._prepare(live, tool, payload_of(live.request, tool))
             return step if self._asks.has_none(live, step) and self._enter_now(live, step) else None
@@ -197,14 +202,15 @@ class Dispatcher:
 
     def _certain(self, live: LiveCall, error: CallError) -> CallError | None:
         """An error that ends the call at once, unless after-hooks want to hear of it."""
-        tool = self.registry.get(live.call.tool)
+        tool = self.registry.get(live.call.tool, live.session.principal)
         return None if tool and self._hooks.concern(Point.AFTER, tool.name) else error
 
     async def _approach(self, live: LiveCall) -> Step:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
         live.stage("approach")
         live.loosen()
-        tool = self.registry.find(live.call.tool)
+        tool = self.registry.find(live.call.tool, live.session.principal)
+        await self.registry.probes.require(tool)
         if live.settled is None:
             tell = partial(self._journal.tell_hook, live)
             payload = await self._hooks.before(live.call, tool, live.session, payload_of(live.request, tool), tell)

@@ -1,7 +1,8 @@
 """The ledger: how calls ended, counted by tool, status and error code, and how long their tools ran.
 
 Whatever a model or a tool makes up must not become a name here: a tool that is
-not registered is `unknown`, and there are only so many error codes.
+not registered is `unknown`, those that principals bring along are `own`, and
+there are only so many error codes.
 """
 
 import re
@@ -13,6 +14,7 @@ from app.core.measures import Tally
 from app.dispatch.registry import Registry
 
 UNKNOWN = "unknown"
+OWN = "own"
 OTHER = "other"
 MAX_CODES = 64
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
@@ -30,7 +32,7 @@ class Ledger:
 
     def note(self, call: Call, error: CallError | None) -> None:
         """Count a call whose end is committed. One that never started has no duration."""
-        tool = call.tool if self._registry.get(call.tool) is not None else UNKNOWN
+        tool = self._name(call)
         self.ends[tool, call.status.value, "" if error is None else self._code(error.code)] += 1
         if call.duration_us is None:
             return
@@ -38,6 +40,13 @@ class Ledger:
         if durations is None:
             durations = self.durations[tool] = Tally(SECONDS)
         durations.note(call.duration_us / 1_000_000)
+
+    def _name(self, call: Call) -> str:
+        """A tool is counted by its own name, whatever it was called by; those of one principal are not told apart."""
+        tool = self._registry.get(call.tool, call.principal)
+        if tool is None:
+            return UNKNOWN
+        return tool.name if tool.owner is None else OWN
 
     def _code(self, code: str) -> str:
         """The family of a code (`ExitCode` of `ExitCode:3`), if it is known or there is room for one more."""

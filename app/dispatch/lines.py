@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
 from app.core.ports import Incoming, Outgoing
+from app.core.principals import Key
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sessions import Session
@@ -13,6 +14,8 @@ from app.core.tools import Tool
 from app.dispatch.asks import Asks, Wish
 from app.dispatch.calls import outcome
 from app.dispatch.journal import Journal
+from app.dispatch.listings import audience_of, suits
+from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running
 
 MAX_DEPTH = 8
@@ -23,6 +26,11 @@ class Callers(Protocol):
 
     @property
     def running(self) -> Running: ...
+
+    @property
+    def registry(self) -> Registry: ...
+
+    def tools(self, session: Session, key: Key | None) -> list[Tool]: ...
 
     def submit(self, request: CallRequest, session: Session, *, parent: LiveCall | None) -> LiveCall: ...
 
@@ -60,7 +68,11 @@ class LentLine:
         return {}
 
     def tools(self) -> list[Tool]:
-        return []
+        """What the caller sees, without what its model has no use for and what is known to be unavailable."""
+        session, probes = self._live.session, self._callers.registry.probes
+        seen = self._callers.tools(session, _key(self._live))
+        known = ((tool, probes.known(tool)) for tool in seen if suits(tool, audience_of(session)))
+        return [tool for tool, ready in known if ready is None or ready.reason is None]
 
     async def keep_plan(self, plan: dict[str, Any]) -> None:
         await self._journal.keep_plan(self._live, plan)
@@ -83,6 +95,13 @@ class LentLine:
         if child.failure is not None:
             raise ToolUnavailable(f"The call of {tool} could not be recorded.") from child.failure
         return outcome(child.call)
+
+
+def _key(live: LiveCall) -> Key | None:
+    """The key that the call came with, or the call that made it."""
+    while live.key is None and live.parent is not None:
+        live = live.parent
+    return live.key
 
 
 def _depth(live: LiveCall) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from app.core.errors import CallError, Internal
 from app.core.hooks import Point
 from app.core.results import Result
-from app.core.tools import Tool
+from app.core.tools import Tool, Truncation
 from app.dispatch.hooks import Hooks, Outcome
 from app.dispatch.journal import Journal
 from app.dispatch.registry import Registry
@@ -30,17 +30,17 @@ class Outcomes:
         self._hooks = hooks
         self._registry = registry
 
-    def shown(self, live: LiveCall, tool: Tool, result: Result) -> tuple[Result, str | None]:
+    def shown(self, live: LiveCall, tool: Tool | None, result: Result) -> tuple[Result, str | None]:
         """A result as it is shown: redacted, and cut if it is too long; then the whole output comes with it."""
         result = self._journal.cover.result(result)
-        shown = truncate(result, tool.truncation)
+        shown = truncate(result, tool.truncation if tool else Truncation())
         is_cut = shown.output is not result.output and live.spool is None
         return shown, result.output if is_cut else None
 
     async def settle(self, live: LiveCall, shown: tuple[Result, str | None] | None, error: CallError | None) -> Outcome:
         """How a call went: what it gave, or its error with what output there was. Then the hooks have their say."""
         live.tighten()
-        tool = self._registry.get(live.call.tool)
+        tool = self._registry.get(live.call.tool, live.session.principal)
         result, whole = await self._left_over(live, tool, error) if error else shown or (None, None)
         outcome = Outcome(
             executed=live.is_executed,
@@ -73,8 +73,6 @@ class Outcomes:
 
     async def _left_over(self, live: LiveCall, tool: Tool | None, error: CallError) -> tuple[Result | None, str | None]:
         """The output of a call that failed: what the error brings along, or what was spooled until then."""
-        if tool is None:
-            return error.result, None
         result = error.result
         if result is None and live.spool is not None:
             await live.spool.finish()

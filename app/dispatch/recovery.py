@@ -53,7 +53,7 @@ def _can_go_on(call: Call) -> bool:
 
 
 async def _interrupt(call: Call, journal: Journal, dispatcher: Dispatcher, ask: Ask | None) -> None:
-    tool = dispatcher.registry.get(call.tool)
+    tool = dispatcher.registry.get(call.tool, call.principal)
     policy = tool.truncation if tool else Truncation()
     stored = await journal.partial(call)
     result = truncate(Result(output=stored), policy) if stored else None

@@ -218,7 +218,7 @@ class Running:
         return self._calls.get(id)
 
     def start(self, live: LiveCall) -> None:
-        self._capacity.enter(live.key)
+        self._capacity.enter(live.key if live.parent is None else None)
         self._calls[live.call.id] = live
         if live.parent is not None:
             live.parent.children.add(live)
@@ -266,7 +266,7 @@ class Running:
             if live.place is not None:
                 live.place.leave()
             self._calls.pop(live.call.id, None)
-            self._capacity.leave(live.key)
+            self._capacity.leave(live.key if live.parent is None else None)
             if live.parent is not None:
                 live.parent.children.discard(live)
             live.done()

@@ -15,9 +15,10 @@ from app.core.calls import Call, CallRequest, note_calls
 from app.core.errors import Canceled, Refusal
 from app.core.ports import TraceContext
 from app.core.principals import Key
-from app.core.sessions import DEFAULT_SESSION
-from app.core.tools import Effect, Tool
+from app.core.sessions import DEFAULT_SESSION, Session
+from app.core.tools import Effect
 from app.dispatch.dispatcher import Dispatcher
+from app.dispatch.listings import Listing, ToolFilter, View
 from app.dispatch.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "req
 class McpDoor:
     """The ASGI application behind `/mcp`. Whoever comes has shown a key, which is in the scope."""
 
-    def __init__(self, dispatcher: Dispatcher, sessions: Sessions, version: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, sessions: Sessions, listing: Listing, version: str) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
+        self._listing = listing
         self._version = version
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[ASGIApp] | None = None
@@ -81,30 +83,38 @@ class McpDoor:
         )
 
     def _schema(self, name: str) -> dict[str, Any] | None:
-        tool = self._dispatcher.registry.get(name)
-        return input_schema(tool) if tool else None
+        """Of tools that are one principal's own nothing is said here, where it is not known who asks."""
+        tool = self._dispatcher.registry.get(name, None)
+        return input_schema(tool.view()) if tool else None
+
+    async def _session(self, ctx: "ServerRequestContext[Any, Any]", key: Key) -> Session | None:
+        """The session that the header names, if the key sees it."""
+        assert ctx.request is not None, "the transport is HTTP"
+        return await self._sessions.seen(key, ctx.request.headers.get(SESSION_HEADER) or DEFAULT_SESSION)
 
     async def _list_tools(
         self, ctx: "ServerRequestContext[Any, Any]", params: "types.PaginatedRequestParams | None"
     ) -> "types.ListToolsResult":
         from mcp import types
 
-        return types.ListToolsResult(tools=[to_mcp(tool) for tool in self._dispatcher.registry.all()])
+        key = _key_of(ctx)
+        session = await self._session(ctx, key)
+        listed = await self._listing.tools(session, key, ToolFilter()) if session else []
+        return types.ListToolsResult(tools=[to_mcp(view) for view in listed if view["available"]])
 
     async def _call_tool(
         self, ctx: "ServerRequestContext[Any, Any]", params: "types.CallToolRequestParams"
     ) -> "types.CallToolResult":
         """A call like any other; a client that gives up stops it."""
         assert ctx.request is not None, "the transport is HTTP"
-        key: Key = ctx.request.scope[KEY_IN_SCOPE]
-        named = ctx.request.headers.get(SESSION_HEADER) or DEFAULT_SESSION
-        session = await self._sessions.seen(key, named)
+        key = _key_of(ctx)
+        session = await self._session(ctx, key)
         if session is None:
-            return failed(f"There is no session {named}; the header {SESSION_HEADER} names one, or none.")
+            return failed(f"There is no session of the name that the header {SESSION_HEADER} has.")
         traceparent = ctx.request.headers.get("traceparent")
         origin = TraceContext(traceparent, ctx.request.headers.get("tracestate")) if traceparent else None
         try:
-            live = self._dispatcher.submit(self._request(params), session, key=key, origin=origin)
+            live = self._dispatcher.submit(self._request(params, key), session, key=key, origin=origin)
         except Refusal as refusal:
             return failed(f"Overloaded: {refusal}")  # for the model it is all the same why there is no room
         note_calls(ctx.request.scope, live.call.id)
@@ -117,28 +127,34 @@ class McpDoor:
             raise live.failure
         return to_result(live.call)
 
-    def _request(self, params: "types.CallToolRequestParams") -> CallRequest:
+    def _request(self, params: "types.CallToolRequestParams", key: Key) -> CallRequest:
         arguments = params.arguments or {}
-        tool = self._dispatcher.registry.get(params.name)
+        tool = self._dispatcher.registry.get(params.name, key.principal)
         if tool is not None and tool.takes == "input":
             return CallRequest(tool=params.name, input=arguments.get("input"))
         return CallRequest(tool=params.name, arguments=arguments)
 
 
-def input_schema(tool: Tool) -> dict[str, Any]:
-    return tool.schema if tool.takes == "arguments" else FREE_FORM
+def _key_of(ctx: "ServerRequestContext[Any, Any]") -> Key:
+    assert ctx.request is not None, "the transport is HTTP"
+    key: Key = ctx.request.scope[KEY_IN_SCOPE]
+    return key
 
 
-def to_mcp(tool: Tool) -> "types.Tool":
+def input_schema(view: View) -> dict[str, Any]:
+    schema: dict[str, Any] = view["parameters"] if view["takes"] == "arguments" else FREE_FORM
+    return schema
+
+
+def to_mcp(view: View) -> "types.Tool":
     from mcp import types
 
-    reads = tool.effect is Effect.READ
     return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=input_schema(tool),
-        annotations=types.ToolAnnotations(read_only_hint=reads),
+        name=view["name"],
+        title=view["title"],
+        description=view["description"],
+        input_schema=input_schema(view),
+        annotations=types.ToolAnnotations(read_only_hint=view["effect"] == Effect.READ),
     )
 
 

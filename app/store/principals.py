@@ -49,6 +49,11 @@ class Keyring:
         """Whether a key is still valid, for those who showed it a while ago."""
         return id in self._ids
 
+    @property
+    def principals(self) -> set[str]:
+        """Everybody who has a valid key."""
+        return {key.principal for key in self._by_prefix.values()}
+
     def put(self, key: Key) -> None:
         self._by_prefix[key.digest[:PREFIX]] = key
         self._ids.add(key.id)

@@ -453,6 +453,9 @@ async def test_tools_are_listed_by_name_and_described_one_by_one(service: Servic
         "source": "toys",
         "aliases": [],
         "annotations": {},
+        "owner": None,
+        "available": True,
+        "reason": None,
     }
     assert shout in listed["data"]
 
@@ -460,7 +463,7 @@ async def test_tools_are_listed_by_name_and_described_one_by_one(service: Servic
 async def test_a_bug_in_a_route_is_a_problem_without_details(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> None:
+    def broken(principal: str) -> None:
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(service.use.dispatcher.registry, "all", broken)

@@ -133,7 +133,7 @@ async def test_every_answer_to_a_page_on_the_list_may_be_read_by_it(open_service
 
 
 async def test_a_bug_in_a_route_is_told_to_the_page_too(open_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+    def broken(principal: str) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(open_service.use.dispatcher.registry, "all", broken)

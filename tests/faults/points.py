@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-import app.main
+import app.house
 from app.api import submissions
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.journal import Journal
 from app.dispatch.outputs import Spool
 from app.dispatch.running import Running
-from app.main import House
+from app.house import House
 from app.store import calls, outputs, sessions
 from app.store.writer import Writer
 
@@ -125,7 +125,7 @@ def _arm_stages(fuse: Fuse, toys: Any) -> None:
     _wrap(submissions, "answer", after=at("answer"))
     _wrap(Dispatcher, "cancel", before=at("cancel"))
     _wrap(Running, "cancel", before=at("cancel.stop"))
-    _wrap(app.main, "recover", before=at("recover"), after=at("recover.done"))
+    _wrap(app.house, "recover", before=at("recover"), after=at("recover.done"))
     _wrap(Journal, "bury", before=at("recover.bury"))
     _wrap(Dispatcher, "resume", before=at("recover.resume"))
     _wrap(Running, "drain", before=at("drain"))

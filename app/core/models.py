@@ -1,0 +1,38 @@
+"""Models: what is known of them that decides which tools suit them. Only data and two small questions."""
+
+from typing import Literal
+
+from app.core.rules import matches
+
+ShellVariant = Literal["shell_command", "exec_command", "shell"]
+
+NO_PATCHES = ("gpt-4", "oss")
+SHELLS: tuple[tuple[str, ShellVariant], ...] = (
+    ("exp-codex*", "shell_command"),
+    ("exp-*", "exec_command"),
+    ("codex-mini*", "shell"),
+    ("*codex*", "shell_command"),
+    ("gpt-5.*", "shell_command"),
+    ("gpt-5*", "shell"),
+    ("gpt-4*", "shell"),
+    ("gpt-3*", "shell"),
+    ("gpt-oss*", "shell"),
+    ("gpt-*", "exec_command"),
+    ("o1*", "shell"),
+    ("o3*", "shell"),
+    ("o4*", "shell"),
+)
+"""Which form of the shell tool each family was taught, the first match counts: a command line (`shell_command`), a
+list of words (`shell`), or a terminal that goes on (`exec_command`). Others know a command line best."""
+
+
+def takes_patches(model: str | None) -> bool:
+    """Whether a model edits by `apply_patch`; the others edit by `edit` and `write`."""
+    name = (model or "").lower()
+    return "gpt-" in name and not any(part in name for part in NO_PATCHES)
+
+
+def shell_variant(model: str | None) -> ShellVariant:
+    """The shell tool a model knows. What stands before the last slash names its provider."""
+    name = (model or "").lower().rpartition("/")[2]
+    return next((variant for pattern, variant in SHELLS if matches(pattern, name)), "shell_command")

@@ -1,0 +1,64 @@
+"""What is known of models, as tables."""
+
+import pytest
+
+from app.core.models import shell_variant, takes_patches
+
+
+@pytest.mark.parametrize(
+    ("model", "patches"),
+    [
+        ("gpt-5", True),
+        ("gpt-5.1-codex", True),
+        ("openai/gpt-5.2", True),
+        ("GPT-5-mini", True),
+        ("gpt-6", True),
+        ("gpt-3.5-turbo", True),
+        ("gpt-4", False),
+        ("gpt-4o", False),
+        ("gpt-4.1-mini", False),
+        ("openrouter/openai/gpt-4o", False),
+        ("gpt-oss-120b", False),
+        ("groq/openai/gpt-oss-20b", False),
+        ("o3", False),
+        ("codex-mini-latest", False),
+        ("claude-sonnet-4-5", False),
+        ("gemini-3-pro", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_gpt_models_but_gpt_4_and_the_open_ones_edit_by_patches(model: str | None, patches: bool) -> None:
+    assert takes_patches(model) is patches
+
+
+@pytest.mark.parametrize(
+    ("model", "variant"),
+    [
+        ("gpt-5", "shell"),
+        ("gpt-5-mini", "shell"),
+        ("gpt-5-codex", "shell_command"),
+        ("gpt-5.1", "shell_command"),
+        ("gpt-5.1-codex-mini", "shell_command"),
+        ("openai/gpt-5.2-codex", "shell_command"),
+        ("gpt-4.1", "shell"),
+        ("gpt-4o", "shell"),
+        ("gpt-3.5-turbo", "shell"),
+        ("openai/gpt-oss-120b", "shell"),
+        ("gpt-6", "exec_command"),
+        ("codex-mini-latest", "shell"),
+        ("codex-1p", "shell_command"),
+        ("exp-codex-personality", "shell_command"),
+        ("exp-5.1", "exec_command"),
+        ("o3", "shell"),
+        ("o4-mini", "shell"),
+        ("O1-Preview", "shell"),
+        ("claude-sonnet-4-5", "shell_command"),
+        ("anthropic/claude-opus", "shell_command"),
+        ("gemini-3-pro", "shell_command"),
+        ("", "shell_command"),
+        (None, "shell_command"),
+    ],
+)
+def test_each_family_gets_the_shell_it_was_taught(model: str | None, variant: str) -> None:
+    assert shell_variant(model) == variant
