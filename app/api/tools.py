@@ -28,6 +28,7 @@ COMPACT = ("name", "description")
 _definitions: TypeAdapter[AnyDefinition] = TypeAdapter(AnyDefinition)
 
 Name = Annotated[str, Path(description="The tool's name.", examples=["read_file"])]
+RegisteredName = Annotated[str, Path(description="The tool's name.", examples=["get_weather"])]
 IsOwn = Annotated[bool, Query(description="An admin's own tool instead of everybody's.")]
 SessionId = Annotated[str | None, Query(description="As the rules, model and agent of this session have it.")]
 Probe = Annotated[bool, Query(description="Ask each tool anew whether it can be used.")]
@@ -143,7 +144,7 @@ async def reload_tools(key: Admin, use: Used) -> Response:
 
 
 @router.delete("/{name}", status_code=204, responses={409: {"description": "It was not registered over HTTP."}})
-async def delete_tool(name: Name, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+async def delete_tool(name: RegisteredName, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
     """Remove a registered tool: one's own, or everybody's with an admin key. Calls that run it go on."""
     owner = _owner(key, own)
     if not key.bounds.allows_tool(name) or not await use.tools.remove(name, owner):

@@ -17,12 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.calls import Status
 from app.core.errors import StoreUnavailable
 from app.core.events import EventType
-from app.store import calls, events, outputs, principals, retention, secrets, sessions, writer
+from app.store import calls, events, outputs, principals, retention, secrets, sessions, tools, writer
 from app.store.calls import CallFilter
 from app.store.db import STATEMENTS, Statement, connect_writer, database_url, open_readers
 from app.store.events import EventFilter
 
-ROOMS = [calls, events, outputs, principals, retention, secrets, sessions, writer]
+ROOMS = [calls, events, outputs, principals, retention, secrets, sessions, tools, writer]
 CALL_BOUNDS = {
     "session": "blue",
     "status": Status.ERROR,
