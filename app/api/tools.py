@@ -100,16 +100,6 @@ async def list_tools(
     )
 
 
-@router.get("/{name}", response_model=ToolView)
-async def get_tool(name: Name, key: Reader, use: Used, session: SessionId = None, probe: Probe = False) -> Response:
-    """One tool with its schema, by any of its names."""
-    where = await session_of({}, use, key, session)
-    tool = use.listing.get(name, where, key)
-    if tool is None:
-        raise not_found(f"tool {name}")
-    return Response(dumps(await use.listing.show(tool, probe=probe)), media_type=JSON)
-
-
 @router.post("", response_model=ToolView, responses=CREATED | TAKEN)
 async def create_tool(asked: ToolRequest, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
     """Register a tool: one's own, or everybody's with an admin key."""
@@ -141,6 +131,16 @@ async def reload_tools(key: Admin, use: Used) -> Response:
     """Read the files of tools anew, which executes them, and ask every tool again whether it can be used."""
     names, failed = await use.files.reload()
     return Response(dumps({"loaded": names, "failed": [one._asdict() for one in failed]}), media_type=JSON)
+
+
+@router.get("/{name}", response_model=ToolView)
+async def get_tool(name: Name, key: Reader, use: Used, session: SessionId = None, probe: Probe = False) -> Response:
+    """One tool with its schema, by any of its names."""
+    where = await session_of({}, use, key, session)
+    tool = use.listing.get(name, where, key)
+    if tool is None:
+        raise not_found(f"tool {name}")
+    return Response(dumps(await use.listing.show(tool, probe=probe)), media_type=JSON)
 
 
 @router.delete("/{name}", status_code=204, responses={409: {"description": "It was not registered over HTTP."}})
