@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -12,7 +12,7 @@ from app.api.bodies import JSON, JsonRoute
 from app.api.problems import Problem, forbidden, not_found
 from app.api.shapes import ImportView, Page, ReloadView, ToolLineView, ToolView
 from app.api.submissions import session_of
-from app.core.definitions import AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
+from app.core.definitions import NAME, AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
 from app.core.jsons import dumps
 from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
@@ -28,7 +28,7 @@ COMPACT = ("name", "description")
 _definitions: TypeAdapter[AnyDefinition] = TypeAdapter(AnyDefinition)
 
 Name = Annotated[str, Path(description="The tool's name.", examples=["read_file"])]
-RegisteredName = Annotated[str, Path(description="The tool's name.", examples=["get_weather"])]
+RegisteredName = Annotated[str, Path(pattern=NAME, description="The tool's name.", examples=["get_weather"])]
 IsOwn = Annotated[bool, Query(description="An admin's own tool instead of everybody's.")]
 SessionId = Annotated[str | None, Query(description="As the rules, model and agent of this session have it.")]
 Probe = Annotated[bool, Query(description="Ask each tool anew whether it can be used.")]
@@ -60,7 +60,13 @@ class ImportRequest(OpenApiImport, json_schema_extra={"examples": [examples.IMPO
         return self
 
 
-ToolRequest = Annotated[HttpToolRequest | ClientToolRequest, Field(discriminator="kind")]
+ToolRequest = Annotated[
+    HttpToolRequest | ClientToolRequest,
+    Body(
+        discriminator="kind",
+        openapi_examples={"http": {"value": examples.HTTP_TOOL}, "client": {"value": examples.CLIENT_TOOL}},
+    ),
+]
 
 
 @router.get("", response_model=Page[ToolView | ToolLineView])
