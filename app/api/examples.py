@@ -126,7 +126,16 @@ CLIENT_TOOL: dict[str, Any] = {
     "description": "Show a city on the user's screen.",
     "parameters": _CITY,
 }
-IMPORT: dict[str, Any] = {"url": "https://api.example.com/openapi.json", "prefix": "pets_", "exclude": ["delete*"]}
+IMPORT: dict[str, Any] = {
+    "document": {
+        "openapi": "3.1.0",
+        "info": {"title": "Pets", "version": "1"},
+        "servers": [{"url": "https://pets.example.com"}],
+        "paths": {"/pets": {"get": {"operationId": "list_pets", "responses": {"200": {"description": "All pets."}}}}},
+    },
+    "prefix": "shop_",
+    "exclude": ["delete*"],
+}
 SKIPPED: dict[str, Any] = {"operation": "uploadFile", "reason": "Its body is no JSON."}
 IMPORTED: dict[str, Any] = {"data": [TOOL], "skipped": [SKIPPED]}
 UNLOADED: dict[str, Any] = {"file": "weather.py", "reason": "SyntaxError: invalid syntax (weather.py, line 3)"}

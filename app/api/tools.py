@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -12,7 +12,7 @@ from app.api.bodies import JSON, JsonRoute
 from app.api.problems import Problem, forbidden, not_found
 from app.api.shapes import ImportView, Page, ReloadView, ToolLineView, ToolView
 from app.api.submissions import session_of
-from app.core.definitions import AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
+from app.core.definitions import NAME, AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
 from app.core.jsons import dumps
 from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
@@ -28,6 +28,7 @@ COMPACT = ("name", "description")
 _definitions: TypeAdapter[AnyDefinition] = TypeAdapter(AnyDefinition)
 
 Name = Annotated[str, Path(description="The tool's name.", examples=["read_file"])]
+RegisteredName = Annotated[str, Path(pattern=NAME, description="The tool's name.", examples=["get_weather"])]
 IsOwn = Annotated[bool, Query(description="An admin's own tool instead of everybody's.")]
 SessionId = Annotated[str | None, Query(description="As the rules, model and agent of this session have it.")]
 Probe = Annotated[bool, Query(description="Ask each tool anew whether it can be used.")]
@@ -59,7 +60,13 @@ class ImportRequest(OpenApiImport, json_schema_extra={"examples": [examples.IMPO
         return self
 
 
-ToolRequest = Annotated[HttpToolRequest | ClientToolRequest, Field(discriminator="kind")]
+ToolRequest = Annotated[
+    HttpToolRequest | ClientToolRequest,
+    Body(
+        discriminator="kind",
+        openapi_examples={"http": {"value": examples.HTTP_TOOL}, "client": {"value": examples.CLIENT_TOOL}},
+    ),
+]
 
 
 @router.get("", response_model=Page[ToolView | ToolLineView])
@@ -99,16 +106,6 @@ async def list_tools(
     )
 
 
-@router.get("/{name}", response_model=ToolView)
-async def get_tool(name: Name, key: Reader, use: Used, session: SessionId = None, probe: Probe = False) -> Response:
-    """One tool with its schema, by any of its names."""
-    where = await session_of({}, use, key, session)
-    tool = use.listing.get(name, where, key)
-    if tool is None:
-        raise not_found(f"tool {name}")
-    return Response(dumps(await use.listing.show(tool, probe=probe)), media_type=JSON)
-
-
 @router.post("", response_model=ToolView, responses=CREATED | TAKEN)
 async def create_tool(asked: ToolRequest, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
     """Register a tool: one's own, or everybody's with an admin key."""
@@ -142,8 +139,18 @@ async def reload_tools(key: Admin, use: Used) -> Response:
     return Response(dumps({"loaded": names, "failed": [one._asdict() for one in failed]}), media_type=JSON)
 
 
+@router.get("/{name}", response_model=ToolView)
+async def get_tool(name: Name, key: Reader, use: Used, session: SessionId = None, probe: Probe = False) -> Response:
+    """One tool with its schema, by any of its names."""
+    where = await session_of({}, use, key, session)
+    tool = use.listing.get(name, where, key)
+    if tool is None:
+        raise not_found(f"tool {name}")
+    return Response(dumps(await use.listing.show(tool, probe=probe)), media_type=JSON)
+
+
 @router.delete("/{name}", status_code=204, responses={409: {"description": "It was not registered over HTTP."}})
-async def delete_tool(name: Name, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+async def delete_tool(name: RegisteredName, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
     """Remove a registered tool: one's own, or everybody's with an admin key. Calls that run it go on."""
     owner = _owner(key, own)
     if not key.bounds.allows_tool(name) or not await use.tools.remove(name, owner):

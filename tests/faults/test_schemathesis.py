@@ -24,7 +24,7 @@ pytestmark = pytest.mark.faults
 FOLDER = Path(__file__).parent
 HANG = 900
 LEAST = 30
-SCOPES = ["calls:run", "calls:read"]
+SCOPES = ["calls:run", "calls:read", "tools:write"]
 PHASES = {"examples", "coverage", "fuzzing", "stateful"}
 CHECKS = {
     "not_a_server_error",
@@ -110,10 +110,11 @@ def user(name: str, token: str) -> dict[str, Any]:
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Every operation there is, and whether there is much to vary in it: more than a path."""
+    """Every operation there is, and whether there is much to vary in it: more than a path, and a yes or no."""
     for path, item in document["paths"].items():
         for method, operation in item.items():
-            places = {parameter["in"] for parameter in operation.get("parameters", [])}
+            given = operation.get("parameters", [])
+            places = {parameter["in"] for parameter in given if parameter["schema"].get("type") != "boolean"}
             yield f"{method.upper()} {path}", "query" in places or "requestBody" in operation
 
 
