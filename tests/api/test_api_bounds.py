@@ -18,7 +18,7 @@ from tests.services import Service, listening
 from tests.toys import Toys
 
 EVENTS = {"Accept": "application/json"}
-NOTHING = {"data": [], "next_cursor": None}
+NOTHING: dict[str, Any] = {"data": [], "next_cursor": None}
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_bounds_asked_for_badly_are_refused(service: Service, bounds: dict
 async def test_an_admin_key_is_not_bound_to_less_than_it_can_give_itself(
     service: Service, bounds: dict[str, Any]
 ) -> None:
-    body = {"principal": "boss", "scopes": ["admin"], "bounds": bounds}
+    body: dict[str, Any] = {"principal": "boss", "scopes": ["admin"], "bounds": bounds}
 
     assert_problem(await service.client.post("/v1/keys", json=body), 422, "InvalidRequest")
     body["bounds"] = {"streams": 3}
@@ -136,7 +136,7 @@ async def test_sessions_out_of_bounds_are_not_there(service: Service, tmp_path: 
             listed = (await client.get("/v1/sessions")).json()["data"]
             for id in ("out-1", "default"):
                 for method, path in [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("GET", "/plan")]:
-                    body = {} if method == "PATCH" else None
+                    body: dict[str, Any] | None = {} if method == "PATCH" else None
                     foreign = await client.request(method, f"/v1/sessions/{id}{path}", json=body)
                     missing = await client.request(method, f"/v1/sessions/no-such{path}", json=body)
                     assert_problem(foreign, 404, "NotFound")

@@ -17,6 +17,7 @@ from app.dispatch import sessions as module
 from app.dispatch.running import LiveCall
 from app.dispatch.sessions import Sessions
 from app.store import sessions as stored
+from app.store.writer import Told
 from tests.services import HANG, Crib, until
 
 BLUE = Session("admin", "blue", agent="builder", created_at=1, updated_at=1)
@@ -343,10 +344,12 @@ async def test_the_creation_is_told_to_those_who_see_it(crib: Crib) -> None:
     assert sight is not None
     passed: list[Event] = []
     publish = crib.use.hub.publish
-    crib.use.writer._publish = lambda told: (  # type: ignore[func-returns-value]
-        passed.extend(event for event, _ in told if sight.lets_pass(event.principal, event.session)),
-        publish(told),
-    )[1]
+
+    def look_on(told: list[Told]) -> None:
+        passed.extend(event for event, _ in told if sight.lets_pass(event.principal, event.session))
+        publish(told)
+
+    crib.use.writer._publish = look_on
 
     assert await crib.use.sessions.create(Session("admin", "in", workspace="/srv/in"))
     assert await crib.use.sessions.create(Session("admin", "out", workspace="/else"))
