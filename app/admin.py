@@ -1,8 +1,9 @@
 """Commands for those who look after a service: its keys, its secrets, its database, its health."""
 
+import json
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -35,15 +36,36 @@ def create_key(
     principal: Annotated[str, typer.Argument(help="Whose key it is; made when new.")],
     name: Annotated[str, typer.Option(help="What it is for.")] = "",
     scope: Annotated[list[Scope] | None, typer.Option(help="What it may do; may be given several times.")] = None,
+    session: Annotated[
+        list[str] | None, typer.Option(help="Pattern of sessions it is bound to; again for more.")
+    ] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="Pattern of tools it is bound to; again for more.")] = None,
+    calls_per_minute: Annotated[int | None, typer.Option(help="Most calls it may make in a minute.")] = None,
+    bounds: Annotated[
+        str, typer.Option(metavar="JSON", help="All it is bound to, as `POST /v1/keys` takes it.")
+    ] = "{}",
     url: Url = None,
     data_dir: DataDir = None,
     config_file: Config = None,
 ) -> None:
     """Make a key and print its token, this once."""
+    given = {"sessions": session, "tools": tool, "calls_per_minute": calls_per_minute}
+    bound = _object(bounds, "--bounds") | {name: value for name, value in given.items() if value}
     with plainly():
-        made = _keys(url, data_dir, config_file).create(principal, name, scope or sorted(DEFAULT_SCOPES))
+        made = _keys(url, data_dir, config_file).create(principal, name, scope or sorted(DEFAULT_SCOPES), bound)
     err.print(f"[dim]{made['id']} for {made['principal']}: {', '.join(made['scopes'])}[/]")
     typer.echo(made["token"])
+
+
+def _object(text: str, option: str) -> dict[str, Any]:
+    """The JSON object that an option holds."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"{option} takes a JSON object")
+    return found
 
 
 @key_app.command("list")
@@ -51,9 +73,11 @@ def list_keys(url: Url = None, data_dir: DataDir = None, config_file: Config = N
     """List all keys, without their tokens."""
     with plainly():
         known = _keys(url, data_dir, config_file).list()
-    table = Table("id", "principal", "name", "scopes", "created", "revoked", box=None, header_style="bold")
+    table = Table("id", "principal", "name", "scopes", "bounds", "created", "revoked", box=None, header_style="bold")
     for key in known:
-        row = (key["id"], key["principal"], key["name"], " ".join(key["scopes"]), key["created_at"])
+        bounds = {name: value for name, value in key["bounds"].items() if value}
+        shown = json.dumps(bounds, ensure_ascii=False) if bounds else ""
+        row = (key["id"], key["principal"], key["name"], " ".join(key["scopes"]), shown, key["created_at"])
         table.add_row(*row, key["revoked_at"] or "")
     out.print(table)
 

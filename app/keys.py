@@ -1,16 +1,19 @@
 """Keys for the command line: over REST while the service runs, straight in its records while it does not."""
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
+from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.config import Settings
 from app.core.clocks import SystemClock
 from app.core.ids import Ids
-from app.core.principals import PRINCIPAL_NAME, Scope, make_key
+from app.core.principals import PRINCIPAL_NAME, Bounds, Scope, make_key
+from app.core.sessions import InvalidSession
 from app.net.client import ServiceClient, ServiceProblem
 from app.records import records
 from app.store import principals
@@ -21,7 +24,7 @@ T = TypeVar("T")
 
 
 class Keys(Protocol):
-    def create(self, principal: str, name: str, scopes: Sequence[Scope]) -> View: ...
+    def create(self, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View: ...
 
     def list(self) -> list[View]: ...
 
@@ -34,8 +37,8 @@ class ServiceKeys:
     def __init__(self, client: ServiceClient) -> None:
         self._client = client
 
-    def create(self, principal: str, name: str, scopes: Sequence[Scope]) -> View:
-        body = {"principal": principal, "name": name, "scopes": [str(scope) for scope in scopes]}
+    def create(self, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View:
+        body = {"principal": principal, "name": name, "scopes": [str(scope) for scope in scopes], "bounds": bounds}
         made: View = self._client.ask("POST", "/v1/keys", body)
         return made
 
@@ -53,12 +56,13 @@ class OfflineKeys:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def create(self, principal: str, name: str, scopes: Sequence[Scope]) -> View:
+    def create(self, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View:
         if not re.fullmatch(PRINCIPAL_NAME, principal):
             raise ServiceProblem("principal: up to 64 letters, digits, dots, dashes, underscores and @ are needed.")
+        bound = _read_bounds(bounds, scopes)
 
         async def work(engine: AsyncEngine, writer: Writer) -> View:
-            made, token = make_key(Ids(SystemClock()), principal, name, scopes)
+            made, token = make_key(Ids(SystemClock()), principal, name, scopes, bound)
             await writer.submit(lambda batch: principals.add_key(batch, made))
             return made.view() | {"token": token}
 
@@ -83,3 +87,16 @@ class OfflineKeys:
                 return await work(engine, writer)
 
         return asyncio.run(inside())
+
+
+def _read_bounds(given: View, scopes: Sequence[Scope]) -> Bounds:
+    """As the service would read them, and with the same sentences when they do not fit."""
+    from app.api.bounds import BoundsRequest
+
+    try:
+        return BoundsRequest.model_validate(given).bounds(os.path.realpath, scopes)
+    except ValidationError as error:
+        parts = [f"bounds.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
+        raise ServiceProblem("; ".join(parts)) from None
+    except InvalidSession as error:
+        raise ServiceProblem(str(error)) from None

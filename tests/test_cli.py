@@ -125,6 +125,38 @@ def test_keys_are_made_without_a_service_too(tmp_path: Path) -> None:
     assert works.returncode == 0
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_key_is_bound_on_the_command_line_too(tmp_path: Path, is_running: bool) -> None:
+    service = start(tmp_path)[0] if is_running else None
+    options = ["--session", "ci-*", "--tool", "read_*", "--calls-per-minute", "5"]
+    folder = tmp_path / "link"
+    folder.symlink_to(tmp_path)
+    try:
+        made = toolcrib(
+            tmp_path, "key", "create", "ci", *options, "--bounds", json.dumps({"workspaces": [str(folder)]})
+        )
+        listed = toolcrib(tmp_path, "key", "list").stdout
+        refused = [
+            toolcrib(tmp_path, "key", "create", "ci", "--bounds", bounds)
+            for bounds in ('{"workspaces": ["relative"]}', "[]", "{")
+        ]
+        admin = toolcrib(tmp_path, "key", "create", "ci", "--scope", "admin", "--tool", "read_*")
+    finally:
+        if service:
+            stop(service)
+
+    with closing(sqlite3.connect(tmp_path / ".toolcrib" / "toolcrib.db")) as db:
+        [kept] = db.execute("SELECT bounds FROM keys WHERE principal = 'ci'").fetchall()
+    bounds = {"sessions": ["ci-*"], "workspaces": [str(tmp_path)], "tools": ["read_*"], "calls_per_minute": 5}
+    assert made.returncode == 0
+    assert {name: value for name, value in json.loads(kept[0]).items() if value} == bounds
+    assert '{"sessions": ["ci-*"]' in listed
+    assert [one.returncode for one in refused] == [1, 2, 2]
+    assert "bounds.workspaces.0: " in refused[0].stderr
+    assert "Traceback" not in "".join(one.stderr for one in refused)
+    assert "an admin key sees everything" in admin.stderr
+
+
 def test_a_database_of_a_newer_toolcrib_is_refused(tmp_path: Path) -> None:
     upgraded = toolcrib(tmp_path, "db", "upgrade")
     path = tmp_path / ".toolcrib" / "toolcrib.db"

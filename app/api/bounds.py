@@ -1,12 +1,12 @@
 """Bounds and rules as they are asked for: the shapes, and what cannot be bound."""
 
+from collections.abc import Callable, Collection
 from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
 
 from app.api import examples
-from app.core.ports import Places
-from app.core.principals import Bounds, OnAsk
+from app.core.principals import Bounds, OnAsk, Scope
 from app.core.rules import Action, Approval, Rule
 from app.core.sessions import InvalidSession
 
@@ -56,19 +56,17 @@ class BoundsRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [e
     concurrent_calls: Limit | None = Field(default=None, description="Most of its calls under way at once.")
     streams: Limit | None = Field(default=None, description="Most event streams it has open at once.")
 
-    def bounds(self, places: Places) -> Bounds:
-        """Folders are compared as they really are, so their symlinks are resolved now. May raise `InvalidSession`."""
+    def bounds(self, real: Callable[[str], str], scopes: Collection[Scope]) -> Bounds:
+        """Folders are compared as they really are, so their symlinks are resolved now. Raises `InvalidSession`."""
+        if Scope.ADMIN in scopes and (self.sessions or self.workspaces or self.tools):
+            raise InvalidSession(  # who may make keys could make one that sees more
+                "bounds: an admin key sees everything; it cannot be bound to sessions, workspaces or tools."
+            )
         given = self.model_dump(exclude={"rules", "sessions", "workspaces", "tools"})
         return Bounds(
             **given,
             sessions=tuple(self.sessions),
-            workspaces=tuple(places.real(folder) for folder in self.workspaces),
+            workspaces=tuple(real(folder) for folder in self.workspaces),
             tools=tuple(self.tools),
             rules=tuple(line.rule() for line in self.rules),
         )
-
-
-def refuse_sighted_admin(bounds: Bounds) -> None:
-    """Who may make keys could make one that sees more."""
-    if bounds.sessions or bounds.workspaces or bounds.tools:
-        raise InvalidSession("bounds: an admin key sees everything; it has no bounds of sessions, workspaces or tools.")

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.access import Admin, Use, Used
+from app.api.access import Admin, Used
 from app.api.bodies import JSON, JsonRoute
-from app.api.bounds import BoundsRequest, refuse_sighted_admin
+from app.api.bounds import BoundsRequest
 from app.api.problems import Problem, not_found
 from app.api.shapes import KeyView, NewKeyView, Page
 from app.core.jsons import dumps
-from app.core.principals import DEFAULT_SCOPES, PRINCIPAL_NAME, Bounds, Scope, make_key
+from app.core.principals import DEFAULT_SCOPES, PRINCIPAL_NAME, Scope, make_key
 from app.core.sessions import InvalidSession
 from app.store import principals
 
@@ -44,7 +44,11 @@ async def list_keys(key: Admin, use: Used) -> Response:
 @router.post("", response_model=NewKeyView, status_code=201)
 async def create_key(asked: KeyRequest, key: Admin, use: Used) -> Response:
     """Make a key. The answer holds the token, this once."""
-    made, token = make_key(use.ids, asked.principal, asked.name, asked.scopes, _bounds(asked, use))
+    try:
+        bounds = asked.bounds.bounds(use.places.real, asked.scopes)
+    except InvalidSession as error:
+        raise Problem(422, "InvalidRequest", str(error)) from None
+    made, token = make_key(use.ids, asked.principal, asked.name, asked.scopes, bounds)
     await use.writer.submit(lambda batch: principals.add_key(batch, made))
     use.keyring.put(made)
     return Response(dumps(made.view() | {"token": token}), 201, media_type=JSON)
@@ -60,13 +64,3 @@ async def revoke_key(id: Annotated[str, Path(description="The key's id.")], key:
         raise not_found(f"valid key {id}")
     use.keyring.drop(id)
     return Response(status_code=204)
-
-
-def _bounds(asked: KeyRequest, use: Use) -> Bounds:
-    try:
-        bounds = asked.bounds.bounds(use.places)
-        if Scope.ADMIN in asked.scopes:
-            refuse_sighted_admin(bounds)
-    except InvalidSession as error:
-        raise Problem(422, "InvalidRequest", str(error)) from None
-    return bounds

@@ -22,7 +22,8 @@ MAX_DOMAINS = 256
 MAX_ENV = 128
 MAX_LABELS = 32
 MAX_BYTES = 65_536
-NO_RULES = "was set by a key with `rules:write`, and only such a key may change it or delete the session"
+BOUNDARIES = ("rules", "approval", "network_policy")
+"""What keeps a session's calls in."""
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Domain = Annotated[str, Field(json_schema_extra={"pattern": DOMAIN, "maxLength": MAX_HOST + len("*.")})]
@@ -137,11 +138,16 @@ def _is_trusted(session: Session, named: set[str], key: Key) -> bool:
 
 def require_power(session: Session, named: set[str], key: Key) -> None:
     """What a key that may loosen has set, others do not take away: that would loosen too."""
-    if not session.is_trusted or key.may(Scope.RULES_WRITE):
+    if not session.is_trusted or key.may(Scope.RULES_WRITE) or not named & set(BOUNDARIES):
         return
-    held = [field for field in ("rules", "approval", "network_policy") if field in named and getattr(session, field)]
+    held = [field for field in BOUNDARIES if getattr(session, field)]
     if held:
-        raise Problem(403, "Forbidden", f"The {held[0]} of this session {NO_RULES}.")
+        raise Problem(
+            403,
+            "Forbidden",
+            f"The {held[0]} of this session was set by a key with `rules:write`; only such a key may change its "
+            "rules, approval or network policy, or delete it.",
+        )
 
 
 def policy_of(asked: AllowlistRequest | DisabledRequest) -> NetworkPolicy:

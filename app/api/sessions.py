@@ -11,6 +11,7 @@ from app.api.access import Reader, Runner, Use, Used
 from app.api.bodies import JSON, JsonRoute
 from app.api.problems import Problem, not_found
 from app.api.session_requests import (
+    BOUNDARIES,
     SessionChange,
     SessionRequest,
     edited,
@@ -22,7 +23,7 @@ from app.api.session_requests import (
 from app.api.shapes import Page, PlanView, SessionView
 from app.api.sights import session_seen
 from app.core.jsons import dumps
-from app.core.principals import Key
+from app.core.principals import Key, Scope
 from app.core.sessions import InvalidSession, Session
 from app.store import sessions
 
@@ -58,7 +59,8 @@ async def list_sessions(
 async def create_session(request: Request, asked: SessionRequest, key: Runner, use: Used) -> Response:
     """Make a session. Without a `workspace` it gets a fresh folder of its own, which outlives it."""
     id, at = use.ids.new("ses")
-    bare = Session(key.principal, asked.id or id, created_at=at, updated_at=at)
+    is_trusted = key.may(Scope.RULES_WRITE)
+    bare = Session(key.principal, asked.id or id, is_trusted=is_trusted, created_at=at, updated_at=at)
     if not key.bounds.allows_session(bare.id):
         raise _out_of_bounds("sessions it is bound to; name an `id` that fits")
     session = edited(bare, asked, key)
@@ -106,7 +108,7 @@ async def change_session(
 async def delete_session(id: SessionId, key: Runner, use: Used, principal: Principal = None) -> Response:
     """Delete a session. Its calls end `Canceled` and its own rules go; records and files stay, and the id is free."""
     session = await session_seen(use, key, id, principal)
-    require_power(session, {"rules", "approval", "network_policy"}, key)
+    require_power(session, set(BOUNDARIES), key)
     try:
         was_there = await use.sessions.delete(session, use.dispatcher)
     except InvalidSession as error:

@@ -20,6 +20,7 @@ async def session_seen(use: Use, key: Key, id: str, principal: str | None = None
     """The session, if this key may see it; only an admin's sees those of others."""
     if principal in (None, key.principal) or key.may(Scope.ADMIN):
         session = await use.sessions.seen(key, id, principal)
-        if session is not None:
+        # A default session is believed in for anybody; only one that is kept has a birth.
+        if session is not None and (session.created_at or session.principal == key.principal):
             return session
     raise not_found(f"session {id}")

@@ -21,6 +21,11 @@ PATHS = [
     ("GET", "/v1/events"),
     ("GET", "/v1/tools"),
     ("GET", "/v1/tools/echo"),
+    ("GET", "/v1/sessions"),
+    ("POST", "/v1/sessions"),
+    ("GET", "/v1/sessions/default"),
+    ("DELETE", "/v1/sessions/ses_1"),
+    ("GET", "/v1/sessions/default/plan"),
     ("GET", "/metrics"),
     ("GET", "/v1/keys"),
     ("POST", "/v1/keys"),
@@ -31,6 +36,7 @@ BODIES: dict[str, Any] = {
     "/v1/calls": {"tool": "echo"},
     "/v1/calls/batch": {"calls": [{"tool": "echo"}]},
     "/v1/keys": {"principal": "ann"},
+    "/v1/sessions": {},
 }
 
 
@@ -86,7 +92,13 @@ async def test_the_word_bearer_may_be_said_in_any_case(service: Service) -> None
 
 async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
     needed = {
-        "calls:run": {("POST", "/v1/calls"), ("POST", "/v1/calls/batch"), ("POST", "/v1/calls/call_1/cancel")},
+        "calls:run": {
+            ("POST", "/v1/calls"),
+            ("POST", "/v1/calls/batch"),
+            ("POST", "/v1/calls/call_1/cancel"),
+            ("POST", "/v1/sessions"),
+            ("DELETE", "/v1/sessions/ses_1"),
+        },
         "calls:read": {("POST", "/v1/tickets")}
         | {(method, path) for method, path in PATHS if method == "GET"} - {("GET", "/v1/keys"), ("GET", "/metrics")},
         "metrics": {("GET", "/metrics")},

@@ -62,6 +62,7 @@ async def test_without_a_list_nobody_is_told_anything(service: Service) -> None:
         ("GET", "/v1/events", "Last-Event-ID, Accept"),
         ("PUT", "/v1/secrets/x", "authorization, content-type"),
         ("DELETE", "/v1/keys/key_1", "authorization"),
+        ("PATCH", "/v1/sessions/default", "authorization, content-type"),
         (
             "POST",
             "/mcp",

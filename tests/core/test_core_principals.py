@@ -6,7 +6,7 @@ import pytest
 
 from app.core.clocks import SystemClock
 from app.core.ids import Ids, time_of
-from app.core.principals import DEFAULT_SCOPES, UNBOUND, Key, Scope, digest, make_key, new_token
+from app.core.principals import DEFAULT_SCOPES, UNBOUND, Bounds, Key, Scope, digest, make_key, new_token
 
 
 def key(*scopes: Scope) -> Key:
@@ -60,3 +60,19 @@ def test_a_key_shows_neither_token_nor_digest() -> None:
         "created_at": "1970-01-01T00:00:00.000000Z",
         "revoked_at": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("folders", "root", "is_allowed"),
+    [
+        ((), "/anywhere", True),
+        (("/srv",), "/srv", True),
+        (("/srv",), "/srv/deep/er", True),
+        (("/srv",), "/srv-not", False),
+        (("/srv/deep",), "/srv", False),
+        (("/",), "/anywhere", True),
+        (("/else", "/srv"), "/srv/x", True),
+    ],
+)
+def test_a_bound_key_has_workspaces_in_its_folders_only(folders: tuple[str, ...], root: str, is_allowed: bool) -> None:
+    assert Bounds(workspaces=folders).allows_workspace(root) is is_allowed

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.core.calls import CallRequest
+from app.core.clocks import SystemClock
 from app.core.errors import Refusal, TooBusy, TooManyCalls
-from app.core.principals import Key
+from app.core.principals import Bounds, Key
+from app.dispatch.capacity import Capacity
 from app.dispatch.running import LiveCall
 from tests.services import ADMIN, HANG, Crib, until
 from tests.toys import ToyHook, Toys
@@ -151,3 +154,93 @@ async def test_calls_of_an_earlier_start_go_on_even_if_there_is_no_room(data_dir
 
     assert [crib.end(live.call.id) for live in lives] == [("completed", None)] * 4
     await crib.close()
+
+
+class HandClock(SystemClock):
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def metered(calls_per_minute: int, id: str = "key_m") -> Key:
+    return replace(key_named(id), bounds=Bounds(calls_per_minute=calls_per_minute))
+
+
+def begin(capacity: Capacity, key: Key, calls: int = 1) -> None:
+    """Calls that begin and end at once."""
+    capacity.admit(key, calls)
+    for _ in range(calls):
+        capacity.admit(key)
+        capacity.enter(key)
+    for _ in range(calls):
+        capacity.leave(key)
+
+
+def test_a_key_makes_so_many_calls_in_any_minute() -> None:
+    clock = HandClock()
+    capacity, key, other = Capacity(100, 100, clock), metered(3), metered(3, "key_o")
+    for seconds in (0.0, 10.0, 20.0):
+        clock.seconds = 100 + seconds
+        begin(capacity, key)
+
+    refusals = []
+    for seconds in (20.0, 59.0, 59.999):
+        clock.seconds = 100 + seconds
+        with pytest.raises(TooManyCalls, match="This key may make 3 calls in a minute; try again in") as caught:
+            begin(capacity, key)
+        refusals.append(caught.value.retry_after)
+        begin(capacity, other)
+    clock.seconds = 160.0
+    begin(capacity, key)
+
+    assert refusals == [40, 1, 1]
+    with pytest.raises(TooManyCalls, match="try again in 10 s"):
+        begin(capacity, key)
+    begin(capacity, key_named("key_free"), 50)
+
+
+def test_a_batch_fits_into_the_minute_as_a_whole_or_not_at_all() -> None:
+    clock = HandClock()
+    capacity, key = Capacity(100, 100, clock), metered(5)
+    begin(capacity, key, 2)
+    clock.seconds += 30
+    begin(capacity, key, 2)
+
+    with pytest.raises(TooManyCalls, match="try again in 30 s"):
+        begin(capacity, key, 2)
+    with pytest.raises(TooManyCalls, match="try again in 60 s"):
+        begin(capacity, key, 4)
+    with pytest.raises(TooManyCalls, match="so 6 at once never fit"):
+        begin(capacity, key, 6)
+
+    begin(capacity, key)
+    assert capacity.under_way == 0
+
+
+def test_nothing_is_kept_of_a_minute_that_has_passed() -> None:
+    clock = HandClock()
+    capacity, key = Capacity(100, 100, clock), metered(5)
+    begin(capacity, key, 5)
+
+    clock.seconds += 60
+    capacity.admit(key)
+
+    assert capacity._begun == {}
+
+
+async def test_a_refused_call_does_not_count_and_a_child_neither(crib: Crib) -> None:
+    await crib.open()
+    key = metered(2)
+    relay = crib.request("relay", {"tool": "echo", "times": 5})
+    for _ in range(2):
+        await crib.ended(crib.use.dispatcher.submit(relay, ADMIN, key=key))
+
+    for _ in range(3):
+        with pytest.raises(TooManyCalls):
+            crib.use.dispatcher.submit(relay, ADMIN, key=key)
+
+    assert len(crib.rows("SELECT * FROM calls WHERE parent IS NULL")) == 2

@@ -13,8 +13,8 @@ from tests.services import KEY, Service
 
 
 @asynccontextmanager
-async def mcp_client(service: Service, mode: str) -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {KEY}"}
+async def mcp_client(service: Service, mode: str, more: dict[str, str] | None = None) -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {KEY}"} | (more or {})
     async with (
         httpx2.AsyncClient(headers=headers) as http,
         Client(streamable_http_client(f"{service.url}/mcp", http_client=http), mode=mode) as client,
