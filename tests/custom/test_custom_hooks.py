@@ -104,9 +104,8 @@ def test_a_webhook_without_a_wire_out_is_said_at_the_start() -> None:
 
 
 async def test_a_command_reads_json_and_answers_with_json() -> None:
-    echo = command(
-        f"""{sys.executable} -c 'import json, sys; print(json.dumps(dict(arguments=json.load(sys.stdin))))'"""
-    )
+    script = "import json, sys; print(json.dumps(dict(arguments=json.load(sys.stdin))))"
+    echo = of(command=[sys.executable, "-c", script])
 
     assert await ask(echo) == {"arguments": GIVEN}
 
