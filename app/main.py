@@ -45,6 +45,7 @@ from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
 from app.mcp.server import McpDoor
+from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import make_workspace
 from app.sandbox.workspace import LocalWorkspace
 from app.store import admin_key, db, migrate, principals
@@ -106,6 +107,7 @@ class House:
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
+        self._outbound = self._open_outbound(book)
         self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
         mcp = McpDoor(self._dispatcher, __version__)
@@ -186,7 +188,20 @@ class House:
             ids=ids,
             workspaces=lambda session: self._workspace,
             tracer=tracer,
+            outbound=self._outbound,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit),
+        )
+
+    def _open_outbound(self, book: SecretBook) -> CheckedOutbound:
+        """The wire out sees of the secrets only what it is asked to send."""
+
+        def find(owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
+            found = book.find(owner, name)
+            return None if found is None else (found[0].domains, found[1])
+
+        policy = self.settings.network_policy
+        return CheckedOutbound(
+            find, policy=policy.policy() if policy else None, private_networks=self.settings.private_networks
         )
 
     def _open_retention(self) -> Retention:

@@ -19,8 +19,8 @@ from typing import Any
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, InvalidArgs, TimedOut
 from app.core.ids import Ids
-from app.core.ports import TraceContext, Tracer, Workspace
-from app.core.principals import Key
+from app.core.ports import Outbound, TraceContext, Tracer, Workspace
+from app.core.principals import ADMIN_PRINCIPAL, Key
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
@@ -66,6 +66,7 @@ class Dispatcher:
         workspaces: Callable[[Session], Workspace],
         capacity: Capacity,
         tracer: Tracer | None = None,
+        outbound: Outbound | None = None,
     ) -> None:
         self.registry = registry
         self.capacity = capacity
@@ -77,6 +78,7 @@ class Dispatcher:
         self._ids = ids
         self._workspaces = workspaces
         self._tracer = tracer
+        self._outbound = outbound
 
     def submit(
         self,
@@ -313,7 +315,9 @@ class Dispatcher:
             id=live.call.id,
             session_id=live.session.id,
             workspace=step.workspace,
-            line=LentLine(live, self._journal, self._permissions, self),
+            line=LentLine(
+                live, self._journal, self._permissions, self, self._outbound, step.tool.owner or ADMIN_PRINCIPAL
+            ),
             call_id=live.call.call_id,
             message_id=live.call.message_id,
             agent=live.session.agent,

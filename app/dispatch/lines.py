@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
-from app.core.ports import Incoming, Outgoing
+from app.core.ports import Incoming, Outbound, Outgoing
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sessions import Session
@@ -30,13 +30,24 @@ class Callers(Protocol):
 class LentLine:
     """The `Line` port for one running call. What a tool left behind has nothing to say once the call has ended."""
 
-    __slots__ = ("_callers", "_journal", "_live", "_permissions")
+    __slots__ = ("_callers", "_journal", "_live", "_outbound", "_owner", "_permissions")
 
-    def __init__(self, live: LiveCall, journal: Journal, permissions: Permissions, callers: Callers) -> None:
+    def __init__(
+        self,
+        live: LiveCall,
+        journal: Journal,
+        permissions: Permissions,
+        callers: Callers,
+        outbound: Outbound | None,
+        owner: str,
+    ) -> None:
+        """`owner` is whose secrets go along with requests."""
         self._live = live
         self._journal = journal
         self._permissions = permissions
         self._callers = callers
+        self._outbound = outbound
+        self._owner = owner
 
     def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
         if not self._live.call.is_final:
@@ -50,7 +61,17 @@ class LentLine:
         await self._permissions.require(needs)
 
     async def send(self, request: Outgoing) -> Incoming:
-        raise ToolUnavailable("This service sends no requests.")
+        """With the secrets of the tool's owner. Where a redirect leads is judged like where it began."""
+        if self._outbound is None:
+            raise ToolUnavailable("This service sends no requests.")
+        if self._live.call.is_final:
+            raise ToolUnavailable("This call has ended and cannot send requests any more.")
+        return await self._outbound.send(
+            request,
+            owner=self._owner,
+            policies=[self._live.session.network_policy],
+            agree=lambda host: self.require([Need("network", host)], {"redirect": True}),
+        )
 
     async def environment(self) -> dict[str, str]:
         return {}
