@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote_plus, urljoin
 
 from app import __version__
 from app.core.errors import InvalidArgs, NetworkError, NetworkTimeout, PermissionDenied, ToolUnavailable
+from app.core.headers import UNWRITABLE, check_header, check_secret
 from app.core.hosts import PORTS, InvalidUrl, Where, read_url
 from app.core.networks import NetworkPolicy, allow, is_within
 from app.core.ports import Agree, Incoming, Outgoing, SecretUse
@@ -25,14 +26,7 @@ Find = Callable[[str, str], tuple[Sequence[str], str] | None]
 
 MAX_REDIRECTS = 5
 METHOD = re.compile(r"[A-Z]{3,16}")
-TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 COOKIE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
-UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-OWN_HEADERS = frozenset(
-    {"host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer", "keep-alive", "expect"}
-    | {"proxy-connection", "proxy-authorization", "accept-encoding"}
-)
-"""What only the wire itself may say."""
 FOREIGN_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent", "traceparent", "tracestate"})
 """What another host may see after a redirect: any other header could be a key."""
 
@@ -178,24 +172,17 @@ def _first(request: Outgoing) -> Hop:
     method = request.method.upper()
     if not METHOD.fullmatch(method):
         raise InvalidArgs(f"{request.method[:20]!r} is no HTTP method.")
-    for use in request.secrets:
-        _check_name(use.name, use.into)
-    for name, text in request.headers.items():
-        _check_name(name, "header")
-        if UNWRITABLE.search(text):
-            # A line break would be the beginning of another header, or of another request.
-            raise InvalidArgs(f"The header {name} cannot hold line breaks or control characters; leave them out.")
+    try:
+        for use in request.secrets:
+            check_secret(use)
+        for name, text in request.headers.items():
+            check_header(name, text)
+    except ValueError as error:
+        raise InvalidArgs(str(error)) from None
     given = {name.lower() for name in request.headers}
     own = {"Accept": "*/*", "User-Agent": f"toolcrib/{__version__}"}
     headers = {name: text for name, text in own.items() if name.lower() not in given} | dict(request.headers)
     return Hop(method, where, headers | {"Accept-Encoding": ACCEPTED}, request.secrets, request.body)
-
-
-def _check_name(name: str, into: str) -> None:
-    if into != "query" and not TOKEN.fullmatch(name):
-        raise InvalidArgs(f"{name[:80]!r} cannot be the name of a {into}.")
-    if into == "header" and name.lower() in OWN_HEADERS:
-        raise InvalidArgs(f"The header {name} is written by the service itself; leave it out.")
 
 
 def _next(hop: Hop, status: int, location: str) -> Hop:
