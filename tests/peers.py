@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
@@ -17,6 +17,12 @@ class Seen:
     target: str
     headers: dict[str, str]
     body: bytes = b""
+    reader: asyncio.StreamReader | None = field(default=None, compare=False, repr=False)
+
+    async def left(self) -> None:
+        """Wait until who asked has gone."""
+        assert self.reader is not None
+        await self.reader.read()
 
     @property
     def path(self) -> str:
@@ -71,21 +77,29 @@ class Peer:
 
 async def _read(reader: asyncio.StreamReader) -> Seen | None:
     try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("utf-8")
+        start = await reader.readexactly(1)
+        if not start.isalpha():
+            return None  # no HTTP
+        head = (start + await reader.readuntil(b"\r\n\r\n")).decode("utf-8")
     except asyncio.IncompleteReadError:
         return None
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
     method, target, _ = first.split(" ")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return Seen(method, target, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Seen(method, target, headers, body, reader)
 
 
 @asynccontextmanager
 async def serving(
-    pages: dict[str, bytes | Reply] | None = None, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    pages: Mapping[str, bytes | Reply] | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
 ) -> AsyncIterator[Peer]:
-    """A peer on a free port."""
-    peer = Peer(pages=pages or {})
+    """A peer on a free port, or on this one."""
+    peer = Peer(pages=dict(pages or {}))
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,7 +107,7 @@ async def serving(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, host, 0, ssl=tls)
+    server = await asyncio.start_server(accept, host, port, ssl=tls)
     peer.port = server.sockets[0].getsockname()[1]
     try:
         yield peer

@@ -1,10 +1,11 @@
-"""One HTTP request on a connection of its own, to exactly the address that was checked, and its bounded answer."""
+"""One HTTP request on a connection of its own, to exactly an address that was checked, and its bounded answer."""
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import httpx
+import httpcore
 
 from app.core.errors import NetworkError, NetworkTimeout
 from app.core.hosts import Where
@@ -53,59 +54,102 @@ class Body:
         return len(self.kept) > self.limit or self.read > 2 * self.limit + LOOSE
 
 
-async def exchange(sent: Sent, addresses: Sequence[Address], trust: ssl.SSLContext, limit: int) -> Answer:
-    """Send it to the first address that can be connected to. Raises `NetworkError`, `NetworkTimeout`."""
-    tried = addresses[:MAX_ADDRESSES]
-    for left, address in zip(reversed(range(len(tried))), tried, strict=True):
-        try:
-            return await _exchange(sent, address, trust, limit, CONNECT_SECONDS if left else None)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            if not left:
-                raise _unreachable(sent.where, error) from None
-        except httpx.TimeoutException:
-            raise NetworkTimeout(f"{sent.where.host} did not answer in time.") from None
-        except (httpx.TransportError, httpx.InvalidURL, Broken) as error:
-            raise _failed(sent.where, error) from None
-    raise AssertionError("there is always an address")
+class Dialer(httpcore.AsyncNetworkBackend):
+    """Connects to the checked addresses, whatever name is asked for, and sees to it that nothing stays open."""
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._addresses = addresses[:MAX_ADDRESSES]
+        self._backend = httpcore.AnyIOBackend()
+        self._opened: list[httpcore.AsyncNetworkStream] = []
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the library's own name
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        *others, last = self._addresses
+        for address in others:
+            try:
+                return await self._connect(address, port, CONNECT_SECONDS)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await self._connect(last, port, None)
+
+    async def close(self) -> None:
+        """Also what was given up in the middle of a handshake, which the library forgets."""
+        for stream in self._opened:
+            await stream.aclose()
+
+    async def _connect(self, address: Address, port: int, seconds: float | None) -> httpcore.AsyncNetworkStream:
+        stream = await self._backend.connect_tcp(str(address), port, timeout=seconds)
+        self._opened.append(stream)
+        return stream
 
 
-async def _exchange(
-    sent: Sent, address: Address, trust: ssl.SSLContext, limit: int, connect_seconds: float | None
-) -> Answer:
-    """The URL names the address, so that nothing is looked up again; TLS and the request name the host."""
-    place = f"[{address}]" if address.version == 6 else str(address)
-    where = sent.where
-    request = httpx.Request(
-        sent.method,
-        f"{where.scheme}://{place}:{where.port}{where.target}",
-        headers=[(b"Host", where.authority.encode()), (b"Connection", b"close"), *sent.headers],
-        content=sent.body,
-        extensions={"sni_hostname": where.host, "timeout": {"connect": connect_seconds}},
-    )
-    async with httpx.AsyncHTTPTransport(verify=trust, trust_env=False) as transport:
-        response = await transport.handle_async_request(request)
-        try:
+async def exchange(sent: Sent, addresses: Sequence[Address], trust: ssl.SSLContext | None, limit: int) -> Answer:
+    """Send it and read the answer. Raises `NetworkError`, `NetworkTimeout`."""
+    try:
+        async with _sending(sent, addresses, trust) as response:
             return await _read(response, limit)
-        finally:
-            await response.aclose()
+    except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+        raise _unreachable(sent.where, error) from None
+    except httpcore.TimeoutException:
+        raise NetworkTimeout(f"{sent.where.host} did not answer in time.") from None
+    except (httpcore.NetworkError, httpcore.ProtocolError, Broken) as error:
+        raise _failed(sent.where, error) from None
 
 
-async def _read(response: httpx.Response, limit: int) -> Answer:
-    headers = dict(response.headers)
-    if response.status_code in REDIRECTS and "location" in headers:
-        return Answer(response.status_code, headers, location=headers["location"])
+@asynccontextmanager
+async def _sending(
+    sent: Sent, addresses: Sequence[Address], trust: ssl.SSLContext | None
+) -> AsyncIterator[httpcore.Response]:
+    """The request names the host, and so does TLS; only the dialer knows addresses."""
+    where = sent.where
+    headers = [(b"Host", where.authority.encode()), (b"Connection", b"close"), *sent.headers]
+    if sent.body is not None or sent.method in ("POST", "PUT", "PATCH"):
+        headers.append((b"Content-Length", str(len(sent.body or b"")).encode()))
+    url = httpcore.URL(
+        scheme=where.scheme.encode(), host=where.host.encode(), port=where.port, target=where.target.encode()
+    )
+    dialer = Dialer(addresses)
+    try:
+        async with (
+            httpcore.AsyncConnectionPool(ssl_context=trust, network_backend=dialer) as pool,
+            pool.stream(sent.method, url, headers=headers, content=sent.body) as response,
+        ):
+            yield response
+    finally:
+        await dialer.close()
+
+
+async def _read(response: httpcore.Response, limit: int) -> Answer:
+    headers = _headers(response.headers)
+    if response.status in REDIRECTS and "location" in headers:
+        return Answer(response.status, headers, location=headers["location"])
     decoder = decoder_of(headers.get("content-encoding", ""))
     if decoder is None:
         raise Broken
     body = Body(limit)
-    async for piece in response.aiter_raw():
+    async for piece in response.aiter_stream():
         body.read += len(piece)
         body.kept += decoder.feed(piece, limit + 1 - len(body.kept))
         if body.is_over:
             break
     if not body.is_over and body.read:
         decoder.finish()
-    return Answer(response.status_code, headers, bytes(body.kept[:limit]), body.is_over)
+    return Answer(response.status, headers, bytes(body.kept[:limit]), body.is_over)
+
+
+def _headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Names in lower case; what comes several times is one value with commas."""
+    headers: dict[str, str] = {}
+    for name, value in given:
+        key, text = name.decode("ascii").lower(), value.decode("utf-8", "replace")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
 
 
 def _unreachable(where: Where, error: Exception) -> NetworkError:
@@ -119,7 +163,7 @@ def _unreachable(where: Where, error: Exception) -> NetworkError:
         return NetworkError(f"No TLS connection to {where.authority} came about.")
     if any(isinstance(one, ConnectionRefusedError) for one in reasons):
         return NetworkError(f"{where.authority} refused the connection.")
-    if isinstance(error, httpx.ConnectTimeout):
+    if isinstance(error, httpcore.ConnectTimeout):
         return NetworkTimeout(f"No connection to {where.authority} came about in time.")
     return NetworkError(f"{where.authority} cannot be reached.")
 
@@ -127,16 +171,16 @@ def _unreachable(where: Where, error: Exception) -> NetworkError:
 def _failed(where: Where, error: Exception) -> NetworkError:
     if isinstance(error, Broken):
         return NetworkError(f"The answer of {where.host} is in an encoding that cannot be read.")
-    if isinstance(error, httpx.RemoteProtocolError):
+    if isinstance(error, httpcore.RemoteProtocolError):
         return NetworkError(f"{where.host} ended the connection early, or does not speak HTTP.")
-    if isinstance(error, httpx.LocalProtocolError | httpx.InvalidURL):
+    if isinstance(error, httpcore.LocalProtocolError):
         failed = NetworkError(f"The request to {where.host} cannot be written as HTTP.")
         failed.retryable = False
         return failed
     return NetworkError(f"The connection to {where.host} broke.")
 
 
-def _causes(error: BaseException | None) -> "list[BaseException]":
+def _causes(error: BaseException | None) -> list[BaseException]:
     """An error and all that led to it, groups opened."""
     found: list[BaseException] = []
     while error is not None and error not in found:

@@ -17,6 +17,7 @@ from app.core.networks import NetworkPolicy, allow, is_within
 from app.core.ports import Agree, Incoming, Outgoing, SecretUse
 from app.net.encodings import ACCEPTED
 from app.net.resolver import Resolve, Resolver, resolve
+from app.net.tls import trusting_the_web
 
 if TYPE_CHECKING:
     from app.net.exchanges import Answer
@@ -100,8 +101,8 @@ class CheckedOutbound:
     async def _send(self, hop: Hop, limit: int, owner: str) -> "Answer":
         headers, where = self._dress(hop, owner)
         addresses = await self._resolver.find(where.host, where.port)
-        if self._trust is None:
-            self._trust = await asyncio.to_thread(_trust_the_web)
+        if self._trust is None and where.scheme == "https":
+            self._trust = await asyncio.to_thread(trusting_the_web)
         # The HTTP client is loaded by the first request: a service without one starts sooner and stays smaller.
         from app.net.exchanges import Sent, exchange
 
@@ -232,10 +233,3 @@ def _final(message: str) -> NetworkError:
     error = NetworkError(message)
     error.retryable = False
     return error
-
-
-def _trust_the_web() -> ssl.SSLContext:
-    """Reading a hundred certificates takes a while, so it is done once, beside the loop."""
-    import httpx
-
-    return httpx.create_ssl_context()
