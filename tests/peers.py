@@ -48,12 +48,13 @@ def redirect(location: str, status: int = 302) -> bytes:
 
 @dataclass
 class Peer:
-    """Answers each path with what `pages` holds for it: bytes, or a function of the request."""
+    """Answers each path with what `pages` holds for it: bytes, or a function of the request; any other `otherwise`."""
 
     port: int = 0
     pages: dict[str, bytes | Reply] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     connections: int = 0
+    otherwise: bytes = reply(b"nothing here", "404 Not Found")
 
     def url(self, path: str = "/", host: str = "127.0.0.1", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
@@ -63,7 +64,7 @@ class Peer:
         try:
             while request := await _read(reader):
                 self.seen.append(request)
-                page = self.pages.get(request.path, reply(b"nothing here", "404 Not Found"))
+                page = self.pages.get(request.path, self.otherwise)
                 answer = page if isinstance(page, bytes) else page(request, writer)
                 writer.write(await answer if inspect.isawaitable(answer) else answer)
                 await writer.drain()

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
@@ -70,11 +71,10 @@ def _read(
     places: tuple[str | None, str | None],
 ) -> tuple[list[HttpDefinition], list[Skipped]]:
     components = Components(document)
-    schemes = components.resolve(document.get("components", {})).get("securitySchemes") or {}
-    credentials = Credentials(auth, document, {name: components.resolve(one) for name, one in schemes.items()})
+    credentials = Credentials(auth, document, _schemes(document, components))
     made: list[HttpDefinition] = []
     skipped: list[Skipped] = []
-    operations = list(_operations(document, components, *places))
+    operations = list(_operations(document, components, places, skipped))
     names = _names(operations, prefix)
     for operation in operations:
         name = names[operation.place]
@@ -108,20 +108,41 @@ def _check(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+def _schemes(document: dict[str, Any], components: Components) -> dict[str, Any]:
+    """The security schemes by name; one that cannot be read is as good as none."""
+    found: dict[str, Any] = {}
+    for name, given in (document.get("components", {}).get("securitySchemes") or {}).items():
+        with suppress(ValueError):
+            found[name] = components.resolve(given)
+    return found
+
+
 def _operations(
-    document: dict[str, Any], components: Components, server: str | None, url: str | None
+    document: dict[str, Any],
+    components: Components,
+    places: tuple[str | None, str | None],
+    skipped: list[Skipped],
 ) -> Iterator[Operation]:
+    server, url = places
     everywhere = _server(document, url) if server is None else _whole(server, url)
     for path, given in document["paths"].items():
-        if not isinstance(given, dict) or path.startswith("x-"):
+        if path.startswith("x-"):
             continue
-        item = components.resolve(given)
+        try:
+            item = components.resolve(given)
+        except ValueError as error:
+            skipped.append(Skipped(path, str(error)))
+            continue
         shared = item.get("parameters", [])
         for method, said in item.items():
             if method.upper() not in (*METHODS, *UNSENT) or not isinstance(said, dict):
                 continue
             own = next((one for one in (said, item) if one.get("servers")), None)
-            base = everywhere if own is None or server is not None else _server(own, url)
+            try:
+                base = everywhere if own is None or server is not None else _server(own, url)
+            except ValueError as error:
+                skipped.append(Skipped(f"{method.upper()} {path}", str(error)))
+                continue
             yield Operation(method.upper(), path, said, shared if isinstance(shared, list) else [], base)
 
 

@@ -184,13 +184,15 @@ def _members(schema: Any, components: Components) -> dict[str, Any] | None:
         return None
     if schema.get("type", "object") != "object" or isinstance(schema.get("additionalProperties"), dict):
         return None
-    properties, required = dict(schema.get("properties") or {}), list(schema.get("required") or ())
+    properties: dict[str, Any] = {}
+    required = list(schema.get("required") or ())
     for part in schema.get("allOf", ()):
         inner = _members(part, components)
         if inner is None:
             return None
-        properties = inner["properties"] | properties
+        properties |= inner["properties"]
         required += inner["required"]
+    properties |= schema.get("properties") or {}
     if not properties or schema.get("additionalProperties") is True:
         return None
     return {"properties": properties, "required": required}
