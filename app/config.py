@@ -236,6 +236,13 @@ class Settings(BaseSettings):
                 raise ValueError("`*` stands for all and alone")
         return given
 
+    @field_validator("private_networks")
+    @classmethod
+    def _are_networks(cls, given: list[str]) -> list[str]:
+        for network in given:
+            ip_network(network)
+        return given
+
     @field_validator("allowed_origins")
     @classmethod
     def _are_origins(cls, origins: list[str]) -> list[str]:

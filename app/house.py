@@ -18,6 +18,7 @@ from app.core.definitions import Loaded, Maker, Unloaded
 from app.core.errors import Misconfigured
 from app.core.hooks import Hook
 from app.core.ids import Ids, time_of
+from app.core.networks import NetworkPolicy
 from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
@@ -26,6 +27,8 @@ from app.core.secrets import EVERYBODY
 from app.core.tools import Tool
 from app.custom import files as tool_files
 from app.custom import hooks as custom_hooks
+from app.custom import http
+from app.custom.imports import ApiImporter
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
 from app.dispatch.desk import Desk
@@ -47,6 +50,7 @@ from app.dispatch.rules import RuleBook
 from app.dispatch.sessions import Sessions
 from app.dispatch.tools import ToolBook
 from app.mcp.server import McpDoor
+from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import make_workspace, python_files
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.workspace import LocalWorkspace
@@ -64,7 +68,7 @@ from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.texts.ranking import rank
 
-MAKERS: dict[str, Maker] = {}
+MAKERS: dict[str, Maker] = {"http": http.make}
 """What makes tools of definitions, by their kind."""
 
 
@@ -105,11 +109,12 @@ class House:
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
+        self._outbound = self._open_outbound(book)
         self._hooks = Hooks(self._open_hooks(book), self._clock)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
         self._asks = self._open_asks(journal, self._permissions, ids)
-        self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
+        self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
         sessions = await self._open_sessions()
         tools = await self._open_tools(keyring)
@@ -139,7 +144,7 @@ class House:
             rules=self._rules,
             sessions=sessions,
             places=self._workspaces,
-            network_policy=policy.policy() if (policy := self.settings.network_policy) else None,
+            network_policy=self._policy,
         )
 
     async def _open_store(self, data_dir: Path, undo: AsyncExitStack) -> None:
@@ -222,7 +227,25 @@ class House:
         loops = Loops(self._engine)
         return Asks(desk, permissions, loops, self._hooks, journal.cover, seconds=seconds, on_ask=on_ask)
 
-    def _open_dispatcher(self, journal: Journal, ids: Ids, tracer: Tracer | None) -> Dispatcher:
+    def _open_outbound(self, book: SecretBook) -> CheckedOutbound:
+        """The wire out sees of the secrets only what it is asked to send."""
+
+        def find(owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
+            found = book.find(owner, name)
+            return None if found is None else (found[0].domains, found[1])
+
+        return CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+
+    @property
+    def _policy(self) -> NetworkPolicy | None:
+        setting = self.settings.network_policy
+        return None if setting is None else setting.policy()
+
+    def _open_dispatcher(self, journal: Journal, book: SecretBook, ids: Ids, tracer: Tracer | None) -> Dispatcher:
+        def secret(principal: str, name: str) -> str | None:
+            found = book.find(principal, name)
+            return None if found is None else found[1]
+
         return Dispatcher(
             registry=self._registry,
             hooks=self._hooks,
@@ -232,6 +255,8 @@ class House:
             ids=ids,
             workspaces=self._workspaces.of,
             tracer=tracer,
+            outbound=self._outbound,
+            secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
@@ -244,7 +269,7 @@ class House:
             return held[1]
 
         reach = custom_hooks.Reach(
-            processes=TrustedProcesses(), outbound=None, sign=sign, clock=self._clock, environ=os.environ
+            processes=TrustedProcesses(), outbound=self._outbound, sign=sign, clock=self._clock, environ=os.environ
         )
         configured = custom_hooks.from_settings(self.settings.hooks, reach)
         files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()
@@ -271,7 +296,9 @@ class House:
         """Tools from outside: those of files first, so that none registered over HTTP takes their names."""
         parts = (self._registry, self._writer, self._clock, self.redactor)
         self.files = FileTools(*parts, load=self._load_files, principals=lambda: keyring.principals)
-        book = ToolBook(*parts, makers=MAKERS, importer=None, principals=lambda: keyring.principals)
+        book = ToolBook(
+            *parts, makers=MAKERS, importer=ApiImporter(self._outbound), principals=lambda: keyring.principals
+        )
         if self.settings.tools_dir and not self.settings.tools_dir.is_dir():
             raise Misconfigured(f"tools_dir is {self.settings.tools_dir}, and there is no such folder.")
         await self.files.load()

@@ -41,6 +41,7 @@ ONLY_IN: dict[str, set[str]] = {
     "pty": {"sandbox"},
     "multiprocessing": {"sandbox"},
     "httpx": {"net"},
+    "httpcore": {"net"},
     "yaml": {"net", "custom"},
     "jsonschema": {"custom", "mcp"},
     "socket": {"sandbox", "net"},

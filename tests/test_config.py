@@ -157,6 +157,13 @@ def test_what_is_no_address_is_no_proxy(given: list[str]) -> None:
         config.load(forwarded_allow_ips=given)
 
 
+@pytest.mark.parametrize("given", [["private"], ["10.0.0.1/8"], ["10.0.0.0/33"], ["*"]])
+def test_private_networks_are_networks(given: list[str]) -> None:
+    assert config.load(private_networks=["10.1.0.0/16", "fd00::/8", "127.0.0.1"])
+    with pytest.raises(ValidationError, match="private_networks"):
+        config.load(private_networks=given)
+
+
 def test_origins_are_taken_as_browsers_write_them() -> None:
     origins = ["https://app.example", "http://localhost:3000", "http://[::1]:3000", "tauri://localhost"]
 

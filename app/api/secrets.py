@@ -11,13 +11,13 @@ from app.api.access import Reader, SecretWriter, Used
 from app.api.bodies import JSON, JsonRoute
 from app.api.problems import Problem, forbidden, not_found
 from app.api.shapes import Page, SecretView
+from app.core.hosts import MAX_HOST
 from app.core.jsons import dumps
 from app.core.principals import Key, Scope
 from app.core.secrets import (
     DOMAIN,
     EVERYBODY,
     MAX_DOMAINS,
-    MAX_HOST,
     MAX_VALUE,
     MIN_VALUE,
     NAME,

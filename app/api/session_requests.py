@@ -9,12 +9,13 @@ from pydantic import BaseModel, Field, SecretStr, StringConstraints
 from app.api import examples
 from app.api.bounds import Rules
 from app.api.problems import Problem
+from app.core.hosts import MAX_HOST
 from app.core.jsons import dumps
 from app.core.networks import DomainSecret, NetworkPolicy, includes
 from app.core.principals import Key, Scope
 from app.core.redaction import Redactor
 from app.core.rules import Approval
-from app.core.secrets import DOMAIN, MAX_HOST, NAME, InvalidSecret, SecretConfigured, read_domains
+from app.core.secrets import DOMAIN, NAME, InvalidSecret, SecretConfigured, read_domains
 from app.core.sessions import SESSION_ID, Session
 from app.store.secrets import SecretBook
 

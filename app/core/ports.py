@@ -1,6 +1,6 @@
 """The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
@@ -185,12 +185,24 @@ class Incoming:
     is_cut: bool = False
 
 
+Agree = Callable[[str], Awaitable[None]]
+"""Asked before a redirect to another host is followed; raises what keeps it from being."""
+
+
 class Outbound(Protocol):
     """The wire out. Every address is checked, and the checked one is connected to; redirects go hop by hop."""
 
-    async def send(self, request: Outgoing, *, owner: str, policies: Sequence[NetworkPolicy | None] = ()) -> Incoming:
+    async def send(
+        self,
+        request: Outgoing,
+        *,
+        owner: str,
+        policies: Sequence[NetworkPolicy | None] = (),
+        agree: Agree | None = None,
+    ) -> Incoming:
         """Send it with the secrets of this owner. Raises `NetworkError`, `NetworkTimeout`, `DNSError`,
-        `PermissionDenied` when a policy or a secret's domains do not allow the host."""
+        `PermissionDenied` when a policy or a secret's domains do not allow the host, `ToolUnavailable` when a
+        secret is missing, `InvalidArgs` for what cannot be a request."""
         ...
 
 

@@ -1,12 +1,12 @@
 """Secrets: values that are used by name. A value goes in and is never shown again."""
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.core.clocks import rfc3339
+from app.core.hosts import MAX_HOST, to_ascii
 
 EVERYBODY = "*"
 """The principal of a global secret."""
@@ -14,7 +14,6 @@ NAME = r"^[A-Za-z][A-Za-z0-9_.-]{0,63}$"
 MIN_VALUE = 6
 MAX_VALUE = 65_536
 MAX_DOMAINS = 32
-MAX_HOST = 253
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 DOMAIN = rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$"
@@ -87,25 +86,13 @@ def read_domains(given: Iterable[str]) -> tuple[str, ...]:
 
 def _read_domain(given: str) -> str:
     star = "*." if given.startswith("*.") else ""
-    host = _ascii(given.removeprefix("*.")).lower()
+    host = to_ascii(given.removeprefix("*.")).lower()
     if len(host) > MAX_HOST or not re.fullmatch(DOMAIN, star + host):
         raise InvalidSecret(
             f"domains: {given[:80]!r} is not a host name like api.example.com or *.example.com; "
             "scheme, port and path do not belong there."
         )
     return star + host
-
-
-def _ascii(host: str) -> str:
-    """A name in other letters as the network knows it; empty when it is none."""
-    if host.isascii():
-        return host
-    import idna  # the rules of the outgoing client; loaded by the few names that need it
-
-    try:
-        return idna.encode(unicodedata.normalize("NFC", host.lower())).decode()
-    except idna.IDNAError:
-        return ""
 
 
 def _is_unicode(value: str) -> bool:

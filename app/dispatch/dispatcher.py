@@ -20,7 +20,7 @@ from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, TimedOut
 from app.core.hooks import Point
 from app.core.ids import Ids
-from app.core.ports import TraceContext, Tracer, Workspace
+from app.core.ports import Outbound, TraceContext, Tracer, Workspace
 from app.core.principals import Key
 from app.core.results import Result
 from app.core.sessions import Session
@@ -56,12 +56,14 @@ class Dispatcher:
         ids: Ids,
         workspaces: Callable[[Session], Workspace],
         capacity: Capacity,
+        outbound: Outbound,
+        secret: Callable[[str, str], str | None],
         tracer: Tracer | None = None,
     ) -> None:
         self.registry = registry
         self.capacity = capacity
         self.running = Running(self._dispatch, capacity)
-        self._hooks = hooks
+        self.hooks = hooks
         self._asks = asks
         self._gates = gates
         self._journal = journal
@@ -69,6 +71,8 @@ class Dispatcher:
         self._ids = ids
         self._workspaces = workspaces
         self._tracer = tracer
+        self.outbound = outbound
+        self.secret = secret
 
     def submit(
         self,
@@ -191,7 +195,7 @@ class Dispatcher:
             return None
         try:
             tool = self.registry.find(live.call.tool, live.session.principal)
-            if self._hooks.concern(Point.BEFORE, tool.name) or not self.registry.probes.is_ready(tool):
+            if self.hooks.concern(Point.BEFORE, tool.name) or not self.registry.probes.is_ready(tool):
                 return None
             step = self._prepare(live, tool, payload_of(live.request, tool))
             return step if self._asks.has_none(live, step) and self._enter_now(live, step) else None
@@ -203,7 +207,7 @@ class Dispatcher:
     def _certain(self, live: LiveCall, error: CallError) -> CallError | None:
         """An error that ends the call at once, unless after-hooks want to hear of it."""
         tool = self.registry.get(live.call.tool, live.session.principal)
-        return None if tool and self._hooks.concern(Point.AFTER, tool.name) else error
+        return None if tool and self.hooks.concern(Point.AFTER, tool.name) else error
 
     async def _approach(self, live: LiveCall) -> Step:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
@@ -213,7 +217,7 @@ class Dispatcher:
         await self.registry.probes.require(tool)
         if live.settled is None:
             tell = partial(self._journal.tell_hook, live)
-            payload = await self._hooks.before(live.call, tool, live.session, payload_of(live.request, tool), tell)
+            payload = await self.hooks.before(live.call, tool, live.session, payload_of(live.request, tool), tell)
             step = self._prepare(live, tool, payload)
             await self._journal.settle(live, payload)
         else:
@@ -318,7 +322,7 @@ class Dispatcher:
             id=live.call.id,
             session_id=live.session.id,
             workspace=step.workspace,
-            line=LentLine(live, step.tool, self._journal, self._asks, self),
+            line=LentLine(live, step, self._journal, self._asks, self),
             call_id=live.call.call_id,
             message_id=live.call.message_id,
             agent=live.session.agent,

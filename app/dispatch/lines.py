@@ -1,22 +1,25 @@
 """The line as it is lent to a running tool: progress, output, permission, and calls of other tools."""
 
 import asyncio
+from functools import partial
 from typing import Any, Protocol
 
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
-from app.core.ports import Incoming, Outgoing
-from app.core.principals import Key
+from app.core.ports import Incoming, Outbound, Outgoing
+from app.core.principals import ADMIN_PRINCIPAL, Key
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sessions import Session
 from app.core.tools import Tool
 from app.dispatch.asks import Asks, Wish
 from app.dispatch.calls import outcome
+from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.listings import audience_of, suits
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running
+from app.dispatch.steps import Step
 
 MAX_DEPTH = 8
 
@@ -30,6 +33,14 @@ class Callers(Protocol):
     @property
     def registry(self) -> Registry: ...
 
+    @property
+    def outbound(self) -> Outbound: ...
+
+    @property
+    def hooks(self) -> Hooks: ...
+
+    def secret(self, principal: str, name: str) -> str | None: ...
+
     def tools(self, session: Session, key: Key | None) -> list[Tool]: ...
 
     def submit(self, request: CallRequest, session: Session, *, parent: LiveCall | None) -> LiveCall: ...
@@ -38,11 +49,12 @@ class Callers(Protocol):
 class LentLine:
     """The `Line` port for one running call. What a tool left behind has nothing to say once the call has ended."""
 
-    __slots__ = ("_asks", "_callers", "_journal", "_live", "_tool")
+    __slots__ = ("_asks", "_callers", "_cwd", "_journal", "_live", "_tool")
 
-    def __init__(self, live: LiveCall, tool: Tool, journal: Journal, asks: Asks, callers: Callers) -> None:
+    def __init__(self, live: LiveCall, step: Step, journal: Journal, asks: Asks, callers: Callers) -> None:
         self._live = live
-        self._tool = tool
+        self._tool = step.tool
+        self._cwd = step.workspace.root
         self._journal = journal
         self._asks = asks
         self._callers = callers
@@ -62,10 +74,30 @@ class LentLine:
         await self._asks.require(self._live, Wish(self._tool, given, lambda: needs, metadata))
 
     async def send(self, request: Outgoing) -> Incoming:
-        raise ToolUnavailable("This service sends no requests.")
+        """With the secrets of the tool's owner. Where a redirect leads is judged like where it began."""
+        if self._live.call.is_final:
+            raise ToolUnavailable("This call has ended and cannot send requests any more.")
+        return await self._callers.outbound.send(
+            request,
+            owner=self._tool.owner or ADMIN_PRINCIPAL,
+            policies=[self._live.session.network_policy],
+            agree=lambda host: self.require([Need("network", host)], {"redirect": True}),
+        )
 
     async def environment(self) -> dict[str, str]:
-        return {}
+        """What the session has, secrets by their values, and what `shell.env` hooks make of it."""
+        live = self._live
+        env = {name: self._value(value) for name, value in live.session.env.items()}
+        tell = partial(self._journal.tell_hook, live)
+        return await self._callers.hooks.environment(live.call, self._tool, live.session, self._cwd, env, tell)
+
+    def _value(self, given: Any) -> str:
+        if isinstance(given, str):
+            return given
+        value = self._callers.secret(self._live.session.principal, given["secret"])
+        if value is None:
+            raise ToolUnavailable(f"The session's environment names the secret {given['secret']}, which is not there.")
+        return value
 
     def tools(self) -> list[Tool]:
         """What the caller sees, without what its model has no use for and what is known to be unavailable."""

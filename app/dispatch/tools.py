@@ -73,7 +73,7 @@ class ToolBook:
         redactor: Redactor,
         *,
         makers: Mapping[str, Maker],
-        importer: Importer | None,
+        importer: Importer,
         principals: Callable[[], Iterable[str]],
     ) -> None:
         self._registry = registry
@@ -113,8 +113,6 @@ class ToolBook:
         self, asked: OpenApiImport, principal: str, owner: str | None, *, replace: bool
     ) -> tuple[list[Tool], list[Skipped]]:
         """Make tools of an API's operations. What cannot become one is skipped, and said."""
-        if self._importer is None:
-            raise InvalidDefinition("This service reads no API descriptions.")
         try:
             definitions, skipped = await self._importer(asked, principal)
         except (ValueError, CallError) as error:

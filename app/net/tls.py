@@ -1,5 +1,6 @@
-"""Trust: which certificates a client of this machine takes for the service's."""
+"""Trust: which certificates are taken for real."""
 
+import os
 import ssl
 
 
@@ -13,3 +14,13 @@ def trusting(certificate: str) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=certificate)
     return context
+
+
+def trusting_the_web() -> ssl.SSLContext:
+    """Trust as browsers have it, or as the operator says with SSL_CERT_FILE or SSL_CERT_DIR. Takes a while."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if file or folder:
+        return ssl.create_default_context(cafile=file, capath=folder)
+    import certifi  # comes with the HTTP client, and is there also where the system has no certificates
+
+    return ssl.create_default_context(cafile=certifi.where())

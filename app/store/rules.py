@@ -1,7 +1,5 @@
 """Rules written at run time, kept."""
 
-from typing import Any
-
 from sqlalchemy import RowMapping, bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -45,10 +43,10 @@ def drop(batch: Batch, id: str) -> bool:
     return batch.execute(DROP, {"b_id": id}) == 1
 
 
-def drop_of_session(batch: Batch, principal: str, session: str) -> None:
-    """Rules of a session go with it."""
-    params: dict[str, Any] = {"scope": RuleScope.SESSION.value, "b_principal": principal, "b_session": session}
-    batch.execute(DROP_OF_SESSION, params)
+def drop_of_session(batch: Batch, principal: str, session: str) -> int:
+    """Rules of a session go with it; the answer is how many there were."""
+    params = {"scope": RuleScope.SESSION.value, "b_principal": principal, "b_session": session}
+    return batch.execute(DROP_OF_SESSION, params)
 
 
 async def all_kept(engine: AsyncEngine) -> list[KeptRule]:

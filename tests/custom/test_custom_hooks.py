@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,14 @@ SECRETS = {"hooks": "a secret for hooks"}
 class PlainOutbound:
     """The wire out without its checks, so that loopback can be reached."""
 
-    async def send(self, request: Outgoing, *, owner: str, policies: Sequence[NetworkPolicy | None] = ()) -> Incoming:
+    async def send(
+        self,
+        request: Outgoing,
+        *,
+        owner: str,
+        policies: Sequence[NetworkPolicy | None] = (),
+        agree: Callable[[str], Awaitable[None]] | None = None,
+    ) -> Incoming:
         async with httpx.AsyncClient(timeout=request.timeout, trust_env=False) as client:
             try:
                 got = await client.request(

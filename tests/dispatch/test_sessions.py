@@ -33,7 +33,7 @@ async def crib(crib: Crib) -> Crib:
 
 def fresh(crib: Crib) -> Sessions:
     """One that remembers nothing yet."""
-    return Sessions(crib.use.engine, crib.use.writer, crib.use.clock, crib.use.places.home)
+    return Sessions(crib.use.engine, crib.use.writer, crib.use.clock, crib.use.rules, crib.use.places.home)
 
 
 def told(crib: Crib) -> list[tuple[str, str, Any]]:

@@ -1,0 +1,107 @@
+"""API descriptions as text: JSON or YAML, read into plain JSON values and nothing else."""
+
+import json
+import re
+from typing import Any
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 200
+MAX_NODES = 1_000_000
+"""What may be there once aliases stand for what they repeat."""
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The object a description is. Raises `ValueError` with a sentence."""
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"The description takes more than {MAX_BYTES // 1024 // 1024} MiB.")
+    try:
+        found = _parse_json(text) if text.lstrip("\ufeff \t\r\n").startswith("{") else _parse_yaml(text)
+    except RecursionError:
+        raise ValueError("The description is nested too deep.") from None
+    if not isinstance(found, dict):
+        raise ValueError("The description is no object.")
+    return found
+
+
+def _parse_json(text: str) -> Any:
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        return json.loads(text.lstrip("\ufeff"), parse_constant=refuse)
+    except ValueError as broken:
+        try:
+            return _parse_yaml(text)  # YAML may begin with a brace too
+        except ValueError:
+            raise ValueError(f"The description is not JSON: {broken}.") from None
+
+
+def _parse_yaml(text: str) -> Any:
+    import yaml  # type: ignore[import-untyped]
+
+    loader = _loader(yaml)
+    try:
+        _measure(yaml, text, loader)
+        return _Plain().copy(yaml.load(text, Loader=loader), 0)
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" in line {where.line + 1}" if where else ""
+        raise ValueError(f"The description is neither JSON nor YAML: {getattr(error, 'problem', '')}{line}.") from None
+
+
+def _loader(yaml: Any) -> Any:
+    """The safe loader with the scalars of JSON only: no dates, no `yes` for true, no times read as numbers."""
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+    for tag, pattern, firsts in (
+        ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
+        ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+        ("int", r"[-+]?(?:0|[1-9][0-9]{0,400})", [*"-+0123456789"]),
+        ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", [*"-+.0123456789"]),
+        ("merge", r"<<", ["<"]),
+    ):
+        loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), firsts)
+    return loader
+
+
+def _measure(yaml: Any, text: str, loader: Any) -> None:
+    """Its depth is known before anything is built: the builder is recursive, and not in Python."""
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ValueError("The description is nested too deep.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+class _Plain:
+    """Copies what YAML built, counting: a few aliases of aliases can stand for more than there is memory."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def copy(self, value: Any, depth: int) -> Any:
+        self._nodes += 1
+        if self._nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise ValueError("The description says too much with its aliases, or is nested too deep.")
+        match value:
+            case dict():
+                return {_key(name): self.copy(inner, depth + 1) for name, inner in value.items()}
+            case list():
+                return [self.copy(inner, depth + 1) for inner in value]
+            case None | bool() | int() | float() | str():
+                return value
+            case _:
+                raise ValueError(f"The description holds a {type(value).__name__}, which JSON does not know.")
+
+
+def _key(name: Any) -> str:
+    match name:
+        case str():
+            return name
+        case bool() | int() | float() | None:
+            return json.dumps(name)
+        case _:
+            raise ValueError("The description has a key that is no text.")

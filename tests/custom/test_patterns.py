@@ -1,0 +1,46 @@
+"""Patterns of strangers cannot hold up the service."""
+
+import re
+
+import pytest
+
+from app.custom.patterns import LONGEST, NESTED, reach
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^(a+)+$",
+        r"^(a*)*$",
+        r"^(a|a)*$",
+        r"^(a|aa)+$",
+        r"(.*)*x",
+        r"^([a-z]+)*$",
+        r"^(?:\d{1,3}\.){3}\d{1,3}$",
+        r"^((ab)?c*){2,}$",
+        r"^(a?){30}a{30}$",
+        r"([)](x+x+))+y",
+    ],
+)
+def test_a_loop_in_a_loop_is_matched_with_short_texts_only(pattern: str) -> None:
+    assert reach(pattern) == NESTED
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^[a-z]+$", r"^\d{4}-\d{2}$", r"^(GET|POST)$", r"^[+*?]*$", r"^a\+\*\?b{2}$", "^"]
+)
+def test_a_simple_pattern_is_matched_with_any_text(pattern: str) -> None:
+    assert reach(pattern) >= LONGEST - 1
+
+
+def test_the_more_loops_the_shorter_the_text() -> None:
+    reaches = [reach("^" + "a*" * count + "$") for count in range(1, 9)]
+
+    assert reaches == sorted(reaches, reverse=True)
+    assert reach("a+") < reach("^a+")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^(a|a)*$", r"a*a*a*a*b", r"^(a?){30}a{30}$", "a*" * 12 + "b", "a*b"])
+def test_no_pattern_hangs_within_its_reach(pattern: str) -> None:
+    assert re.search(pattern, "a" * min(reach(pattern), 20_000) + "!") is None
