@@ -24,14 +24,15 @@ class Capacity:
         if self.under_way + calls > self._total:
             raise TooBusy(f"The service has its {self._total} calls under way; try again in a moment.")
 
-    def enter(self, key: Key | None) -> None:
+    def enter(self, key: str | None) -> None:
+        """One more call of the key with this id: also one that came with it before the service was started anew."""
         self.under_way += 1
         if key is not None:
-            self.by_key[key.id] += 1
+            self.by_key[key] += 1
 
-    def leave(self, key: Key | None) -> None:
+    def leave(self, key: str | None) -> None:
         self.under_way -= 1
         if key is not None:
-            self.by_key[key.id] -= 1
-            if not self.by_key[key.id]:
-                del self.by_key[key.id]
+            self.by_key[key] -= 1
+            if not self.by_key[key]:
+                del self.by_key[key]

@@ -11,7 +11,7 @@ commits the start too, and `_execute_ahead` takes over at execute.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +24,10 @@ from app.core.principals import Key
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
-from app.core.tools import Context, Lane, Tool
+from app.core.tools import Context, Lane, Tool, Truncation
 from app.dispatch import calls
 from app.dispatch.capacity import Capacity
+from app.dispatch.clients import ClientRun
 from app.dispatch.gate import Gates, Order, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
@@ -106,15 +107,23 @@ class Dispatcher:
         return live
 
     def submit_all(
-        self, asked: list[tuple[CallRequest, Session]], *, key: Key | None = None, origin: TraceContext | None = None
+        self,
+        asked: Sequence[tuple[CallRequest, Session]],
+        *,
+        claims: Sequence[Claim | None] | None = None,
+        key: Key | None = None,
+        origin: TraceContext | None = None,
     ) -> list[LiveCall]:
         """Several calls that keep their order; all of them are let in, or none."""
         self.capacity.admit(key, len(asked))
         order = Order()
-        return [self.submit(one, session, key=key, place=order.next(), origin=origin) for one, session in asked]
+        return [
+            self.submit(one, session, key=key, claim=claim, place=order.next(), origin=origin)
+            for (one, session), claim in zip(asked, claims or [None] * len(asked), strict=True)
+        ]
 
     async def resume(self, call: Call, session: Session) -> LiveCall:
-        """Set a pending call of an earlier start on the line again."""
+        """Set a call of an earlier start on the line again: one that is pending, or one that runs at its client."""
         given = self._journal.cover.originals(call)
         live = LiveCall(call, calls.to_request(call, given), session, is_resumed=True)
         live.settled = given.effective
@@ -157,7 +166,7 @@ class Dispatcher:
             log.exception("call %s broke", live.call.id)
             error = Internal("The service failed to run this call; its log has the details.")
         if isinstance(error, Suspended):
-            if live.call.status is Status.PENDING:
+            if live.can_be_kept:
                 return
             error = Interrupted("The service was stopped before the tool could run; nothing was done.")
         await self._close(live, result, error, whole)
@@ -216,11 +225,15 @@ class Dispatcher:
 
     async def _walk(self, live: LiveCall, ahead: Step | None) -> tuple[Result, str | None]:
         """One line, one stage. The order is the product; keep it readable here."""
-        step = ahead or await self._approach(live)
-        result = await (self._execute_ahead(live, step) if ahead else self._execute_in_turn(live, step))
+        if ahead is None and live.call.status is Status.RUNNING:  # at its client, since an earlier start
+            result, policy = await self._wait_for_client(live), Truncation()
+        else:
+            step = ahead or await self._approach(live)
+            result = await (self._execute_ahead(live, step) if ahead else self._execute_in_turn(live, step))
+            policy = step.tool.truncation
         live.stage("close")
         result = self._journal.cover.result(result)
-        shown = truncate(result, step.tool.truncation)
+        shown = truncate(result, policy)
         whole = result.output if shown.output is not result.output and live.spool is None else None
         return await self._hooks.after(live.call, shown), whole
 
@@ -228,6 +241,7 @@ class Dispatcher:
         """Arguments become typed, and say what they need."""
         workspace = self._workspaces(live.session)
         args = tool.parse(payload)
+        live.client = ClientRun(live.request.timeout or tool.timeout) if tool.is_client_run else None
         step = Step(tool, args, tool.needs(args, workspace), workspace)
         if live.place is not None:
             live.place.declare(self._lane_of(live, step), tool.effect_of(args))
@@ -250,7 +264,7 @@ class Dispatcher:
         if live.place is not None and not live.place.is_clear:
             return False
         if lane is not None:
-            step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), _held_above(live, lane))
+            step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), live.held_above(lane))
         return lane is None or step.held is not None
 
     async def _execute_ahead(self, live: LiveCall, step: Step) -> Result:
@@ -293,11 +307,13 @@ class Dispatcher:
         if lane is None:
             yield
             return
-        async with self._gates.enter(lane, step.tool.effect_of(step.args), _held_above(live, lane)) as live.held:
+        async with self._gates.enter(lane, step.tool.effect_of(step.args), live.held_above(lane)) as live.held:
             yield
 
     async def _execute(self, live: LiveCall, step: Step) -> Result:
         """Run the tool. Its time limit is one more reason to be interrupted."""
+        if live.client is not None:
+            return await self._wait_for_client(live)
         live.stage("execute")
         seconds = live.request.timeout or step.tool.timeout
         timer = asyncio.get_running_loop().call_later(seconds, _time_out, live, seconds)
@@ -307,6 +323,12 @@ class Dispatcher:
             timer.cancel()
             if live.children:
                 await self.running.end_children(live)
+
+    async def _wait_for_client(self, live: LiveCall) -> Result:
+        live.stage("execute")
+        live.loosen()
+        assert live.client is not None, "only what a client runs is waited for"
+        return await live.client.result(live.call.tool, live.interrupt)
 
     def _context(self, live: LiveCall, step: Step) -> Context:
         return Context(
@@ -331,17 +353,14 @@ class Dispatcher:
 
     async def _left_over(self, live: LiveCall, error: CallError) -> tuple[Result | None, str | None]:
         """The output of a call that failed: what the error brings along, or what was spooled until then."""
-        tool = self.registry.get(live.call.tool)
-        if tool is None:
-            return error.result, None
-        result = error.result
+        tool, result = self.registry.get(live.call.tool), error.result
         if result is None and live.spool is not None:
             await live.spool.finish()
             result = await self._partial(live)
         if result is None:
             return None, None
         result = self._journal.cover.result(result)
-        shown = truncate(result, tool.truncation)
+        shown = truncate(result, tool.truncation if tool else Truncation())
         is_cut = shown.output is not result.output and live.spool is None
         return shown, result.output if is_cut else None
 
@@ -369,13 +388,3 @@ def _payload(live: LiveCall, tool: Tool) -> Any:
     if given is None and tool.takes == "input":
         raise InvalidArgs(f"{tool.name} takes its text in `input`, which is missing.")
     return {} if given is None else given
-
-
-def _held_above(live: LiveCall, lane: str) -> Pass | None:
-    """The nearest pass of this lane among the callers of this call."""
-    above = live.parent
-    while above is not None:
-        if above.held is not None and above.held.lane == lane and not above.held.is_over:
-            return above.held
-        above = above.parent
-    return None
