@@ -16,6 +16,7 @@ PATHS = [
     ("GET", "/v1/calls"),
     ("GET", "/v1/calls/call_1"),
     ("POST", "/v1/calls/call_1/cancel"),
+    ("POST", "/v1/calls/call_1/result"),
     ("GET", "/v1/calls/call_1/output"),
     ("GET", "/v1/calls/call_1/events"),
     ("GET", "/v1/events"),
@@ -30,6 +31,7 @@ PATHS = [
 BODIES: dict[str, Any] = {
     "/v1/calls": {"tool": "echo"},
     "/v1/calls/batch": {"calls": [{"tool": "echo"}]},
+    "/v1/calls/call_1/result": {"output": "x"},
     "/v1/keys": {"principal": "ann"},
 }
 
@@ -86,7 +88,12 @@ async def test_the_word_bearer_may_be_said_in_any_case(service: Service) -> None
 
 async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
     needed = {
-        "calls:run": {("POST", "/v1/calls"), ("POST", "/v1/calls/batch"), ("POST", "/v1/calls/call_1/cancel")},
+        "calls:run": {
+            ("POST", "/v1/calls"),
+            ("POST", "/v1/calls/batch"),
+            ("POST", "/v1/calls/call_1/cancel"),
+            ("POST", "/v1/calls/call_1/result"),
+        },
         "calls:read": {("POST", "/v1/tickets")}
         | {(method, path) for method, path in PATHS if method == "GET"} - {("GET", "/v1/keys"), ("GET", "/metrics")},
         "metrics": {("GET", "/metrics")},
