@@ -25,9 +25,9 @@ from app.core.redaction import Redactor
 from app.core.rules import Rule
 from app.core.secrets import EVERYBODY
 from app.core.tools import Tool
+from app.custom import client, http
 from app.custom import files as tool_files
 from app.custom import hooks as custom_hooks
-from app.custom import http
 from app.custom.imports import ApiImporter
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
@@ -68,7 +68,7 @@ from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.texts.ranking import rank
 
-MAKERS: dict[str, Maker] = {"http": http.make}
+MAKERS: dict[str, Maker] = {"http": http.make, "client": client.make}
 """What makes tools of definitions, by their kind."""
 
 

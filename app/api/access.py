@@ -1,7 +1,7 @@
 """Access: who is asking, and may they. Answers of 401 and 403 tell nothing more."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends
@@ -12,6 +12,7 @@ from starlette.types import Scope
 from app.api.problems import Problem, forbidden
 from app.api.readiness import Readiness
 from app.api.streams import StreamSlots
+from app.api.turns import Turns
 from app.core import principals
 from app.core.ids import Ids
 from app.core.networks import NetworkPolicy
@@ -60,6 +61,7 @@ class Use:
     listing: Listing
     tools: ToolBook
     files: FileTools
+    turns: Turns = field(default_factory=Turns)
 
 
 async def _use(request: Request) -> Use:

@@ -1,29 +1,30 @@
-"""Calls over HTTP: read, list, cancel, output, events, batch. Creating one is in `submissions.py`."""
+"""Calls over HTTP: read, list, cancel, result, output, events, batch. Creating one is in `submissions.py`."""
 
 import json
 import re
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from app.api import examples
+from app.api import batches, examples
 from app.api.access import Reader, Runner, Used
 from app.api.bodies import JSON, JsonRoute
+from app.api.clients import ResultRequest, take
 from app.api.events import After, LastEventId, event_answer
 from app.api.shapes import CallView, EventView, Page
 from app.api.sights import call_seen
 from app.api.submissions import (
     DEFAULT_WAIT,
     MAX_WAIT,
-    create_batch,
-    refuse_when_stopping,
+    answer,
     sessions_of,
+    settled,
 )
 from app.api.tickets import Watcher
-from app.core.calls import Call, CallRequest, Status
+from app.core.calls import Call, CallRequest, Status, note_calls
 from app.core.clocks import microseconds
 from app.core.ids import earliest
 from app.core.jsons import dumps
@@ -59,16 +60,38 @@ class BatchRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [ex
     calls: list[CallRequest] = Field(min_length=1, max_length=MAX_BATCH, description="What to run, in order.")
 
 
-@router.post("/batch", response_model=Page[CallView])
+@router.post(
+    "/batch",
+    response_model=Page[CallView],
+    responses={409: {"description": "The Idempotency-Key was used with another body for one of the calls."}},
+)
 async def create_call_batch(
-    request: Request, batch: BatchRequest, key: Runner, use: Used, wait: Wait = DEFAULT_WAIT
+    request: Request,
+    batch: BatchRequest,
+    key: Runner,
+    use: Used,
+    wait: Wait = DEFAULT_WAIT,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=256,
+            description="Call i has the key `{key}/{i}`: sent again, each is the call it was, and what was not "
+            "accepted is made now.",
+        ),
+    ] = None,
 ) -> Response:
     """Run several calls. They run in parallel where the gate allows; a writer keeps its place in the order.
-    Answered in order, each call as it stands after `wait` seconds."""
+    Answered in order, each call as it stands after `wait` seconds. When one of the calls has another body than the
+    one its Idempotency-Key was used with, the answer is 409 and none is made; only a call that is being made with
+    the key `{key}/{i}` by itself at the same moment can be found out too late for that."""
     where = await sessions_of(request.headers, use, key, batch.calls)
-    refuse_when_stopping(use)
     asked = list(zip(batch.calls, where, strict=True))
-    return Response(await create_batch(request, use, key, asked, wait), media_type=JSON)
+    lives = await batches.begin(use, key, asked, request.headers, idempotency_key)
+    note_calls(request.scope, *(live.call.id for live in lives))
+    await batches.attend(request.receive, lives, asked, wait)
+    views = [(await settled(use, live)).view() for live in lives]
+    return Response(dumps({"data": views, "next_cursor": None}), media_type=JSON)
 
 
 @router.get("", response_model=Page[CallView])
@@ -125,6 +148,23 @@ async def cancel_call(id: CallId, key: Runner, use: Used) -> Response:
     if live is not None:
         await use.dispatcher.cancel(live)
     return Response(dumps((await call_seen(use, key, id)).view()), media_type=JSON)
+
+
+@router.post(
+    "/{id}/result",
+    response_model=CallView,
+    responses={
+        202: {"model": CallView, "description": "The result is taken, and its record still waits for the store."},
+        409: {"description": "The call is not run by a client, does not run yet, or has ended."},
+    },
+)
+async def post_call_result(request: Request, id: CallId, given: ResultRequest, key: Runner, use: Used) -> Response:
+    """The result of a call that the caller's own client runs; its `call.running` event says `client: true` and until
+    when. The first result wins: a second one, or one that comes after the deadline or a cancel, is 409. Answered
+    when the end is recorded."""
+    live = take(use, await call_seen(use, key, id), given)
+    await live.wait(DEFAULT_WAIT)
+    return await answer(use, live, request.scope.get("root_path", ""))
 
 
 @router.get(

@@ -44,6 +44,8 @@ CALL: dict[str, Any] = {
     "ended_at": "2026-11-16T01:46:22.756237Z",
     "duration_ms": 1.995,
 }
+POSTED_ERROR: dict[str, Any] = {"code": "ENOENT", "message": "There is no weather station in Atlantis."}
+POSTED_RESULT: dict[str, Any] = {"output": "12 °C, rain", "structured": {"celsius": 12, "rain": True}}
 EVENT: dict[str, Any] = {
     "seq": 3,
     "type": "call.completed",

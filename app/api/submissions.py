@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from pydantic import ValidationError
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
@@ -27,7 +26,7 @@ from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.dispatch.running import LiveCall
 from app.store import calls
-from app.store.calls import Claim
+from app.store.calls import Claim, Claimed
 from app.store.events import EventFilter
 
 MAX_WAIT = 600.0
@@ -53,12 +52,12 @@ async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, 
     asked = read_call(await bodies.read(receive), headers)
     session = await session_of(headers, use, key, asked.session)
     refuse_when_stopping(use)
-    claim = _claim(headers, asked, session)
+    claim = claim_of(headers.get("idempotency-key"), asked, session)
 
     async def begin() -> LiveCall:
         live = use.dispatcher.submit(asked, session, key=key, claim=claim, origin=trace_context(headers))
         if claim is not None:
-            live = await _holder(use, live, claim)
+            live = await holder_of(use, live, claim)
         note_calls(scope, live.call.id)
         return live
 
@@ -67,20 +66,6 @@ async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, 
     live = await begin()
     await _attend(receive, live, seconds, asked.cancel_on_disconnect)
     return await answer(use, live, scope.get("root_path", ""))
-
-
-async def create_batch(
-    request: Request, use: Use, key: Key, asked: list[tuple[CallRequest, Session]], seconds: float
-) -> bytes:
-    """Several calls at once; the answers are in the order of the questions."""
-    lives = use.dispatcher.submit_all(asked, key=key, origin=trace_context(request.headers))
-    note_calls(request.scope, *(live.call.id for live in lives))
-    async with asyncio.TaskGroup() as group:
-        for live in lives:
-            group.create_task(live.wait_open())
-            if seconds:
-                group.create_task(live.wait(seconds))
-    return dumps({"data": [(await settled(use, live)).view() for live in lives], "next_cursor": None})
 
 
 def trace_context(headers: Mapping[str, str]) -> TraceContext | None:
@@ -160,35 +145,44 @@ async def settled(use: Use, live: LiveCall) -> Call:
     return stored
 
 
-def _claim(headers: Mapping[str, str], asked: CallRequest, session: Session) -> Claim | None:
-    key = headers.get("idempotency-key")
+def claim_of(key: str | None, asked: CallRequest, session: Session, part: str = "") -> Claim | None:
+    """What an Idempotency-Key claims for this request; `part` tells the calls of one request apart."""
     if key is None:
         return None
     if not 0 < len(key) <= 256:
         raise Problem(422, "InvalidRequest", "Idempotency-Key: 1 to 256 characters are needed.")
     body = asked.model_dump() | {"session": session.id}
-    return Claim(_digest(key.encode()), _digest(dumps(body, sort=True)))
+    return Claim(_digest(f"{key}{part}".encode()), _digest(dumps(body, sort=True)))
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-async def _holder(use: Use, live: LiveCall, claim: Claim) -> LiveCall:
+async def holder_of(use: Use, live: LiveCall, claim: Claim) -> LiveCall:
     """The call that holds the Idempotency-Key: this one, or the one that came first with the same body."""
     await live.wait_open()
     if live.claimed is None:
         return live
-    if live.claimed.digest != claim.digest:
-        holder = "another call" if live.key and live.key.bounds.sessions else live.claimed.call
+    check_same(live.claimed, claim, live.key)
+    return await first_of(use, live.claimed, live.request, live.session)
+
+
+def check_same(held: Claimed, claim: Claim, key: Key | None) -> None:
+    if held.digest != claim.digest:
+        holder = "another call" if key and key.bounds.sessions else held.call
         raise Problem(409, "IdempotencyConflict", f"This Idempotency-Key was used with another body, for {holder}.")
-    first = use.dispatcher.running.get(live.claimed.call)
+
+
+async def first_of(use: Use, held: Claimed, asked: CallRequest, session: Session) -> LiveCall:
+    """The call that came first with a key: as it is under way, or as it ended."""
+    first = use.dispatcher.running.get(held.call)
     if first is not None:
         return first
-    stored = await calls.get(use.engine, live.claimed.call, None)
+    stored = await calls.get(use.engine, held.call, None)
     if stored is None:
         raise Problem(503, "NotRecorded", "The call that holds this key cannot be read.", {"Retry-After": "5"})
-    ended = LiveCall(stored, live.request, live.session)
+    ended = LiveCall(stored, asked, session)
     ended.done()
     return ended
 

@@ -85,7 +85,7 @@ class CallRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"ex
 class Call:
     """One call as it stands. JSON parts are kept as the text that is stored, so that nothing is encoded twice.
 
-    `key` is the id of the key it came with; a `deadline` is set while the caller's own client runs it.
+    `key` is the id of the key it came with; a `deadline` has what the caller's own client runs, from its start on.
     """
 
     id: str

@@ -65,7 +65,12 @@ def _data_of(type: EventType, call: Call) -> dict[str, Any]:
         return data | {"parent": call.parent, "arguments": raw(call.arguments), "input": call.input}
     if type in FINAL:
         return data | {"result": raw(call.result), "error": raw(call.error), "duration_ms": call.duration_ms}
-    return data
+    return data if call.deadline is None else data | _for_client(call, call.deadline)
+
+
+def _for_client(call: Call, deadline: int) -> dict[str, Any]:
+    """All that the caller's client needs to run it: hooks may have changed what it was sent with."""
+    return {"client": True, "deadline": rfc3339(deadline), "arguments": raw(call.effective or call.arguments)}
 
 
 def encode(view: dict[str, Any]) -> bytes:

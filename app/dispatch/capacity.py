@@ -36,6 +36,7 @@ class Capacity:
             raise TooBusy(f"The service has its {self._total} calls under way; try again in a moment.")
 
     def enter(self, key: Key | None) -> None:
+        """One more call of this key: also one that came with it before the service was started anew."""
         self.under_way += 1
         if key is not None:
             self.by_key[key.id] += 1

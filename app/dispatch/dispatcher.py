@@ -11,7 +11,7 @@ commits the start too, and `_execute_ahead` takes over at execute.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -28,7 +28,8 @@ from app.core.tools import Context, Lane, Tool
 from app.dispatch import calls
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
-from app.dispatch.gate import Gates, Order, Pass, Place
+from app.dispatch.clients import ClientRun
+from app.dispatch.gate import Gates, Order, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
 from app.dispatch.lines import LentLine
@@ -102,15 +103,23 @@ class Dispatcher:
         return live
 
     def submit_all(
-        self, asked: list[tuple[CallRequest, Session]], *, key: Key | None = None, origin: TraceContext | None = None
+        self,
+        asked: Sequence[tuple[CallRequest, Session]],
+        *,
+        claims: Sequence[Claim | None] | None = None,
+        key: Key | None = None,
+        origin: TraceContext | None = None,
     ) -> list[LiveCall]:
         """Several calls that keep their order; all of them are let in, or none."""
         self.capacity.admit(key, len(asked))
         order = Order()
-        return [self.submit(one, session, key=key, place=order.next(), origin=origin) for one, session in asked]
+        return [
+            self.submit(one, session, key=key, claim=claim, place=order.next(), origin=origin)
+            for (one, session), claim in zip(asked, claims or [None] * len(asked), strict=True)
+        ]
 
     async def resume(self, call: Call, session: Session, key: Key | None) -> LiveCall:
-        """Set a pending call of an earlier start on the line again."""
+        """Set a call of an earlier start on the line again: one that is pending, or one that runs at its client."""
         given = self._journal.cover.originals(call)
         live = LiveCall(call, calls.to_request(call, given), session, key=key, is_resumed=True)
         live.settled = given.effective
@@ -163,7 +172,7 @@ class Dispatcher:
             log.exception("call %s broke", live.call.id)
             error = Internal("The service failed to run this call; its log has the details.")
         if isinstance(error, Suspended):
-            if live.call.status is Status.PENDING:
+            if live.can_be_kept:
                 return
             error = Interrupted("The service was stopped before the tool could run; nothing was done.")
         await self._close(live, shown, error)
@@ -227,6 +236,8 @@ class Dispatcher:
 
     async def _walk(self, live: LiveCall, ahead: Step | None) -> tuple[Result, str | None]:
         """One line, one stage. The order is the product; keep it readable here."""
+        if ahead is None and live.call.status is Status.RUNNING:  # at its client, since an earlier start
+            return self._outcomes.shown(live, None, await self._wait_for_client(live))
         step = ahead or await self._approach(live)
         result = await (self._execute_ahead(live, step) if ahead else self._execute_in_turn(live, step))
         live.stage("close")
@@ -236,6 +247,7 @@ class Dispatcher:
         """Arguments become typed, and say what they need."""
         workspace = self._workspaces(live.session)
         args = tool.parse(payload)
+        live.client = ClientRun(live.request.timeout or tool.timeout) if tool.is_client_run else None
         step = Step(tool, payload, args, tool.needs(args, workspace), workspace)
         if live.place is not None:
             live.place.declare(self._lane_of(live, step), tool.effect_of(args))
@@ -258,7 +270,7 @@ class Dispatcher:
         if live.place is not None and not live.place.is_clear:
             return False
         if lane is not None:
-            step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), _held_above(live, lane))
+            step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), live.held_above(lane))
         return lane is None or step.held is not None
 
     async def _execute_ahead(self, live: LiveCall, step: Step) -> Result:
@@ -301,11 +313,13 @@ class Dispatcher:
         if lane is None:
             yield
             return
-        async with self._gates.enter(lane, step.tool.effect_of(step.args), _held_above(live, lane)) as live.held:
+        async with self._gates.enter(lane, step.tool.effect_of(step.args), live.held_above(lane)) as live.held:
             yield
 
     async def _execute(self, live: LiveCall, step: Step) -> Result:
         """Run the tool. Its time limit is one more reason to be interrupted."""
+        if live.client is not None:
+            return await self._wait_for_client(live)
         live.stage("execute")
         live.is_executed = True
         seconds = live.request.timeout or step.tool.timeout
@@ -316,6 +330,12 @@ class Dispatcher:
             live.limit.cancel()
             if live.children:
                 await self.running.end_children(live)
+
+    async def _wait_for_client(self, live: LiveCall) -> Result:
+        live.stage("execute")
+        live.loosen()
+        assert live.client is not None, "only what a client runs is waited for"
+        return await live.client.result(live.call.tool, live.interrupt)
 
     def _context(self, live: LiveCall, step: Step) -> Context:
         return Context(
@@ -339,13 +359,3 @@ class Dispatcher:
 
 def _time_out(live: LiveCall, seconds: float) -> None:
     live.interrupt(TimedOut(f"{live.call.tool} was stopped after {seconds:g} s; its output so far is kept."))
-
-
-def _held_above(live: LiveCall, lane: str) -> Pass | None:
-    """The nearest pass of this lane among the callers of this call."""
-    above = live.parent
-    while above is not None:
-        if above.held is not None and above.held.lane == lane and not above.held.is_over:
-            return above.held
-        above = above.parent
-    return None

@@ -17,6 +17,7 @@ from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.results import Result
 from app.dispatch.calls import given_to
+from app.dispatch.clients import left_of
 from app.dispatch.events import Hub
 from app.dispatch.ledger import Ledger
 from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
@@ -111,6 +112,7 @@ class Journal:
     async def start(self, live: LiveCall) -> None:
         """Pending becomes running, committed before the first side effect."""
         call, at = live.call, max(self._clock.now(), live.call.created_at)
+        call.deadline = live.client.deadline(at) if live.client else None
         event = self.event(call, EventType.CALL_RUNNING)
 
         def begin(batch: Batch) -> bool:
@@ -168,10 +170,18 @@ class Journal:
         noted.add_done_callback(lambda done: _shrug(done, f"the wish to cancel {call.id}"))
 
     async def adopt(self, live: LiveCall) -> None:
-        """Take over a pending call of an earlier start. One with an open ask waits for it still."""
-        live.call.attempt += 1
-        live.call.waiting = live.call.waiting if live.ask is not None else None
-        await self._writer.submit(lambda batch: calls.adopt(batch, live.call, self._owner))
+        """Take over a call of an earlier start: one that is pending, or one that runs at its client.
+
+        One with an open ask waits for it still.
+        """
+        call, now = live.call, self._clock.now()
+        if call.started_at is None or call.deadline is None:
+            call.attempt += 1
+        else:
+            live.client = left_of(call.started_at, call.deadline, now)
+            live.started = self._clock.monotonic() - max(now - call.started_at, 0) / 1_000_000
+        call.waiting = call.waiting if live.ask is not None else None
+        await self._writer.submit(lambda batch: calls.adopt(batch, call, self._owner))
 
     async def bury(self, call: Call, result: Result | None, reason: CallError, ask: Ask | None = None) -> None:
         """Give an end to a running call whose service is gone."""
@@ -318,6 +328,7 @@ class Journal:
         live.call.status = Status.RUNNING
         live.call.waiting = None
         live.call.started_at = at
+        live.call.deadline = live.client.deadline(at) if live.client else None
 
     def _mark_ended(self, live: LiveCall, result: Result | None, error: CallError | None) -> None:
         call = live.call

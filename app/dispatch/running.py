@@ -11,9 +11,11 @@ from app.core.calls import Call, CallRequest, Status
 from app.core.errors import CallError, Canceled, Interrupted
 from app.core.ports import Trace
 from app.core.principals import Key
+from app.core.results import Result
 from app.core.rules import Need
 from app.core.sessions import Session
 from app.dispatch.capacity import Capacity
+from app.dispatch.clients import ClientRun
 from app.dispatch.gate import Pass, Place
 from app.dispatch.outputs import Spool
 from app.store.calls import Claim, Claimed
@@ -21,10 +23,12 @@ from app.store.calls import Claim, Claimed
 log = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 5.0
+STOPPING = "The service is stopping."
+STOPPED = "The service was stopped while the call was running; it is not run again."
 
 
 class Suspended(CallError):
-    """Not an end: the service stops, and the pending call goes on at the next start."""
+    """Not an end: the service stops, and the call goes on at the next start."""
 
 
 class TimeLimit:
@@ -101,6 +105,7 @@ class LiveCall:
         self.failure: BaseException | None = None
         self.stop: CallError | None = None
         self.started: float | None = None
+        self.client: ClientRun | None = None
         self.task: asyncio.Task[None] | None = None
         self.is_open = False
         self.is_executed = False
@@ -136,12 +141,33 @@ class LiveCall:
 
     def interrupt(self, reason: CallError) -> None:
         """Ask the call to stop for this reason. The first reason stays; an end already under way is not disturbed."""
-        if self.is_done or self.stop is not None:
+        if self.is_done or self.stop is not None or (self.client is not None and self.client.is_answered):
             return
         self.stop = reason
         self.abort.set()
         if not self._is_steady and self.task is not None:
             self.task.cancel()
+
+    def answer(self, given: Result | CallError) -> bool:
+        """What its client gave, if that is still waited for: the first answer or the first reason to stop wins."""
+        if self.client is None or self.client.is_answered or self.stop is not None or self.is_done:
+            return False
+        self.client.answer(given)
+        return True
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether it can go on at the next start: nothing of it runs here, and no other call needs it."""
+        return self.parent is None and (self.call.status is Status.PENDING or self.call.deadline is not None)
+
+    def held_above(self, lane: str) -> Pass | None:
+        """The nearest pass of this lane among the callers of this call."""
+        above = self.parent
+        while above is not None:
+            if above.held is not None and above.held.lane == lane and not above.held.is_over:
+                return above.held
+            above = above.parent
+        return None
 
     def tighten(self) -> None:
         """The end is being written: nothing interrupts it any more."""
@@ -237,19 +263,19 @@ class Running:
         await asyncio.wait([child.task for child in children if child.task], timeout=CANCEL_SECONDS)
 
     async def drain(self, grace: float) -> None:
-        """Let calls finish; those that do not are interrupted, and what never started waits for the next start."""
+        """Let calls finish; those that do not are interrupted, and what can be kept waits for the next start."""
         self.is_draining = True
         for live in list(self._calls.values()):
-            if live.call.status is Status.PENDING and live.parent is None:  # a child is nothing without its parent
-                live.interrupt(Suspended("The service is stopping."))
+            if live.can_be_kept:
+                live.interrupt(Suspended(STOPPING))
         await self._ended(grace)
         self.interrupt_all()
         await self._ended(CANCEL_SECONDS)
 
     def interrupt_all(self) -> None:
-        """The service stops, and what runs has no more time."""
+        """The service stops, and what runs here has no more time."""
         for live in list(self._calls.values()):
-            live.interrupt(Interrupted("The service was stopped while the call was running; it is not run again."))
+            live.interrupt(Suspended(STOPPING) if live.can_be_kept else Interrupted(STOPPED))
 
     async def _ended(self, seconds: float) -> None:
         """Wait until no call is left, at most so long."""

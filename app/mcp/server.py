@@ -172,11 +172,13 @@ def to_result(call: Call) -> "types.CallToolResult":
     result = json.loads(call.result) if call.result else None
     error = json.loads(call.error) if call.error else None
     texts = [result["output"]] if result else []
+    if not call.is_final:
+        texts.append(f"Interrupted: the service stops, and call {call.id} goes on when it is back.")
     if error:
         texts.append(f"{error['code']}: {error['message']}")
     structured = result["structured"] if result else None
     return types.CallToolResult(
         content=[types.TextContent(text=text) for text in texts],
         structured_content=structured if isinstance(structured, dict) else None,
-        is_error=error is not None,
+        is_error=error is not None or not call.is_final,
     )

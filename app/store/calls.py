@@ -1,6 +1,6 @@
 """Calls, kept. Every change of status is a compare-and-set on id, status and owner: the first end wins."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,12 @@ START = Statement(
     "calls.start",
     update(calls)
     .where(*_mine)
-    .values(status=bindparam("status"), started_at=bindparam("started_at"), waiting=bindparam("waiting")),
+    .values(
+        status=bindparam("status"),
+        started_at=bindparam("started_at"),
+        waiting=bindparam("waiting"),
+        deadline=bindparam("deadline"),
+    ),
 )
 CLOSE = Statement(
     "calls.close",
@@ -151,7 +156,7 @@ def claim(batch: Batch, call: Call, wanted: Claim) -> Claimed | None:
 
 
 def start(batch: Batch, call: Call, owner: str, at: int) -> bool:
-    params = {"status": Status.RUNNING.value, "started_at": at, "waiting": None}
+    params = {"status": Status.RUNNING.value, "started_at": at, "waiting": None, "deadline": call.deadline}
     return batch.execute(START, _cas(call, owner, Status.PENDING) | params) == 1
 
 
@@ -265,6 +270,23 @@ async def unfinished(engine: AsyncEngine) -> list[Call]:
 
 def unfinished_query() -> Select[Any]:
     return select(calls).where(IS_OPEN).order_by(calls.c.id)
+
+
+async def unwanted(engine: AsyncEngine) -> set[str]:
+    """Which open calls somebody wished to cancel."""
+    query = select(calls.c.id).where(IS_OPEN, calls.c.cancel_requested.is_not(None))
+    async with engine.connect() as db:
+        return set((await db.scalars(query)).all())
+
+
+async def holders(engine: AsyncEngine, principal: str, keys: Collection[str]) -> dict[str, Claimed]:
+    """Who has these Idempotency-Keys, as far as somebody has them."""
+    table = idempotency_keys
+    query = select(table.c.key, table.c.call, table.c.digest).where(
+        table.c.principal == principal, table.c.key.in_(keys)
+    )
+    async with engine.connect() as db:
+        return {key: Claimed(call, digest) for key, call, digest in (await db.execute(query)).all()}
 
 
 async def newest_id(engine: AsyncEngine) -> str | None:

@@ -16,6 +16,7 @@ PATHS = [
     ("GET", "/v1/calls"),
     ("GET", "/v1/calls/call_1"),
     ("POST", "/v1/calls/call_1/cancel"),
+    ("POST", "/v1/calls/call_1/result"),
     ("GET", "/v1/calls/call_1/output"),
     ("GET", "/v1/calls/call_1/events"),
     ("GET", "/v1/events"),
@@ -35,6 +36,7 @@ PATHS = [
 BODIES: dict[str, Any] = {
     "/v1/calls": {"tool": "echo"},
     "/v1/calls/batch": {"calls": [{"tool": "echo"}]},
+    "/v1/calls/call_1/result": {"output": "x"},
     "/v1/keys": {"principal": "ann"},
     "/v1/sessions": {},
 }
@@ -98,6 +100,7 @@ async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
             ("POST", "/v1/calls/call_1/cancel"),
             ("POST", "/v1/sessions"),
             ("DELETE", "/v1/sessions/ses_1"),
+            ("POST", "/v1/calls/call_1/result"),
         },
         "calls:read": {("POST", "/v1/tickets")}
         | {(method, path) for method, path in PATHS if method == "GET"} - {("GET", "/v1/keys"), ("GET", "/metrics")},

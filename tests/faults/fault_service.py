@@ -38,11 +38,13 @@ from pydantic import BaseModel  # noqa: E402
 from app import logs, server  # noqa: E402
 from app.api import streams  # noqa: E402
 from app.config import Settings, load  # noqa: E402
+from app.core.definitions import ClientDefinition  # noqa: E402
 from app.core.ports import Scope  # noqa: E402
 from app.core.redaction import Redactor  # noqa: E402
 from app.core.results import Result  # noqa: E402
 from app.core.rules import Need  # noqa: E402
 from app.core.tools import Context, Effect, Lane, Tool, typed  # noqa: E402
+from app.custom import client  # noqa: E402
 from app.dispatch import subscriptions  # noqa: E402
 from app.main import create_app  # noqa: E402
 from app.server import Server, configure  # noqa: E402
@@ -83,7 +85,7 @@ def no_needs(args: BaseModel, scope: Scope) -> list[Need]:
 
 def toys(data_dir: Path) -> list[Tool]:
     """`echo` says it again, `append` leaves a mark that cannot be taken back, `turn` does so alone, `slow` streams,
-    `say` streams piece by piece and may break, `relay` lets `turn` leave the mark."""
+    `say` streams piece by piece and may break, `relay` lets `turn` leave the mark, `elsewhere` is run by the client."""
 
     async def echo(args: Token, ctx: Context) -> Result:
         return Result(output=args.token)
@@ -123,7 +125,16 @@ def toys(data_dir: Path) -> list[Tool]:
         typed(Say, name="say", description="Say.", effect=Effect.READ, needs=no_needs, run=say, lane=none),
         typed(Slow, name="slow", description="Stream.", effect=Effect.READ, needs=no_needs, run=slow, lane=none),
         typed(Token, name="relay", description="Let mark.", effect=Effect.READ, needs=no_needs, run=relay, lane=none),
+        client.make(ELSEWHERE, None),
     ]
+
+
+ELSEWHERE = ClientDefinition(
+    kind="client",
+    name="elsewhere",
+    description="Run by the client.",
+    parameters=Token.model_json_schema(),
+)
 
 
 class Inside:

@@ -1,0 +1,82 @@
+"""Several calls in one request: answered in order, and the same ones when it is sent again."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from starlette.types import Receive
+
+from app.api.access import Use
+from app.api.streams import client_left
+from app.api.submissions import (
+    GONE,
+    check_same,
+    claim_of,
+    first_of,
+    holder_of,
+    refuse_when_stopping,
+    trace_context,
+)
+from app.core.calls import CallRequest
+from app.core.errors import Canceled
+from app.core.principals import Key
+from app.core.sessions import Session
+from app.dispatch.running import LiveCall
+from app.store import calls
+from app.store.calls import Claim
+
+Asked = Sequence[tuple[CallRequest, Session]]
+
+
+async def begin(
+    use: Use, key: Key, asked: Asked, headers: Mapping[str, str], idempotency_key: str | None
+) -> list[LiveCall]:
+    """Set all of them on the line. Item i of an idempotent batch has the key `{key}/{i}`."""
+    if idempotency_key is None:
+        refuse_when_stopping(use)
+        return use.dispatcher.submit_all(asked, key=key, origin=trace_context(headers))
+    claims = [claim_of(idempotency_key, one, where, f"/{i}") for i, (one, where) in enumerate(asked)]
+    async with use.turns.of(key.principal, idempotency_key):
+        return await _begin_once(use, key, asked, headers, [claim for claim in claims if claim])
+
+
+async def attend(receive: Receive, lives: Sequence[LiveCall], asked: Asked, seconds: float) -> None:
+    """Wait with the client. Its going away stops those calls that asked for it."""
+    waiting = asyncio.create_task(_wait(lives, seconds))
+    leaving = [live for live, (one, _) in zip(lives, asked, strict=True) if one.cancel_on_disconnect and seconds]
+    tasks = {waiting, asyncio.create_task(client_left(receive))} if leaving else {waiting}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            for live in leaving:
+                live.interrupt(Canceled(GONE))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _wait(lives: Sequence[LiveCall], seconds: float) -> None:
+    async with asyncio.TaskGroup() as group:
+        for live in lives:
+            group.create_task(live.wait(seconds) if seconds else live.wait_open())
+
+
+async def _begin_once(
+    use: Use, key: Key, asked: Asked, headers: Mapping[str, str], claims: Sequence[Claim]
+) -> list[LiveCall]:
+    """Calls that were accepted before are found again; only the others are made, and none if a body differs."""
+    held = await calls.holders(use.engine, key.principal, [claim.key for claim in claims])
+    for claim in claims:
+        if claim.key in held:
+            check_same(held[claim.key], claim, key)
+    refuse_when_stopping(use)
+    new = [number for number, claim in enumerate(claims) if claim.key not in held]
+    wanted, claimed = [asked[number] for number in new], [claims[number] for number in new]
+    made = use.dispatcher.submit_all(wanted, claims=claimed, key=key, origin=trace_context(headers))
+    fresh = dict(zip(new, made, strict=True))
+    return [
+        await holder_of(use, fresh[number], claim)
+        if number in fresh
+        else await first_of(use, held[claim.key], *asked[number])
+        for number, claim in enumerate(claims)
+    ]
