@@ -168,9 +168,9 @@ class Journal:
         noted.add_done_callback(lambda done: _shrug(done, f"the wish to cancel {call.id}"))
 
     async def adopt(self, live: LiveCall) -> None:
-        """Take over a pending call of an earlier start."""
+        """Take over a pending call of an earlier start. Of all it can wait for, only an ask is still there."""
         live.call.attempt += 1
-        live.call.waiting = None
+        live.call.waiting = live.ask.waiting if live.ask else None
         await self._writer.submit(lambda batch: calls.adopt(batch, live.call, self._owner))
 
     async def bury(self, call: Call, result: Result | None, reason: CallError, ask: Ask | None = None) -> None:

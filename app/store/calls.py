@@ -192,7 +192,8 @@ def request_cancel(batch: Batch, call: Call, owner: str, at: int) -> bool:
 
 def adopt(batch: Batch, call: Call, owner: str) -> bool:
     """Take over a call that an earlier service left open."""
-    params = {"b_id": call.id, "was": call.status.value, "owner": owner, "attempt": call.attempt, "waiting": None}
+    waiting = call.waiting and call.waiting.value
+    params = {"b_id": call.id, "was": call.status.value, "owner": owner, "attempt": call.attempt, "waiting": waiting}
     return batch.execute(ADOPT, params) == 1
 
 
