@@ -13,6 +13,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
+from app.core.clocks import rfc3339
+
 
 class Action(StrEnum):
     ALLOW = "allow"
@@ -86,6 +88,20 @@ class KeptRule:
     @property
     def is_answer(self) -> bool:
         return self.ask is not None
+
+    def view(self) -> dict[str, Any]:
+        """The rule as the world sees it."""
+        return {
+            "id": self.id,
+            **self.rule.view(),
+            "scope": self.scope.value,
+            "session": self.session,
+            "workspace": self.workspace,
+            "ask": self.ask,
+            "principal": self.principal,
+            "created_by": self.created_by,
+            "created_at": rfc3339(self.created_at),
+        }
 
 
 class Power(StrEnum):
