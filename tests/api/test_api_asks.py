@@ -12,7 +12,7 @@ from app.core.sessions import Session
 from app.store import sessions
 from tests.api.test_api_access import assert_problem
 from tests.asking import QUESTIONS, AskingToys, answer, asked_by, asking, ended, key_with, open_ask, over, questioning
-from tests.services import Service
+from tests.services import Service, kinds, listening
 from tests.toys import Toys
 
 CONTENT = {"colour": "Blue", "why": ["it is calm", "it is blue"]}
@@ -535,6 +535,35 @@ async def test_a_rule_that_allows_it_meanwhile_is_the_answer(service: Service, c
     late = await answer(client, ask, decision="deny")
     assert_problem(late, 409, "AskEnded")
     assert late.json()["detail"].endswith("was answered already: allow_always by the rules.")
+
+
+async def test_who_may_only_answer_hears_of_asks_and_of_nothing_else(service: Service) -> None:
+    runner = await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ)
+    reviewer = await key_with(service, Scope.ASKS_ANSWER)
+    async with service.client_of(runner) as ann, service.client_of(reviewer) as eve:
+        ticket = (await eve.post("/v1/tickets")).json()["ticket"]
+        async with (
+            listening(eve, "/v1/events") as by_key,
+            service.client_of(None) as page,
+            listening(page, f"/v1/events?ticket={ticket}") as by_ticket,
+        ):
+            call, ask = await asking(ann)
+            await answer(eve, ask, decision="allow")
+            await ended(ann, call)
+            heard = [await stream.until("ask.answered") for stream in (by_key, by_ticket)]
+        second = (await eve.post("/v1/tickets")).json()["ticket"]
+        async with service.client_of(None) as page:
+            refused = [
+                await page.get(f"/v1/calls/{call}/events?ticket={second}"),
+                await eve.get("/v1/events?types=ask.opened,call.completed"),
+                await eve.post("/v1/tickets", json={"call": call}),
+                await eve.get(f"/v1/calls/{call}/events"),
+            ]
+
+    assert [kinds(frames) for frames in heard] == [["ask.opened", "ask.answered"]] * 2
+    assert heard[0][0].data["data"] == ask
+    for answered in refused:
+        assert_problem(answered, 403, "Forbidden")
 
 
 async def test_no_secret_is_kept_in_an_answer(service: Service, client: httpx.AsyncClient) -> None:
