@@ -213,8 +213,8 @@ def export_calls(
     from app import exports
     from app.store.calls import CallFilter
 
-    bounds = {"since": _id_at(since, "--since"), "until": _id_at(until, "--until")}
-    wanted = CallFilter(principal=None, session=session, tool=tool, status=status, **bounds)
+    first, end = _id_at(since, "--since"), _id_at(until, "--until")
+    wanted = CallFilter(principal=None, session=session, tool=tool, status=status, since=first, until=end)
     to = None if str(output) == "-" else output
     with plainly():
         count = exports.export(config.load(config_file, data_dir=data_dir), wanted, to=to, with_output=with_output)

@@ -1,6 +1,7 @@
 """Puts the house together. Only this module knows every room."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ from app.api import asks as ask_routes
 from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
 from app.api import rules as rule_routes
 from app.api import secrets as secret_routes
+from app.api import sessions as session_routes
 from app.api import tools as tool_routes
 from app.api.access import HostGuard, Use
 from app.api.access_log import AccessLog
@@ -29,19 +31,22 @@ from app.api.tickets import Tickets
 from app.config import RuleSetting, Settings
 from app.core.clocks import SystemClock
 from app.core.errors import Misconfigured
+from app.core.hooks import Hook
 from app.core.ids import Ids, time_of
 from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
 from app.core.rules import Rule
+from app.core.secrets import EVERYBODY
 from app.core.tools import Tool
+from app.custom import hooks as custom_hooks
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
 from app.dispatch.desk import Desk
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events import Hub
 from app.dispatch.gate import Gates
-from app.dispatch.hooks import Hook, Hooks
+from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.ledger import Ledger
 from app.dispatch.loops import Loops
@@ -51,14 +56,18 @@ from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
 from app.dispatch.rules import RuleBook
+from app.dispatch.sessions import Sessions
 from app.mcp.server import McpDoor
-from app.sandbox.folders import make_workspace
+from app.sandbox.folders import make_workspace, python_files
+from app.sandbox.processes import TrustedProcesses
 from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.workspaces import Workspaces
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
 from app.store import rules as stored_rules
 from app.store import secrets as stored_secrets
+from app.store import sessions as stored_sessions
 from app.store.lock import DataDirLock
 from app.store.principals import Keyring
 from app.store.retention import floor_of
@@ -84,7 +93,7 @@ class House:
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
         self._registry = Registry(tools)
         self._ledger = Ledger(self._registry)
-        self._hooks = Hooks(tuple(hooks))
+        self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
         self._drained = False
 
@@ -101,8 +110,8 @@ class House:
         url = db.database_url(data_dir, self.settings.database_url)
         self.lock = DataDirLock(data_dir)
         undo.callback(self.lock.release)
-        self._workspace = self._open_workspace(data_dir)
-        undo.callback(self._workspace.close)
+        self._workspaces = self._open_workspaces(data_dir)
+        undo.callback(self._workspaces.close)
         await asyncio.to_thread(migrate.upgrade, url)
         self._engine = db.open_readers(url)
         undo.push_async_callback(self._engine.dispose)
@@ -114,12 +123,15 @@ class House:
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
+        self._hooks = Hooks(self._open_hooks(book), self._clock)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         permissions = self._open_permissions()
         self._asks = self._open_asks(journal, permissions, ids)
         self._dispatcher = self._open_dispatcher(journal, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
-        mcp = McpDoor(self._dispatcher, __version__)
+        self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
+        sessions = Sessions(self._engine, self._writer, self._clock, self._rules, self._workspaces.home)
+        mcp = McpDoor(self._dispatcher, sessions, __version__)
         undo.push_async_callback(mcp.close)
         readiness = self._open_readiness(data_dir, undo)
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
@@ -142,6 +154,9 @@ class House:
             desk=self._asks.desk,
             rules=self._rules,
             permissions=permissions,
+            sessions=sessions,
+            places=self._workspaces,
+            network_policy=policy.policy() if (policy := self.settings.network_policy) else None,
         )
 
     async def drain(self) -> None:
@@ -210,17 +225,42 @@ class House:
             gates=Gates(self.settings.queue_timeout),
             journal=journal,
             ids=ids,
-            workspaces=lambda session: self._workspace,
+            workspaces=self._workspaces.of,
             tracer=tracer,
-            capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit),
+            capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
+
+    def _open_hooks(self, book: SecretBook) -> list[Hook]:
+        """Those we were given, the configured ones, those of files, those of installed packages."""
+
+        def sign(name: str) -> str:
+            if (held := book.find(EVERYBODY, name)) is None:
+                raise LookupError(name)
+            return held[1]
+
+        reach = custom_hooks.Reach(
+            processes=TrustedProcesses(), outbound=None, sign=sign, clock=self._clock, environ=os.environ
+        )
+        configured = custom_hooks.from_settings(self.settings.hooks, reach)
+        files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()
+        self.hook_failures = files.failures + installed.failures
+        return [*self._given_hooks, *configured, *files.hooks, *installed.hooks]
+
+    def _hook_files(self) -> list[Path]:
+        if (folder := self.settings.hooks_dir) is None:
+            return []
+        try:
+            return python_files(folder)
+        except OSError as error:
+            raise Misconfigured(f"hooks_dir is {folder}, which cannot be read: {error.strerror}.") from None
 
     def _open_retention(self) -> Retention:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
-    def _open_workspace(self, data_dir: Path) -> LocalWorkspace:
-        return LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
+    def _open_workspaces(self, data_dir: Path) -> Workspaces:
+        home = LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
+        return Workspaces(home, data_dir, self.settings.workspace_roots)
 
     async def _open_book(self) -> SecretBook:
         """The stored secrets and the configured ones, which are read now and never kept."""
@@ -301,7 +341,8 @@ def create_app(
 def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
-    for module in (calls, events, tool_routes, ask_routes, rule_routes, keys, secret_routes, tickets, health, metrics):
+    of_calls = (calls, events, session_routes, tool_routes, ask_routes, rule_routes)
+    for module in (*of_calls, keys, secret_routes, tickets, health, metrics):
         app.include_router(module.router)
 
 

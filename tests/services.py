@@ -19,13 +19,13 @@ from app.api.access import Use
 from app.api.protocol import protocol_of
 from app.config import Settings
 from app.core.calls import CallRequest
+from app.core.hooks import Hook
 from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.sessions import Session
-from app.dispatch.hooks import Hook
 from app.dispatch.running import LiveCall
 from app.main import House, create_app
-from tests.toys import Toys
+from tests.toys import ToyHook, Toys
 
 KEY = "tk_the_admin_key_of_all_tests"
 ADMIN = Session("admin", "default")
@@ -48,13 +48,13 @@ class Crib:
     def __init__(self, data_dir: Path, toys: Toys, **settings: Any) -> None:
         self.data_dir = data_dir
         self.toys = toys
-        self.hooks: list[Hook] = []
+        self.hooks: list[Hook | ToyHook] = []
         self.clock: Clock | None = None
         self.settings: dict[str, Any] = {"api_key": KEY, "grace": 0.0} | settings
         self.is_open = False
 
     async def open(self) -> "Crib":
-        self.house = House(self._settings(), self.toys.tools, self.hooks, clock=self.clock)
+        self.house = House(self._settings(), self.toys.tools, self._hooks(), clock=self.clock)
         self.use = await self.house.open()
         self.is_open = True
         return self
@@ -131,8 +131,13 @@ class Crib:
         return self.rows("SELECT * FROM events WHERE call = ? ORDER BY seq", call)
 
     def story(self, call: str) -> list[str]:
-        """The types of a call's events, in order."""
-        return [event["type"] for event in self.events(call)]
+        """The types of a call's events, in order, without what hooks said on the way."""
+        return [event["type"] for event in self.events(call) if event["type"] != "call.hook"]
+
+    def hooked(self, call: str) -> list[dict[str, Any]]:
+        """What hooks said of a call, in order and without their durations."""
+        told = [json.loads(event["data"]) for event in self.events(call) if event["type"] == "call.hook"]
+        return [{name: value for name, value in data.items() if name != "duration_ms"} for data in told]
 
     def rows(self, query: str, *params: Any) -> list[dict[str, Any]]:
         """What another process would read in the database now."""
@@ -143,6 +148,9 @@ class Crib:
     def change(self, query: str, *params: Any) -> None:
         with closing(sqlite3.connect(self.data_dir / "toolcrib.db")) as db, db:
             db.execute(query, params)
+
+    def _hooks(self) -> list[Hook]:
+        return [hook.hook if isinstance(hook, ToyHook) else hook for hook in self.hooks]
 
     def _settings(self) -> Settings:
         return Settings(data_dir=self.data_dir, **self.settings)
@@ -157,7 +165,7 @@ class Service(Crib):
     _server: uvicorn.Server
 
     async def open(self) -> "Service":
-        self.app = create_app(self._settings(), self.toys.tools, self.hooks)
+        self.app = create_app(self._settings(), self.toys.tools, self._hooks())
         self.house = self.app.state.house
         settings = self._settings()
         protocol = protocol_of(settings.header_limit, settings.header_count, settings.read_timeout)

@@ -8,7 +8,22 @@ import pytest
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.api import asks, calls, events, health, keys, metrics, rules, secrets, shapes, tickets, tools
+from app.api import (
+    asks,
+    bounds,
+    calls,
+    events,
+    health,
+    keys,
+    metrics,
+    rules,
+    secrets,
+    session_requests,
+    sessions,
+    shapes,
+    tickets,
+    tools,
+)
 from app.api.openapi import CREATE_CALL
 from app.api.submissions import CreateCall, create_call
 from app.config import Settings
@@ -41,7 +56,7 @@ def test_operation_ids_are_the_route_names_and_unique(document: dict[str, Any]) 
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     routes = {
         route.name
-        for module in (asks, calls, events, health, keys, metrics, rules, secrets, tickets, tools)
+        for module in (asks, calls, events, health, keys, metrics, rules, secrets, sessions, tickets, tools)
         for route in module.router.routes
         if isinstance(route, APIRoute)
     }
@@ -73,6 +88,11 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         calls.BatchRequest,
         keys.KeyRequest,
         secrets.SecretRequest,
+        bounds.BoundsRequest,
+        bounds.RuleLine,
+        session_requests.AllowlistRequest,
+        session_requests.SessionRequest,
+        session_requests.SessionChange,
         tickets.TicketRequest,
         asks.RuleEdit,
         asks.DecisionRequest,
@@ -85,7 +105,7 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
     for model in models:
         for example in document["components"]["schemas"].get(model.__name__, model.model_json_schema())["examples"]:
             model.model_validate(example)
-    assert len(models) == 28
+    assert len(models) == 35
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

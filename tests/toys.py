@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.core.calls import Call
-from app.core.errors import CallError, HookDenied
+from app.core.errors import CallError
+from app.core.hooks import Hook, Point
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
@@ -69,6 +69,20 @@ class NeedArgs(BaseModel, extra="forbid"):
     path: str
 
 
+class ActArgs(BaseModel, extra="forbid"):
+    paths: list[str]
+    text: str = ""
+
+
+class ConsentArgs(BaseModel, extra="forbid"):
+    patterns: list[str]
+    effect: Effect = Effect.WRITE
+
+
+class InquireArgs(BaseModel, extra="forbid"):
+    questions: list[dict[str, Any]]
+
+
 class ToyBug(Exception):
     """What a tool raises that has a bug."""
 
@@ -105,6 +119,10 @@ class Toys:
             _tool(FailArgs, "fail", self._fail, lane=Lane.NONE),
             _tool(StubbornArgs, "stubborn", self._stubborn, lane=Lane.NONE),
             _tool(NeedArgs, "need", self._need, needs=lambda args, scope: [Need("read", args.path)]),
+            _tool(ActArgs, "act", self._act, needs=_edits, effect=Effect.WRITE),
+            _tool(ActArgs, "poll", self._act, needs=_edits, lane=Lane.NONE, polls=True),
+            _tool(ConsentArgs, "consent", self._consent, effect=_effect),
+            _tool(InquireArgs, "inquire", self._inquire, lane=Lane.NONE, asks=lambda args: args.questions),
             _tool(NoteArgs, "bad_needs", self._note, needs=_broken_needs),
             _shout(self),
         )
@@ -196,6 +214,26 @@ class Toys:
                 raise
         return Result(output="finished all the same")
 
+    async def _act(self, args: ActArgs, ctx: Context) -> Result:
+        self.notes.append(args.text)
+        return Result(output=f"edited {' '.join(args.paths)}")
+
+    async def _consent(self, args: ConsentArgs, ctx: Context) -> Result:
+        """Asks in flight, and says how that went."""
+        self.contexts.append(ctx)
+        self.started["consent"].set()
+        try:
+            await ctx.ask("shell", args.patterns, {"why": "a toy wants to"})
+        except CallError as error:
+            self.log.append(error.code)
+            raise
+        self.log.append("may")
+        await self.go["consent"].wait()
+        return Result(output="did " + " ".join(args.patterns))
+
+    async def _inquire(self, args: InquireArgs, ctx: Context) -> Result:
+        return Result(output=str(ctx.extra["answer"]))
+
     async def _need(self, args: NeedArgs, ctx: Context) -> Result:
         return Result(output=f"had {args.path}")
 
@@ -203,38 +241,41 @@ class Toys:
 class ToyHook:
     """A hook that writes down when it was met, and may change, hold or refuse what goes through it."""
 
-    def __init__(self, name: str, tools: set[str] | None = None, *, log: list[str] | None = None) -> None:
-        self.name = name
-        self.tools = tools
+    def __init__(self, name: str, tools: set[str] | None = None, *, log: list[str] | None = None, **more: Any) -> None:
         self.log = [] if log is None else log
         self.attempts: list[int] = []
         self.met = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
         self.change: Callable[[Any], Any] = lambda payload: payload
-        self.change_result: Callable[[Result], Result] = lambda result: result
+        self.change_output: Callable[[str], str] | None = None
         self.refusal: str | None = None
-        self.look: Callable[[Call], None] = lambda call: None
+        self.look: Callable[[dict[str, Any]], None] = lambda about: None
+        points = more.pop("points", frozenset({Point.BEFORE, Point.AFTER}))
+        self.hook = Hook(name=name, points=points, run=self.run, tools=tuple(tools or {"*"}), **more)
 
-    def matches(self, tool: str) -> bool:
-        return self.tools is None or tool in self.tools
+    async def run(self, point: Point, about: dict[str, Any]) -> dict[str, Any] | None:
+        return await (self._before(about) if point is Point.BEFORE else self._after(about))
 
-    async def before(self, call: Call, payload: Any) -> Any:
-        self.log.append(f"{self.name} before {payload}")
-        self.attempts.append(call.attempt)
-        self.look(call)
+    async def _before(self, about: dict[str, Any]) -> dict[str, Any] | None:
+        takes = "input" if "input" in about else "arguments"
+        self.log.append(f"{self.hook.name} before {about[takes]}")
+        self.attempts.append(about["attempt"])
+        self.look(about)
         self.met.set()
         await self.go.wait()
-        if self.refusal is not None:
-            raise HookDenied(self.refusal)
-        return self.change(payload)
+        return {"deny": self.refusal} if self.refusal else {takes: self.change(about[takes])}
 
-    async def after(self, call: Call, result: Result) -> Result:
-        self.log.append(f"{self.name} after {result.output}")
-        return self.change_result(result)
+    async def _after(self, about: dict[str, Any]) -> dict[str, Any] | None:
+        self.log.append(f"{self.hook.name} after {about['output']}")
+        return self.change_output and {"output": self.change_output(about["output"])}
 
 
-def _effect(args: WaitArgs | RelayArgs) -> Effect:
+def _edits(args: ActArgs, scope: Scope) -> list[Need]:
+    return [Need("edit", path) for path in args.paths]
+
+
+def _effect(args: WaitArgs | RelayArgs | ConsentArgs) -> Effect:
     return args.effect
 
 

@@ -14,7 +14,8 @@ from app.api.readiness import Readiness
 from app.api.streams import StreamSlots
 from app.core import principals
 from app.core.ids import Ids
-from app.core.ports import Clock
+from app.core.networks import NetworkPolicy
+from app.core.ports import Clock, Places
 from app.core.principals import Key
 from app.dispatch.desk import Desk
 from app.dispatch.dispatcher import Dispatcher
@@ -22,6 +23,7 @@ from app.dispatch.events import Hub
 from app.dispatch.ledger import Ledger
 from app.dispatch.permissions import Permissions
 from app.dispatch.rules import RuleBook
+from app.dispatch.sessions import Sessions
 from app.mcp.server import McpDoor
 from app.store.principals import Keyring
 from app.store.secrets import SecretBook
@@ -51,6 +53,9 @@ class Use:
     desk: Desk
     rules: RuleBook
     permissions: Permissions
+    sessions: Sessions
+    places: Places
+    network_policy: NetworkPolicy | None
 
 
 async def _use(request: Request) -> Use:

@@ -1,6 +1,5 @@
 """Asks over HTTP: one flat list of everything that waits for a person, and how they answer."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request
@@ -113,8 +112,15 @@ async def list_asks(
     limit: Annotated[int, Query(ge=1, le=500, description="Most asks on a page.")] = 50,
 ) -> Response:
     """What waits for a person, and what did, newest first."""
-    wanted = AskFilter(principal=key.sees, status=status, session=session, call=call, before=cursor)
-    page = await _fitting(use, key, wanted, limit + 1)
+    wanted = AskFilter(
+        principal=key.sees,
+        status=status,
+        session=session,
+        call=call,
+        before=cursor,
+        sight=use.sessions.sight(key),
+    )
+    page = await asks.page(use.engine, wanted, limit + 1)
     more = page[limit - 1].id if len(page) > limit else None
     return Response(dumps({"data": [ask.view() for ask in page[:limit]], "next_cursor": more}), media_type=JSON)
 
@@ -145,21 +151,9 @@ async def answer_ask(request: Request, id: AskId, said: Answered, key: Answerer,
 async def _seen(use: Use, key: Key, id: str) -> Ask:
     """The ask, if this key may see it; what it may not see is not there."""
     ask = await asks.get(use.engine, id, key.sees)
-    if ask is None or not key.bounds.allows_session(ask.session):
+    if ask is None or not await use.sessions.shows_records(key, ask.principal, ask.session):
         raise not_found(f"ask {id}")
     return ask
-
-
-async def _fitting(use: Use, key: Key, wanted: AskFilter, limit: int) -> list[Ask]:
-    """So many of the wanted asks, of the sessions this key is bound to; patterns of sessions are nothing for SQL."""
-    found: list[Ask] = []
-    while len(found) < limit:
-        page = await asks.page(use.engine, wanted, limit)
-        found += [ask for ask in page if key.bounds.allows_session(ask.session)]
-        if len(page) < limit:
-            break
-        wanted = replace(wanted, before=page[-1].id)
-    return found[:limit]
 
 
 def _answer(said: AnswerRequest, ask: Ask) -> Answer:

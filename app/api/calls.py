@@ -10,24 +10,23 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api import examples
-from app.api.access import Reader, Runner, Use, Used
+from app.api.access import Reader, Runner, Used
 from app.api.bodies import JSON, JsonRoute
 from app.api.events import After, LastEventId, event_answer
-from app.api.problems import not_found
 from app.api.shapes import CallView, EventView, Page
+from app.api.sights import call_seen
 from app.api.submissions import (
     DEFAULT_WAIT,
     MAX_WAIT,
     create_batch,
     refuse_when_stopping,
-    session_of,
+    sessions_of,
 )
 from app.api.tickets import Watcher
 from app.core.calls import Call, CallRequest, Status
 from app.core.clocks import microseconds
 from app.core.ids import earliest
 from app.core.jsons import dumps
-from app.core.principals import Key
 from app.store import calls, outputs
 from app.store.calls import CallFilter
 from app.store.events import EventFilter
@@ -66,7 +65,7 @@ async def create_call_batch(
 ) -> Response:
     """Run several calls. They run in parallel where the gate allows; a writer keeps its place in the order.
     Answered in order, each call as it stands after `wait` seconds."""
-    where = [await session_of(request.headers, use, key, asked.session) for asked in batch.calls]
+    where = await sessions_of(request.headers, use, key, batch.calls)
     refuse_when_stopping(use)
     asked = list(zip(batch.calls, where, strict=True))
     return Response(await create_batch(request, use, key, asked, wait), media_type=JSON)
@@ -95,6 +94,7 @@ async def list_calls(
         since=_id_at(since),
         until=_id_at(until),
         before=cursor,
+        sight=use.sessions.sight(key),
     )
     page = await calls.page(use.engine, wanted, limit + 1)
     more = page[limit - 1].id if len(page) > limit else None
@@ -109,22 +109,22 @@ async def get_call(
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for the end.")] = 0,
 ) -> Response:
     """One call as it stands, or as it is after waiting for its end."""
-    call = await _seen(use, key, id)
+    call = await call_seen(use, key, id)
     if wait and not call.is_final:
         if live := use.dispatcher.running.get(id):
             await live.wait(wait)
-        call = await _seen(use, key, id)  # without a live one it has ended while it was read
+        call = await call_seen(use, key, id)  # without a live one it has ended while it was read
     return Response(dumps(call.view()), media_type=JSON)
 
 
 @router.post("/{id}/cancel", response_model=CallView)
 async def cancel_call(id: CallId, key: Runner, use: Used) -> Response:
     """Stop a call. Idempotent: a call that has ended stays as it is. Answers within about 5 seconds."""
-    await _seen(use, key, id)
+    await call_seen(use, key, id)
     live = use.dispatcher.running.get(id)
     if live is not None:
         await use.dispatcher.cancel(live)
-    return Response(dumps((await _seen(use, key, id)).view()), media_type=JSON)
+    return Response(dumps((await call_seen(use, key, id)).view()), media_type=JSON)
 
 
 @router.get(
@@ -152,7 +152,7 @@ async def get_call_output(
     limit: Annotated[int, Query(ge=1, le=16 * OUTPUT_LIMIT, description="Most bytes to read.")] = OUTPUT_LIMIT,
 ) -> Response:
     """The whole output, untruncated, also while the call runs. A range may cut a character in two."""
-    call = await _seen(use, key, id)
+    call = await call_seen(use, key, id)
     total = await outputs.size(use.engine, id)
     if total:
         data = await outputs.read(use.engine, id, offset, limit)
@@ -177,18 +177,10 @@ async def list_call_events(
     limit: Annotated[int, Query(ge=1, le=500, description="Most events on a JSON page.")] = 100,
 ) -> Response:
     """The call's events from the first (or behind `after`) to its last, as a stream that ends with the call."""
-    call = await _seen(use, key, id)
+    call = await call_seen(use, key, id)
     wanted = EventFilter(principal=call.principal, call=id)
     start = after if after is not None else last_event_id
     return await event_answer(request, use, key, wanted, after=start or 0, limit=limit, output_after=output_after)
-
-
-async def _seen(use: Use, key: Key, id: str) -> Call:
-    """The call, if this key may see it; what it may not see is not there."""
-    call = await calls.get(use.engine, id, key.sees)
-    if call is None:
-        raise not_found(f"call {id}")
-    return call
 
 
 def _id_at(moment: datetime | None) -> str | None:

@@ -56,7 +56,8 @@ async def list_events(
     events behind it were removed; `after=0` is everything that is stored. `Accept: application/json` answers
     with a stored page instead. A key that may only answer asks hears `ask.*` and nothing else."""
     named = _heard(key, _types(types))
-    wanted = EventFilter(principal=key.sees, session=session, types=named)
+    sight = await use.sessions.outlook(key)
+    wanted = EventFilter(principal=key.sees, session=session, types=named, sight=sight)
     start = after if after is not None else last_event_id
     with_output = None if named is None or EventType.CALL_OUTPUT not in named else 0
     return await event_answer(request, use, key, wanted, after=start, limit=limit, output_after=with_output)
@@ -78,7 +79,7 @@ async def event_answer(
     if JSON in request.headers.get("accept", ""):
         return Response(await _page(use, wanted, after or 0, limit), media_type=JSON)
     frames = use.hub.follow(use.engine, wanted, after, output_after=output_after)
-    return EventStream(frames, lambda: use.keyring.holds(key.id), slot=use.streams.slot(key.id))
+    return EventStream(frames, lambda: use.keyring.holds(key.id), slot=use.streams.slot(key))
 
 
 async def _page(use: Use, wanted: EventFilter, after: int, limit: int) -> bytes:

@@ -72,6 +72,41 @@ TOOL: dict[str, Any] = {
     "aliases": [],
     "annotations": {},
 }
+RULE: dict[str, Any] = {"permission": "edit", "pattern": "*", "action": "ask"}
+BOUNDS: dict[str, Any] = {
+    "sessions": ["ci-*"],
+    "tools": ["read_file", "mcp__docs__*"],
+    "rules": [RULE],
+    "calls_per_minute": 600,
+}
+NETWORK_POLICY: dict[str, Any] = {
+    "type": "allowlist",
+    "allowed_domains": ["packages.example.org", "*.github.com"],
+    "domain_secrets": [{"domain": "api.example.com", "name": "API_KEY"}],
+}
+SESSION_REQUEST: dict[str, Any] = {
+    "id": "feature-1",
+    "agent": "builder",
+    "rules": [RULE],
+    "network_policy": {"type": "disabled"},
+    "env": {"LANG": "C.UTF-8"},
+    "labels": {"team": "blue"},
+}
+SESSION: dict[str, Any] = {
+    "id": "feature-1",
+    "principal": "ci",
+    "agent": "builder",
+    "model": None,
+    "workspace": "/var/lib/toolcrib/workspaces/ci/feature-1",
+    "approval": None,
+    "rules": [RULE],
+    "network_policy": {"type": "disabled"},
+    "env": {"LANG": "C.UTF-8"},
+    "labels": {"team": "blue"},
+    "created_at": "2026-11-16T01:50:41.000000Z",
+    "updated_at": "2026-11-16T01:50:41.000000Z",
+}
+PLAN: dict[str, Any] = {"explanation": None, "plan": [{"step": "Read the tests", "status": "in_progress"}]}
 KEY: dict[str, Any] = {
     "id": "key_06605b0157b4e805efe6d4af",
     "principal": "ci",
@@ -81,7 +116,7 @@ KEY: dict[str, Any] = {
         "sessions": [],
         "workspaces": [],
         "tools": ["read_file", "mcp__docs__*"],
-        "rules": [{"permission": "edit", "pattern": "*", "action": "ask"}],
+        "rules": [RULE],
         "approval": None,
         "on_ask": None,
         "calls_per_minute": 600,
@@ -103,11 +138,11 @@ SECRET: dict[str, Any] = {
 SECRET_REQUEST: dict[str, Any] = {"value": "never-shown-again", "domains": ["api.example.com"]}
 ASK_ID = "ask_06605af1f1f8b1c07e3f5a19"
 NEED: dict[str, Any] = {"permission": "read", "pattern": "deploy/.env"}
-RULE: dict[str, Any] = {"permission": "read", "pattern": "deploy/*", "action": "allow"}
+ALLOW_RULE: dict[str, Any] = {"permission": "read", "pattern": "deploy/*", "action": "allow"}
 ANSWER: dict[str, Any] = {
     "decision": "allow_always",
     "message": None,
-    "rules": [RULE],
+    "rules": [ALLOW_RULE],
     "scope": "session",
     "content": None,
     "action": None,
@@ -138,7 +173,7 @@ REFUSAL: dict[str, Any] = {"action": "decline", "message": "Please find that out
 RULE_REQUEST: dict[str, Any] = {"permission": "read", "pattern": "deploy/*", "action": "allow", "scope": "global"}
 KEPT_RULE: dict[str, Any] = {
     "id": "rule_06605af302a1c45f08be77d2",
-    **RULE,
+    **ALLOW_RULE,
     "scope": "session",
     "session": "default",
     "workspace": None,

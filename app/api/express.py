@@ -20,7 +20,7 @@ from app.api.problems import Problem, problem_of
 
 PATH = "/v1/calls"
 CORS: dict[str, Any] = {
-    "allow_methods": ("GET", "POST", "PUT", "DELETE"),
+    "allow_methods": ("GET", "POST", "PUT", "PATCH", "DELETE"),
     "allow_headers": (
         *("Authorization", "Idempotency-Key", "Toolcrib-Session", "Last-Event-ID", "traceparent", "tracestate"),
         *("Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id"),

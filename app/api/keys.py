@@ -6,12 +6,14 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.access import Admin, Used
+from app.api.access import Admin, Use, Used
 from app.api.bodies import JSON, JsonRoute
+from app.api.bounds import BoundsRequest, refuse_sighted_admin
 from app.api.problems import Problem, not_found
 from app.api.shapes import KeyView, NewKeyView, Page
 from app.core.jsons import dumps
-from app.core.principals import DEFAULT_SCOPES, PRINCIPAL_NAME, Scope, make_key
+from app.core.principals import DEFAULT_SCOPES, PRINCIPAL_NAME, Bounds, Scope, make_key
+from app.core.sessions import InvalidSession
 from app.store import principals
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=JsonRoute)
@@ -29,6 +31,7 @@ class KeyRequest(
     scopes: set[Scope] = Field(
         default=set(DEFAULT_SCOPES), min_length=1, description="What the key may do.", examples=[["calls:run"]]
     )
+    bounds: BoundsRequest = Field(default=BoundsRequest(), description="What it is bound to, besides its scopes.")
 
 
 @router.get("", response_model=Page[KeyView])
@@ -41,7 +44,7 @@ async def list_keys(key: Admin, use: Used) -> Response:
 @router.post("", response_model=NewKeyView, status_code=201)
 async def create_key(asked: KeyRequest, key: Admin, use: Used) -> Response:
     """Make a key. The answer holds the token, this once."""
-    made, token = make_key(use.ids, asked.principal, asked.name, asked.scopes)
+    made, token = make_key(use.ids, asked.principal, asked.name, asked.scopes, _bounds(asked, use))
     await use.writer.submit(lambda batch: principals.add_key(batch, made))
     use.keyring.put(made)
     return Response(dumps(made.view() | {"token": token}), 201, media_type=JSON)
@@ -57,3 +60,13 @@ async def revoke_key(id: Annotated[str, Path(description="The key's id.")], key:
         raise not_found(f"valid key {id}")
     use.keyring.drop(id)
     return Response(status_code=204)
+
+
+def _bounds(asked: KeyRequest, use: Use) -> Bounds:
+    try:
+        bounds = asked.bounds.bounds(use.places)
+        if Scope.ADMIN in asked.scopes:
+            refuse_sighted_admin(bounds)
+    except InvalidSession as error:
+        raise Problem(422, "InvalidRequest", str(error)) from None
+    return bounds

@@ -18,7 +18,7 @@ class SpeakMcp:
         headers = Headers(scope=scope)
         key = scope[KEY_IN_SCOPE] = key_of(headers, use, Scope.CALLS_RUN)
         if scope["method"] == "GET":  # a stream for what the server has to say
-            with use.streams.slot(key.id):
+            with use.streams.slot(key):
                 await use.mcp(scope, receive, send)
             return
         if scope["method"] == "POST":

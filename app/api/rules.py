@@ -1,6 +1,6 @@
 """Rules over HTTP: what was written while the service runs, by keys that may and by people's "always"."""
 
-import posixpath
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -12,14 +12,14 @@ from app.api.access import RuleReader, RuleWriter, Use, Used
 from app.api.bodies import JSON, JsonRoute
 from app.api.problems import Problem, forbidden, not_found
 from app.api.shapes import KeptRuleView, Page
+from app.api.sights import session_seen
 from app.core.jsons import dumps
 from app.core.principals import Key, Scope
 from app.core.redaction import Redactor
 from app.core.rules import Action, KeptRule, Rule, RuleScope
 from app.core.secrets import EVERYBODY
-from app.core.sessions import DEFAULT_SESSION
+from app.core.sessions import InvalidSession
 from app.dispatch.rules import DEFAULT_WORKSPACE
-from app.store import sessions
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=JsonRoute)
 
@@ -84,7 +84,7 @@ async def list_rules(
     known = [
         kept.view()
         for kept in use.rules.listed(key.sees)
-        if _is_in_bounds(kept, key) and scope in (None, kept.scope) and session in (None, kept.session)
+        if scope in (None, kept.scope) and session in (None, kept.session) and await _is_shown(kept, key, use)
     ]
     return Response(dumps({"data": known, "next_cursor": None}), media_type=JSON)
 
@@ -96,7 +96,11 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, use
     refuse_secrets(request, asked.permission, asked.pattern)
     if asked.everybody and not key.may(Scope.ADMIN):
         raise forbidden()
-    await _check_place(asked, key, use)
+    if not key.bounds.allows_scope(asked.scope):
+        raise _bound()
+    if asked.session is not None:
+        await session_seen(use, key, asked.session)
+    workspace = None if asked.workspace is None else await asyncio.to_thread(_located, asked.workspace, asked, key, use)
     id, at = use.ids.new("rule")
     kept = KeptRule(
         id=id,
@@ -104,7 +108,7 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, use
         rule=Rule(asked.permission, asked.pattern, asked.action),
         scope=asked.scope,
         session=asked.session,
-        workspace=asked.workspace and posixpath.normpath(asked.workspace),
+        workspace=workspace,
         created_by=key.id,
         created_at=at,
     )
@@ -116,9 +120,9 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, use
 async def delete_rule(id: Annotated[str, Path(description="The rule's id.")], key: RuleWriter, use: Used) -> Response:
     """Take a rule back, a person's "always" too. What was allowed by it is asked again from now on."""
     kept = use.rules.get(id, key.sees)
-    if kept is None or not _is_in_bounds(kept, key):
+    if kept is None or not await _is_shown(kept, key, use):
         raise not_found(f"rule {id}")
-    if kept.session is None and key.bounds.sessions:
+    if not key.bounds.allows_scope(kept.scope):
         raise _bound()
     if not await use.rules.drop(id):
         raise not_found(f"rule {id}")
@@ -132,20 +136,30 @@ def refuse_secrets(request: Request, *texts: str) -> None:
         raise Problem(422, "InvalidRequest", "A rule must not hold a secret; say it with a `*` instead.")
 
 
-async def _check_place(asked: RuleRequest, key: Key, use: Use) -> None:
-    """A rule of a session needs that session; a key that is bound to sessions writes for those only."""
-    if asked.session is None:
-        if key.bounds.sessions:
-            raise _bound()
-        return
-    is_there = asked.session == DEFAULT_SESSION or await sessions.get(use.engine, key.principal, asked.session)
-    if not is_there or not key.bounds.allows_session(asked.session):
-        raise not_found(f"session {asked.session}")
+def _located(named: str, asked: RuleRequest, key: Key, use: Use) -> str:
+    """The workspace as rules name it: as it really is, and one that sessions of this principal may have."""
+    if named == DEFAULT_WORKSPACE:
+        root: str | None = None
+    else:
+        try:
+            root = use.places.real(named) if asked.everybody else use.places.locate(key.principal, named)
+        except InvalidSession as error:
+            raise Problem(422, "InvalidRequest", str(error)) from None
+    if not key.bounds.allows_workspace(root or use.places.home):
+        raise _bound()
+    return DEFAULT_WORKSPACE if root in (None, use.places.home) else root
 
 
-def _is_in_bounds(kept: KeptRule, key: Key) -> bool:
-    return kept.session is None or key.bounds.allows_session(kept.session)
+async def _is_shown(kept: KeptRule, key: Key, use: Use) -> bool:
+    """Whether a key sees a rule: one of a session or workspace within its bounds, or one that counts everywhere."""
+    if kept.session is not None:
+        return await use.sessions.shows_records(key, kept.principal, kept.session)
+    return kept.workspace is None or key.bounds.allows_workspace(_folder(kept.workspace, use))
+
+
+def _folder(workspace: str, use: Use) -> str:
+    return use.places.home if workspace == DEFAULT_WORKSPACE else workspace
 
 
 def _bound() -> Problem:
-    return Problem(403, "Forbidden", "This key is bound to sessions, so it writes rules of those only.")
+    return Problem(403, "Forbidden", "This key is bound to sessions or workspaces, and so are the rules it writes.")

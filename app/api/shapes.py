@@ -117,6 +117,30 @@ class NewKeyView(KeyView, json_schema_extra={"examples": [examples.NEW_KEY]}):
     token: str = Field(description="The token to send as `Authorization: Bearer …`.")
 
 
+class SessionView(BaseModel, json_schema_extra={"examples": [examples.SESSION]}):
+    """The scope calls run in."""
+
+    id: str = Field(description="Its name, unique for its principal.", examples=["feature-1"])
+    principal: str = Field(description="Who owns it.", examples=["ci"])
+    agent: str | None = Field(description="The agent's name.")
+    model: str | None = Field(description="The model that uses the tools.")
+    workspace: str | None = Field(description="The folder it works in; null is the service's own workspace.")
+    approval: Literal["untrusted", "on-request", "never"] | None = Field(description="The approval preset.")
+    rules: list[dict[str, Any]] = Field(description="Its permission rules, in order.")
+    network_policy: dict[str, Any] | None = Field(description="Which hosts its tools may reach; secrets by name only.")
+    env: dict[str, Any] = Field(description="Environment of its processes; secrets by name only.")
+    labels: dict[str, str] = Field(description="The caller's own facts.")
+    created_at: str = Field(description="When it was made.")
+    updated_at: str = Field(description="When it was last changed.")
+
+
+class PlanView(BaseModel, json_schema_extra={"examples": [examples.PLAN]}):
+    """The plan of an agent."""
+
+    explanation: str | None = Field(description="Why it was changed last, if that was said.")
+    plan: list[dict[str, Any]] = Field(description="Its steps in order, each with `step` and `status`.")
+
+
 class SecretView(BaseModel, json_schema_extra={"examples": [examples.SECRET]}):
     """A secret, without its value."""
 

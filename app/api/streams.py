@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.problems import Problem
+from app.core.principals import Key
 from app.dispatch.subscriptions import PIECE
 
 HEADERS = [
@@ -20,29 +21,30 @@ SEND_SECONDS = 60.0
 
 
 class StreamSlots:
-    """How many streams each key has open, and may have."""
+    """How many streams each key has open, and may have unless it is bound to another number."""
 
     def __init__(self, per_key: int) -> None:
         self.per_key = per_key
         self.taken: Counter[str] = Counter()
 
-    def slot(self, key: str) -> "Slot":
-        return Slot(self, key)
+    def slot(self, key: Key) -> "Slot":
+        return Slot(self, key.id, key.bounds.streams or self.per_key)
 
 
 class Slot:
     """Room for one stream of a key: taken when it is entered, or before, and given back once."""
 
-    def __init__(self, slots: StreamSlots, key: str) -> None:
+    def __init__(self, slots: StreamSlots, key: str, most: int) -> None:
         self._slots = slots
         self._key = key
+        self._most = most
         self._is_taken = False
 
     def take(self) -> "Slot":
         if self._is_taken:
             return self
-        if self._slots.taken[self._key] >= self._slots.per_key:
-            sentence = f"This key has {self._slots.per_key} event streams open; close one first."
+        if self._slots.taken[self._key] >= self._most:
+            sentence = f"This key has {self._most} event streams open; close one first."
             raise Problem(429, "TooManyStreams", sentence, {"Retry-After": "1"})
         self._slots.taken[self._key] += 1
         self._is_taken = True

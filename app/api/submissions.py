@@ -26,7 +26,7 @@ from app.core.ports import TraceContext
 from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.dispatch.running import LiveCall
-from app.store import calls, sessions
+from app.store import calls
 from app.store.calls import Claim
 from app.store.events import EventFilter
 
@@ -111,14 +111,21 @@ def read_call(body: bytes, headers: Mapping[str, str]) -> CallRequest:
 
 
 async def session_of(headers: Mapping[str, str], use: Use, key: Key, named: str | None) -> Session:
-    """The session a call names in its body or its header. The default one is always there."""
+    """The session a call names in its body or its header. The default one is always there, if the key may see it."""
     id = named or headers.get("toolcrib-session") or DEFAULT_SESSION
-    if id == DEFAULT_SESSION:
-        return Session(key.principal, id)
-    session = await sessions.get(use.engine, key.principal, id)
-    if session is None:
+    session = use.sessions.peek(key.principal, id) or await use.sessions.find(key.principal, id)
+    if session is None or not use.sessions.shows(key, session):
         raise not_found(f"session {id}")
     return session
+
+
+async def sessions_of(headers: Mapping[str, str], use: Use, key: Key, asked: list[CallRequest]) -> list[Session]:
+    """The session of each call, all of them there at one moment."""
+    while True:
+        departures = use.sessions.departures
+        found = [await session_of(headers, use, key, one.session) for one in asked]
+        if departures == use.sessions.departures:
+            return found
 
 
 def refuse_when_stopping(use: Use) -> None:
@@ -173,9 +180,8 @@ async def _holder(use: Use, live: LiveCall, claim: Claim) -> LiveCall:
     if live.claimed is None:
         return live
     if live.claimed.digest != claim.digest:
-        raise Problem(
-            409, "IdempotencyConflict", f"This Idempotency-Key was used with another body, for {live.claimed.call}."
-        )
+        holder = "another call" if live.key and live.key.bounds.sessions else live.claimed.call
+        raise Problem(409, "IdempotencyConflict", f"This Idempotency-Key was used with another body, for {holder}.")
     first = use.dispatcher.running.get(live.claimed.call)
     if first is not None:
         return first
@@ -209,7 +215,7 @@ async def _attend(receive: Receive, live: LiveCall, seconds: float, cancel_on_di
 
 async def _stream(use: Use, key: Key, begin: Callable[[], Awaitable[LiveCall]], cancel_on_disconnect: bool) -> Response:
     """The call's own events as the answer, from its first to its last. Without room for a stream there is no call."""
-    slot = use.streams.slot(key.id).take()
+    slot = use.streams.slot(key).take()
     try:
         live = await begin()
         await live.wait_open()

@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from app.api import examples
 from app.api.access import AskReader, Used, key_of, unauthorized
 from app.api.bodies import JSON, JsonRoute
-from app.api.problems import forbidden, not_found
+from app.api.problems import forbidden
 from app.api.shapes import TicketView
+from app.api.sights import call_seen
 from app.core.clocks import rfc3339
 from app.core.jsons import dumps
 from app.core.principals import Key, Scope, digest, new_token
-from app.store import calls
 
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"], route_class=JsonRoute)
 
@@ -84,8 +84,8 @@ async def create_ticket(request: Request, key: AskReader, use: Used, asked: Tick
     call = asked.call if asked else None
     if call is not None and not key.may(Scope.CALLS_READ):
         raise forbidden()
-    if call is not None and await calls.get(use.engine, call, key.sees) is None:
-        raise not_found(f"call {call}")
+    if call is not None:
+        await call_seen(use, key, call)
     token = _tickets(request).sell(key, call, use.clock.monotonic())
     body = {"ticket": token, "expires_at": rfc3339(use.clock.now() + SECONDS * 1_000_000)}
     return Response(dumps(body), 201, {"Cache-Control": "no-store"}, JSON)

@@ -24,7 +24,7 @@
     └── Internal             our own bug; the log has the details
 
     Refusal                  not an answer: there was no room for the call, nothing was recorded
-    ├── TooManyCalls         the key has as many calls under way as it may have
+    ├── TooManyCalls         the key has as many calls under way, or made in a minute, as it may have
     └── TooBusy              the service has; its code is `Overloaded`
 
     StoreError               not an answer: the memory itself failed, nothing was accepted
@@ -162,10 +162,13 @@ class Internal(CallError):
 
 
 class Refusal(Exception):
-    """A call was not let in. Nothing is recorded of it; the same request may come again later."""
+    """A call was not let in. Nothing is recorded of it; the same request may come again after so many seconds."""
 
     code: ClassVar[str]
-    retry_after: ClassVar[int] = 1
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class TooManyCalls(Refusal):

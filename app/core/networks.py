@@ -29,6 +29,12 @@ class NetworkPolicy:
             return any(is_within(host, domain) for domain in self.allowed_domains)
         return self.type == "open"
 
+    def covers(self, domain: str) -> bool:
+        """Whether every host a domain stands for is allowed."""
+        if self.type == "allowlist":
+            return any(includes(allowed, domain) for allowed in self.allowed_domains)
+        return self.type == "open"
+
     def view(self) -> dict[str, Any]:
         """As it is shown and kept. A secret is only ever named."""
         body: dict[str, Any] = {"type": self.type}
@@ -47,6 +53,13 @@ def is_within(host: str, domain: str) -> bool:
     if domain.startswith("*."):
         return host.endswith(domain[1:]) and len(host) > len(domain) - 1
     return host == domain
+
+
+def includes(wide: str, domain: str) -> bool:
+    """Whether one domain holds all of another; only one with `*.` holds more than itself."""
+    if domain.startswith("*."):
+        return wide.startswith("*.") and is_within(f"any{domain[1:]}", wide)
+    return is_within(domain, wide)
 
 
 def allow(host: str, policies: Iterable[NetworkPolicy | None]) -> bool:

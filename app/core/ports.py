@@ -6,6 +6,7 @@ from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from app.core.calls import Call
 from app.core.networks import NetworkPolicy
+from app.core.sessions import Session
 
 EntryKind = Literal["file", "directory", "symlink", "other"]
 
@@ -86,6 +87,42 @@ class Workspace(Scope, Protocol):
 
     def scan(self, path: str, *, approved: str | None = None) -> Iterator[Entry]:
         """The entries of one directory, sorted by name; symlinks are told, not followed."""
+        ...
+
+
+class Places(Protocol):
+    """The folders sessions work in. What is asked for badly raises `InvalidSession`."""
+
+    @property
+    def home(self) -> str:
+        """The service's own workspace, symlinks resolved: that of every session without another one."""
+        ...
+
+    def of(self, session: Session) -> Workspace:
+        """Where a session works. Raises `ToolUnavailable` when that is not there any more."""
+        ...
+
+    def real(self, path: str) -> str:
+        """A path as paths are compared: absolute, symlinks resolved. Whether it exists is not said."""
+        ...
+
+    def locate(self, principal: str, asked: str) -> str | None:
+        """Where a folder is that a session of this principal may have; None for the service's own workspace.
+
+        Whether it exists is not said. A relative path starts in the service's own workspace.
+        """
+        ...
+
+    def enter(self, root: str) -> None:
+        """Open a folder that was located or made, for the sessions to come."""
+        ...
+
+    def make(self, principal: str, id: str) -> str:
+        """Make a fresh folder for a session that brings none."""
+        ...
+
+    def discard(self, root: str) -> None:
+        """Take back a folder that was just made and is not used after all; one with something in it stays."""
         ...
 
 

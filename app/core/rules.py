@@ -199,9 +199,14 @@ def matches(pattern: str, text: str) -> bool:
     return pattern == "*" or _compiled(pattern).fullmatch(text.replace("\\", "/")) is not None
 
 
-@lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def expression(pattern: str) -> str:
+    """A pattern as a regular expression that has to match the whole text."""
     source = re.escape(pattern.replace("\\", "/")).replace(r"\*", ".*").replace(r"\?", ".")
     if source.endswith(r"\ .*"):
         source = source.removesuffix(r"\ .*") + r"(\ .*)?"
-    return re.compile(source, re.DOTALL)
+    return source
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(expression(pattern), re.DOTALL)

@@ -9,6 +9,11 @@ from app.core.networks import NetworkPolicy
 from app.core.rules import Approval, Rule
 
 DEFAULT_SESSION = "default"
+SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+
+
+class InvalidSession(ValueError):
+    """What a session cannot have or be, in a sentence for whoever asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +57,8 @@ class Session:
             "created_at": rfc3339(self.created_at),
             "updated_at": rfc3339(self.updated_at),
         }
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Whether a path is the folder or lies in it. Both are absolute and have their symlinks resolved."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

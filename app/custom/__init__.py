@@ -1,1 +1,4 @@
-"""Floor 2, tools from outside: files, HTTP, OpenAPI and client-run tools become `Tool` values. May import: core."""
+"""Floor 2, what comes from outside: files, HTTP, OpenAPI and client-run tools become `Tool` values, hooks `Hook`.
+
+May import: core.
+"""

@@ -7,6 +7,7 @@ what rules cover by now needs no answer.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
@@ -153,7 +154,8 @@ class Asks:
         return await self.desk.open(live, AskKind.QUESTION, self._seconds_for(live), questions=questions)
 
     async def _allowed_by_hook(self, live: LiveCall, wish: Wish, wanted: list[Need]) -> bool:
-        said = await self._hooks.asked(live.call, wish.tool, live.session, wish.payload, wanted)
+        tell = partial(self.desk.journal.tell_hook, live)
+        said = await self._hooks.asked(live.call, wish.tool, live.session, wish.payload, wanted, tell)
         if said is None:
             return False
         action, message, hook = said

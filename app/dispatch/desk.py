@@ -53,7 +53,7 @@ class Waiter:
 
 class Desk:
     def __init__(self, journal: Journal, engine: AsyncEngine, book: RuleBook, *, ids: Ids, clock: Clock) -> None:
-        self._journal = journal
+        self.journal = journal
         self._engine = engine
         self._book = book
         self._ids = ids
@@ -95,9 +95,9 @@ class Desk:
             expires_at=at + int(seconds * MICROSECONDS),
             **shows,
         )
-        older = self._journal.ask_over(live.ask, "More has to be asked.")
-        body = self._journal.cover.kept_data(dumps(_body(ask)).decode())
-        event = self._journal.ask_event(ask, EventType.ASK_OPENED)
+        older = self.journal.ask_over(live.ask, "More has to be asked.")
+        body = self.journal.cover.kept_data(dumps(_body(ask)).decode())
+        event = self.journal.ask_event(ask, EventType.ASK_OPENED)
 
         def keep(batch: Batch) -> None:
             older(batch)
@@ -107,7 +107,7 @@ class Desk:
         self.leave(live)
         live.asks = [*(one for one in live.asks if not one.is_open), ask]
         self._lay_down(live, ask)
-        await self._journal.wait(live, ask.waiting, keep)
+        await self.journal.wait(live, ask.waiting, keep)
         return ask
 
     async def wait(self, waiter: Waiter) -> Ask:
@@ -148,7 +148,7 @@ class Desk:
 
     def _covered(self, answer: Answer) -> Answer:
         """The answer as it may be kept, which is how the call gets it too."""
-        cover, message, content = self._journal.cover, answer.message, answer.content
+        cover, message, content = self.journal.cover, answer.message, answer.content
         if message is not None:
             message = cover.text(message)
         if content is not None:
@@ -181,7 +181,7 @@ class Desk:
 
     async def _end(self, ended: Ask, kept: Sequence[KeptRule] = ()) -> bool:
         is_answered = ended.status is AskStatus.ANSWERED
-        event = self._journal.ask_event(ended, EventType.ASK_ANSWERED if is_answered else EventType.ASK_EXPIRED)
+        event = self.journal.ask_event(ended, EventType.ASK_ANSWERED if is_answered else EventType.ASK_EXPIRED)
 
         def change(batch: Batch) -> bool:
             if not asks.end(batch, ended):
@@ -191,7 +191,7 @@ class Desk:
             batch.tell(event)
             return True
 
-        written = self._journal.submit(change)
+        written = self.journal.submit(change)
         written.add_done_callback(lambda done: self._tell(done, ended, kept))
         return await asyncio.shield(written)
 
@@ -212,7 +212,7 @@ class Desk:
         live.asks = [waiter.ask if ask.id == waiter.ask.id else ask for ask in live.asks]
         live.ask = None
         if live.call.status is Status.RUNNING:
-            await self._journal.wait(live, None)
+            await self.journal.wait(live, None)
 
     def _look_again(self) -> None:
         """Rules changed: everybody who waits for a permission judges anew."""
@@ -228,8 +228,10 @@ def _with_rules(answer: Answer, ask: Ask, by: Key) -> Answer:
     if not by.may(Scope.RULES_WRITE):
         raise AnswerRefused("An answer that counts for more than one call takes a key with rules:write.")
     scope = answer.scope or RuleScope.SESSION
-    if scope is not RuleScope.SESSION and by.bounds.sessions:
-        raise AnswerRefused("This key is bound to sessions, so its answers count for those only; take scope session.")
+    if not by.bounds.allows_scope(scope):
+        raise AnswerRefused(
+            f"This key is bound, so its answers do not count for the scope {scope}; take a smaller one."
+        )
     return replace(answer, rules=answer.rules or ask.always, scope=scope)
 
 

@@ -2,7 +2,7 @@
 
     open → find tool → hooks.before → validate → needs → permission     _open, _approach
       → gate → running → execute                                        _execute_in_turn
-      → truncate → hooks.after → close                                  _walk, _close
+      → truncate → hooks.after → close                                  _walk, _close, Outcomes
 
 `_look_ahead` goes the first part without awaiting; when all is clear, `_open`
 commits the start too, and `_execute_ahead` takes over at execute.
@@ -13,10 +13,12 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, TimedOut
+from app.core.hooks import Point
 from app.core.ids import Ids
 from app.core.ports import TraceContext, Tracer, Workspace
 from app.core.principals import Key
@@ -30,10 +32,10 @@ from app.dispatch.gate import Gates, Order, Pass, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
 from app.dispatch.lines import LentLine
+from app.dispatch.outcomes import Outcomes
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running, Suspended, TimeLimit
 from app.dispatch.steps import Step, payload_of
-from app.dispatch.truncate import truncate
 from app.store.calls import Claim
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Dispatcher:
         self._asks = asks
         self._gates = gates
         self._journal = journal
+        self._outcomes = Outcomes(journal, hooks, registry)
         self._ids = ids
         self._workspaces = workspaces
         self._tracer = tracer
@@ -111,11 +114,11 @@ class Dispatcher:
         self._start(live, None)
         return live
 
-    async def cancel(self, live: LiveCall) -> None:
+    async def cancel(self, live: LiveCall, reason: CallError | None = None) -> None:
         """Stop a call; one that runs has the wish noted before its end. A store that refuses keeps no tool running."""
         if live.call.status is Status.RUNNING and not live.is_done:
             self._journal.request_cancel(live)
-        await self.running.cancel(live)
+        await self.running.cancel(live, reason)
 
     def _start(self, live: LiveCall, origin: TraceContext | None) -> None:
         if self._tracer is not None:
@@ -131,14 +134,13 @@ class Dispatcher:
     async def _carry(self, live: LiveCall) -> None:
         """The frame: whatever happens inside, the call gets one end, and it is written."""
         current_call.set(live.call.id)
-        result: Result | None = None
+        shown: tuple[Result, str | None] | None = None
         error: CallError | None = None
-        whole: str | None = None
         try:
             step = await self._open(live)
             if live.claimed or live.call.is_final:
                 return
-            result, whole = await self._walk(live, step)
+            shown = await self._walk(live, step)
         except CallError as failed:
             error = failed
         except asyncio.CancelledError:
@@ -155,7 +157,7 @@ class Dispatcher:
             if live.call.status is Status.PENDING:
                 return
             error = Interrupted("The service was stopped before the tool could run; nothing was done.")
-        await self._close(live, result, error, whole)
+        await self._close(live, shown, error)
         self._asks.loops.note(live.session, live.digest, live.call)
 
     async def _open(self, live: LiveCall) -> Step | None:
@@ -184,14 +186,19 @@ class Dispatcher:
             return None
         try:
             tool = self.registry.find(live.call.tool)
-            if self._hooks.concern(tool.name):
+            if self._hooks.concern(Point.BEFORE, tool.name):
                 return None
             step = self._prepare(live, tool, payload_of(live.request, tool))
             return step if self._asks.has_none(live, step) and self._enter_now(live, step) else None
         except CallError as error:
-            return error
+            return self._certain(live, error)
         except Exception:  # noqa: BLE001 - a bug of the tool: the line meets it again, where it becomes the call's end
             return None
+
+    def _certain(self, live: LiveCall, error: CallError) -> CallError | None:
+        """An error that ends the call at once, unless after-hooks want to hear of it."""
+        tool = self.registry.get(live.call.tool)
+        return None if tool and self._hooks.concern(Point.AFTER, tool.name) else error
 
     async def _approach(self, live: LiveCall) -> Step:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
@@ -199,7 +206,8 @@ class Dispatcher:
         live.loosen()
         tool = self.registry.find(live.call.tool)
         if live.settled is None:
-            payload = await self._hooks.before(live.call, payload_of(live.request, tool))
+            tell = partial(self._journal.tell_hook, live)
+            payload = await self._hooks.before(live.call, tool, live.session, payload_of(live.request, tool), tell)
             step = self._prepare(live, tool, payload)
             await self._journal.settle(live, payload)
         else:
@@ -212,10 +220,7 @@ class Dispatcher:
         step = ahead or await self._approach(live)
         result = await (self._execute_ahead(live, step) if ahead else self._execute_in_turn(live, step))
         live.stage("close")
-        result = self._journal.cover.result(result)
-        shown = truncate(result, step.tool.truncation)
-        whole = result.output if shown.output is not result.output and live.spool is None else None
-        return await self._hooks.after(live.call, shown), whole
+        return self._outcomes.shown(live, step.tool, result)
 
     def _prepare(self, live: LiveCall, tool: Tool, payload: Any) -> Step:
         """Arguments become typed, and say what they need."""
@@ -292,6 +297,7 @@ class Dispatcher:
     async def _execute(self, live: LiveCall, step: Step) -> Result:
         """Run the tool. Its time limit is one more reason to be interrupted."""
         live.stage("execute")
+        live.is_executed = True
         seconds = live.request.timeout or step.tool.timeout
         live.limit = TimeLimit(seconds, lambda: _time_out(live, seconds))
         try:
@@ -315,35 +321,10 @@ class Dispatcher:
             extra=step.extra,
         )
 
-    async def _close(self, live: LiveCall, result: Result | None, error: CallError | None, whole: str | None) -> None:
+    async def _close(self, live: LiveCall, shown: tuple[Result, str | None] | None, error: CallError | None) -> None:
         live.stage("close")
-        live.tighten()
-        if error is not None:
-            result, whole = await self._left_over(live, error)
-        await self._journal.close(live, result, error, whole)
-
-    async def _left_over(self, live: LiveCall, error: CallError) -> tuple[Result | None, str | None]:
-        """The output of a call that failed: what the error brings along, or what was spooled until then."""
-        tool = self.registry.get(live.call.tool)
-        if tool is None:
-            return error.result, None
-        result = error.result
-        if result is None and live.spool is not None:
-            await live.spool.finish()
-            result = await self._partial(live)
-        if result is None:
-            return None, None
-        result = self._journal.cover.result(result)
-        shown = truncate(result, tool.truncation)
-        is_cut = shown.output is not result.output and live.spool is None
-        return shown, result.output if is_cut else None
-
-    async def _partial(self, live: LiveCall) -> Result | None:
-        try:
-            return Result(output=await self._journal.partial(live.call))
-        except Exception:
-            log.exception("the output of call %s cannot be read; its end comes without it", live.call.id)
-            return None
+        end = await self._outcomes.settle(live, shown, error)
+        await self._journal.close(live, end.result, end.error, end.whole)
 
 
 def _time_out(live: LiveCall, seconds: float) -> None:

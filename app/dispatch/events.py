@@ -259,4 +259,5 @@ async def _replay_output(engine: AsyncEngine, subscription: Subscription, id: st
 
 
 def _may_see(wanted: EventFilter, call: Call) -> bool:
-    return wanted.principal in (None, call.principal) and wanted.session in (None, call.session)
+    is_wanted = wanted.principal in (None, call.principal) and wanted.session in (None, call.session)
+    return is_wanted and (wanted.sight is None or wanted.sight.lets_pass(call.principal, call.session))

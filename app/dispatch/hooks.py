@@ -1,46 +1,266 @@
-"""Hooks: the operator's own say before and after a tool runs. None is configured so far; the line asks all the same."""
+"""Hooks on the line: each is asked in its turn, has its time, and what it says is told as a `call.hook` event."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from app.core.calls import Call
+from app.core.errors import CallError, HookDenied
+from app.core.hooks import Hook, HookFailed, Point
+from app.core.jsons import dumps
+from app.core.ports import Clock
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
-from app.core.tools import Tool
+from app.core.tools import Effect, Payload, Tool
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[dict[str, Any]], None]
+"""Where each run of a hook is told."""
+
+PREVIEW = 2_000
+ANSWERS: dict[Point, set[str]] = {
+    Point.DEFINITION: {"description", "parameters"},
+    Point.BEFORE: {"arguments", "input", "deny"},
+    Point.ASK: {"decision", "message", "deny"},
+    Point.AFTER: {"output", "deny"},
+    Point.SHELL_ENV: {"env", "deny"},
+}
 
 
-class Hook(Protocol):
-    """`before` may change what goes in or raise `HookDenied`; `after` may change what comes out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a call went, before its end is written. `executed`: the tool was started. `whole` is output not shown."""
 
-    def matches(self, tool: str) -> bool: ...
+    executed: bool
+    result: Result | None
+    error: CallError | None
+    whole: str | None = None
+    duration_ms: float | None = None
 
-    async def before(self, call: Call, payload: Any) -> Any: ...
 
-    async def after(self, call: Call, result: Result) -> Result: ...
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a hook had to say, after it was understood."""
+
+    verdict: str = "ok"
+    value: Any = None
+    message: str | None = None
 
 
 class Hooks:
-    def __init__(self, hooks: Sequence[Hook] = ()) -> None:
-        self._hooks = tuple(hooks)
+    """The hooks of a service, asked in order. Each gets what the one before it left."""
 
-    def concern(self, tool: str) -> bool:
-        return bool(self._hooks) and any(hook.matches(tool) for hook in self._hooks)
+    def __init__(self, hooks: Sequence[Hook], clock: Clock) -> None:
+        self._hooks = {point: tuple(hook for hook in hooks if point in hook.points) for point in Point}
+        self._clock = clock
 
-    async def before(self, call: Call, payload: Any) -> Any:
-        """Each hook gets what the one before it left."""
-        for hook in self._hooks:
-            if hook.matches(call.tool):
-                payload = await hook.before(call, payload)
+    def concern(self, point: Point, tool: str) -> bool:
+        hooks = self._hooks[point]
+        return bool(hooks) and any(hook.concerns(point, tool) for hook in hooks)
+
+    async def before(self, call: Call, tool: Tool, session: Session, payload: Any, tell: Tell) -> Any:
+        """What goes into the tool, as the hooks want it. Raises `HookDenied`."""
+        for hook in self._at(Point.BEFORE, tool.name):
+            read = partial(_read_payload, tool.takes, payload)
+            said = await self._ask(hook, Point.BEFORE, _about(call, tool, session, payload), read, tell)
+            payload = said.value if said.verdict == "changed" else payload
         return payload
 
     async def asked(
-        self, call: Call, tool: Tool, session: Session, payload: Any, needs: list[Need]
+        self, call: Call, tool: Tool, session: Session, payload: Any, needs: Sequence[Need], tell: Tell
     ) -> tuple[Action, str | None, str] | None:
+        """What the first hook that decides says in a person's place, with its reason and its name."""
+        about = _about(call, tool, session, payload) | {"needs": [need.view() for need in needs]}
+        for hook in self._at(Point.ASK, tool.name):
+            try:
+                said = await self._ask(hook, Point.ASK, about, _read_decision, tell)
+            except HookDenied as no:
+                return Action.DENY, no.message, hook.name
+            if said.verdict == "allow":
+                return Action.ALLOW, said.message, hook.name
         return None
 
-    async def after(self, call: Call, result: Result) -> Result:
-        for hook in self._hooks:
-            if hook.matches(call.tool):
-                result = await hook.after(call, result)
-        return result
+    async def after(
+        self, call: Call, tool: Tool, session: Session, payload: Any, outcome: Outcome, tell: Tell
+    ) -> Outcome:
+        """How the call went, as the hooks want it told. A no is the call's error, and the result stays."""
+        for hook in self._at(Point.AFTER, tool.name):
+            about = _about(call, tool, session, payload) | _told(outcome)
+            try:
+                said = await self._ask(hook, Point.AFTER, about, _read_output, tell)
+            except HookDenied as no:
+                if not isinstance(outcome.error, HookDenied):  # the first no stays
+                    outcome = replace(outcome, error=no)
+                continue
+            if said.verdict == "changed":
+                outcome = replace(outcome, result=replace(outcome.result or Result(), output=said.value))
+        return outcome
+
+    async def environment(
+        self, call: Call, tool: Tool, session: Session, cwd: str, env: Mapping[str, str], tell: Tell
+    ) -> dict[str, str]:
+        """The environment with what the hooks add to it. Raises `HookDenied`."""
+        about = {"call": call.id, "tool": tool.name, "session": session.id, "agent": session.agent, "cwd": cwd}
+        env = dict(env)
+        for hook in self._at(Point.SHELL_ENV, tool.name):
+            said = await self._ask(hook, Point.SHELL_ENV, about, _read_env, tell)
+            env |= said.value or {}
+        return env
+
+    async def definition(self, view: dict[str, Any]) -> dict[str, Any]:
+        """A tool as it is shown, with what the hooks make of its words. One that fails changes nothing."""
+        for hook in self._at(Point.DEFINITION, view["name"]):
+            about = {name: view[name] for name in ("name", "description", "parameters")}
+            try:
+                said = await self._ask(hook, Point.DEFINITION, about, _read_definition, lambda data: None)
+            except HookDenied:
+                continue  # there is no call to end; the log has it
+            view = view | (said.value or {})
+        return view
+
+    def _at(self, point: Point, tool: str) -> Iterator[Hook]:
+        return (hook for hook in self._hooks[point] if hook.concerns(point, tool))
+
+    async def _ask(
+        self, hook: Hook, point: Point, about: dict[str, Any], read: Callable[[dict[str, Any]], Said], tell: Tell
+    ) -> Said:
+        """Ask one hook and tell of it. Raises `HookDenied` when it says no, or fails and must not be passed."""
+        begun = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(hook.timeout):
+                answer = await hook.run(point, _plain(about))
+            said = _understood(point, answer, read)
+        except HookFailed as failed:
+            said = Said("failed", message=str(failed))
+        except TimeoutError:
+            said = Said("failed", message=f"it did not answer within {hook.timeout:g} s")
+        except (Exception, SystemExit) as error:
+            log.exception("the hook %s broke", hook.name)
+            said = Said("failed", message=f"it raised {type(error).__name__}")
+        took = round((self._clock.monotonic() - begun) * 1000, 3)
+        data = {"name": hook.name, "point": point.value, "verdict": said.verdict, "duration_ms": took}
+        tell(data if said.message is None else data | {"message": said.message})
+        if said.verdict == "deny":
+            raise HookDenied(said.message or f"The hook {hook.name} said no.")
+        if said.verdict == "failed":
+            log.warning("the hook %s failed at %s: %s", hook.name, point, said.message)
+            if hook.blocks(point):
+                raise HookDenied(f"The hook {hook.name} failed ({said.message}), and it must not be passed.")
+        return said
+
+
+def _about(call: Call, tool: Tool, session: Session, payload: Any) -> dict[str, Any]:
+    return {
+        "call": call.id,
+        "tool": tool.name,
+        "kind": tool.source,
+        "effect": _effect(tool, payload).value,
+        "session": session.id,
+        "agent": session.agent,
+        "attempt": call.attempt,
+        "input" if isinstance(payload, str) else "arguments": payload,
+    }
+
+
+def _effect(tool: Tool, payload: Any) -> Effect:
+    """What it would do. As long as nobody knows, it writes."""
+    if isinstance(tool.effect, Effect):
+        return tool.effect
+    try:
+        return tool.effect_of(tool.parse(payload))
+    except Exception:  # noqa: BLE001 - the line meets it again, where it becomes the call's end
+        return Effect.WRITE
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    """What an after-hook gets to see of how it went."""
+    error = outcome.error
+    return {
+        "executed": outcome.executed,
+        "success": error is None,
+        "output": None if outcome.result is None else outcome.result.output[:PREVIEW],
+        "error": None if error is None else {"code": error.code, "message": error.message},
+        "duration_ms": outcome.duration_ms,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A copy that is JSON and nothing else: what a hook does to it is felt by nobody."""
+    return json.loads(dumps(value))
+
+
+def _understood(point: Point, answer: Any, read: Callable[[dict[str, Any]], Said]) -> Said:
+    """What an answer means here. What cannot be understood is a failure, because it may have meant a no."""
+    if answer is None:
+        return Said()
+    if not isinstance(answer, dict):
+        raise HookFailed("its answer is not an object")
+    if unknown := sorted(str(name) for name in answer if name not in ANSWERS[point]):
+        raise HookFailed(f"its answer has `{unknown[0]}`, which means nothing at {point}")
+    try:
+        plain = {name: value for name, value in _plain(answer).items() if value is not None}
+    except (TypeError, ValueError):
+        raise HookFailed("its answer cannot be written as JSON") from None
+    reason = plain.pop("deny", None)
+    if reason is None:
+        return read(plain) if plain else Said()
+    return Said("deny", message=_text("deny", reason)[:PREVIEW])
+
+
+def _read_payload(takes: Payload, was: Any, answer: dict[str, Any]) -> Said:
+    if takes not in answer or len(answer) > 1:
+        raise HookFailed(f"its answer has `{'input' if takes == 'arguments' else 'arguments'}`, not `{takes}`")
+    given = answer[takes]
+    payload = _object(takes, given) if takes == "arguments" else _text(takes, given, is_empty_fine=True)
+    return Said() if payload == was else Said("changed", payload)
+
+
+def _read_decision(answer: dict[str, Any]) -> Said:
+    message = _text("message", answer["message"]) if "message" in answer else None
+    match answer.get("decision"):
+        case "allow" | "deny" as decision:
+            return Said(decision, message=message)
+        case None:
+            raise HookFailed("its answer has a message and no decision")
+        case _:
+            raise HookFailed("its decision is neither `allow` nor `deny`")
+
+
+def _read_output(answer: dict[str, Any]) -> Said:
+    return Said("changed", _text("output", answer["output"], is_empty_fine=True))
+
+
+def _read_env(answer: dict[str, Any]) -> Said:
+    env = _object("env", answer["env"])
+    for name, value in env.items():
+        if not isinstance(value, str):
+            raise HookFailed(f"the variable `{name}` is not text")
+        if not name or "=" in name or "\0" in name + value:
+            raise HookFailed(f"`{name}` cannot be a variable")
+    return Said("changed", env)
+
+
+def _read_definition(answer: dict[str, Any]) -> Said:
+    if "description" in answer:
+        _text("description", answer["description"])
+    if "parameters" in answer:
+        _object("parameters", answer["parameters"])
+    return Said("changed", answer)
+
+
+def _text(name: str, value: Any, *, is_empty_fine: bool = False) -> str:
+    if not isinstance(value, str) or not (value or is_empty_fine):
+        raise HookFailed(f"its `{name}` is not text")
+    return value
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise HookFailed(f"its `{name}` is not an object")
+    return value

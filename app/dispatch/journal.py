@@ -219,6 +219,12 @@ class Journal:
         if not live.is_telling:
             self._tell_progress(live)
 
+    def tell_hook(self, live: LiveCall, data: dict[str, Any]) -> None:
+        """Tell what a hook said. Nobody waits for it, but it comes before whatever is told next."""
+        event = self.event(live.call, EventType.CALL_HOOK, data)
+        telling = self._writer.submit(lambda batch: batch.tell(event, live.call))
+        telling.add_done_callback(lambda done: _shrug(done, f"what a hook said of {live.call.id}"))
+
     async def output(self, live: LiveCall, text: str, stream: str) -> None:
         if live.spool is None:
             live.spool = Spool(live.call, self._writer, self._hub, self._output_limit, self.cover.output)
@@ -240,6 +246,10 @@ class Journal:
     async def partial(self, call: Call) -> str:
         """What is stored of a call's output: all of it, because the part that is shown may be its tail."""
         return (await outputs.read(self._engine, call.id, 0, self._output_limit)).decode("utf-8", "replace")
+
+    def elapsed_us(self, live: LiveCall) -> int:
+        """Microseconds since it began to run."""
+        return 0 if live.started is None else int((self._clock.monotonic() - live.started) * 1_000_000)
 
     def _tell_progress(self, live: LiveCall) -> None:
         if live.progress is None:
@@ -314,7 +324,7 @@ class Journal:
         self._mark_end(call, result, error)
         call.ended_at = max(self._clock.now(), call.started_at or call.created_at)
         if live.started is not None:
-            call.duration_us = int((self._clock.monotonic() - live.started) * 1_000_000)
+            call.duration_us = self.elapsed_us(live)
 
     def _mark_end(self, call: Call, result: Result | None, error: CallError | None) -> None:
         call.status = Status.ERROR if error else Status.COMPLETED

@@ -8,13 +8,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Ask
 from app.core.calls import Call, Status
-from app.core.errors import Interrupted, SealBroken
+from app.core.errors import Canceled, Interrupted, SealBroken
 from app.core.principals import Key
 from app.core.results import Result
-from app.core.sessions import Session
+from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Truncation
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.journal import Journal
+from app.dispatch.sessions import DELETED
 from app.dispatch.truncate import truncate
 from app.store import asks, calls, sessions
 
@@ -34,6 +35,9 @@ async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher,
     await asyncio.gather(*(_interrupt(call, journal, dispatcher, asked.get(call.id)) for call in lost))
     for call in waiting:
         session = await sessions.get(engine, call.principal, call.session)
+        if session is None and call.session != DEFAULT_SESSION:  # it would run outside all that bound it
+            await journal.bury(call, None, Canceled(DELETED), asked.get(call.id))
+            continue
         try:
             key = keys.get(call.key) if call.key else None
             await dispatcher.resume(call, session or Session(call.principal, call.session), key)

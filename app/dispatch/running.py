@@ -103,6 +103,7 @@ class LiveCall:
         self.started: float | None = None
         self.task: asyncio.Task[None] | None = None
         self.is_open = False
+        self.is_executed = False
         self.is_done = False
         self._is_steady = True
         self._waiters: list[asyncio.Future[None]] = []

@@ -15,9 +15,10 @@ from app.core.calls import Call, CallRequest, note_calls
 from app.core.errors import Canceled, Refusal
 from app.core.ports import TraceContext
 from app.core.principals import Key
-from app.core.sessions import DEFAULT_SESSION, Session
+from app.core.sessions import DEFAULT_SESSION
 from app.core.tools import Effect, Tool
 from app.dispatch.dispatcher import Dispatcher
+from app.dispatch.sessions import Sessions
 
 if TYPE_CHECKING:
     from mcp import types
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
 KEY_IN_SCOPE = "toolcrib.key"
+SESSION_HEADER = "Toolcrib-Session"
 FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 class McpDoor:
     """The ASGI application behind `/mcp`. Whoever comes has shown a key, which is in the scope."""
 
-    def __init__(self, dispatcher: Dispatcher, version: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, sessions: Sessions, version: str) -> None:
         self._dispatcher = dispatcher
+        self._sessions = sessions
         self._version = version
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[ASGIApp] | None = None
@@ -94,13 +97,16 @@ class McpDoor:
         """A call like any other; a client that gives up stops it."""
         assert ctx.request is not None, "the transport is HTTP"
         key: Key = ctx.request.scope[KEY_IN_SCOPE]
-        session = Session(key.principal, DEFAULT_SESSION)
+        named = ctx.request.headers.get(SESSION_HEADER) or DEFAULT_SESSION
+        session = await self._sessions.seen(key, named)
+        if session is None:
+            return failed(f"There is no session {named}; the header {SESSION_HEADER} names one, or none.")
         traceparent = ctx.request.headers.get("traceparent")
         origin = TraceContext(traceparent, ctx.request.headers.get("tracestate")) if traceparent else None
         try:
             live = self._dispatcher.submit(self._request(params), session, key=key, origin=origin)
         except Refusal as refusal:
-            return refused(refusal)
+            return failed(f"Overloaded: {refusal}")  # for the model it is all the same why there is no room
         note_calls(ctx.request.scope, live.call.id)
         try:
             await live.wait()
@@ -136,11 +142,11 @@ def to_mcp(tool: Tool) -> "types.Tool":
     )
 
 
-def refused(refusal: Refusal) -> "types.CallToolResult":
-    """For the model it is all the same why there is no room: it may try again."""
+def failed(sentence: str) -> "types.CallToolResult":
+    """There is no call, and why."""
     from mcp import types
 
-    return types.CallToolResult(content=[types.TextContent(text=f"Overloaded: {refusal}")], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=sentence)], is_error=True)
 
 
 def to_result(call: Call) -> "types.CallToolResult":

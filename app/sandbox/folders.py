@@ -1,6 +1,9 @@
-"""Folders of our own: workspaces the service makes for those who did not bring one."""
+"""Folders of our own: workspaces the service makes for those who did not bring one, and files the operator names."""
 
+import logging
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 WELCOME = "Hello from your Toolcrib workspace.\nAgents see this folder and nothing outside it.\n"
 
@@ -11,3 +14,16 @@ def make_workspace(path: Path) -> Path:
         path.mkdir(parents=True, mode=0o755)
         (path / "hello.txt").write_text(WELCOME)
     return path
+
+
+def python_files(folder: Path) -> list[Path]:
+    """The Python files of a folder that are meant to be loaded, by name. A link may not lead out of the folder."""
+    files = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix != ".py" or path.name.startswith(("_", ".")) or not path.is_file():
+            continue
+        if path.resolve().parent.is_relative_to(folder.resolve()):
+            files.append(path)
+        else:
+            log.warning("%s leads out of its folder and is not loaded", path)
+    return files

@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,18 +33,45 @@ SENTENCES = {
 
 
 class LocalWorkspace:
-    """A folder that exists, held open from the start: renaming it changes nothing, leaving it is impossible."""
+    """A folder that exists, held open from the start: renaming it changes nothing, leaving it is impossible.
 
-    def __init__(self, root: Path) -> None:
+    It is closed when it is told to, or when nobody holds it any more. Its lane is its own, unless another is given.
+    """
+
+    _fd = -1
+
+    def __init__(self, root: Path, lane: str | None = None) -> None:
         self.root = _normal(os.path.abspath(root))
         self._fd = os.open(self.root, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        about = os.fstat(self._fd)
-        self.lane = f"workspace:{about.st_dev:x}:{about.st_ino:x}"
+        self.lane = lane or lane_of(os.fstat(self._fd))
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
+
+    def in_lane(self, lane: str) -> "LocalWorkspace":
+        """The same folder, held once more, with another lane."""
+        held = os.dup(self._fd)
+        other = copy(self)
+        other._fd, other.lane = held, lane
+        return other
+
+    @property
+    def whereabouts(self) -> str:
+        """Where the folder is now, symlinks resolved, whatever it was opened by."""
+        return _whereabouts(self._fd) or os.path.realpath(self.root)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to the folder that is held open."""
+        try:
+            return os.path.samestat(os.stat(self.root), os.fstat(self._fd))
+        except OSError:
+            return False
 
     def display(self, path: str) -> str:
         if path.startswith("/"):
@@ -81,7 +109,7 @@ class LocalWorkspace:
         if not path.startswith("/"):
             return path
         asked = _normal(path)
-        for root in (self.root, self._home()):
+        for root in (self.root, self.whereabouts):
             inner = _below(asked, root)
             if inner is not None:
                 return inner
@@ -105,13 +133,15 @@ class LocalWorkspace:
     def _name_of(self, fd: int, relative: str) -> str:
         """Where an open thing is now, seen from the root. Bytes that are not UTF-8 are replaced: rules match text."""
         where = _whereabouts(fd) or os.path.realpath(os.path.join(self.root, relative))
-        inner = _below(where, self._home())
+        inner = _below(where, self.whereabouts)
         if inner is None:
             raise OutsideWorkspace(f"{_shown(relative)} has been moved out of the workspace.")
         return _printable(inner)
 
-    def _home(self) -> str:
-        return _whereabouts(self._fd) or os.path.realpath(self.root)
+
+def lane_of(about: os.stat_result) -> str:
+    """The name of a folder's own gate: the same by whatever path it is reached."""
+    return f"workspace:{about.st_dev:x}:{about.st_ino:x}"
 
 
 def _whereabouts(fd: int) -> str | None:

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call, Status, Waiting
 from app.store.db import Statement
+from app.store.sights import Sight, narrowed
 from app.store.tables import calls, idempotency_keys
 from app.store.writer import Batch
 
@@ -98,6 +99,7 @@ class CallFilter:
     since: str | None = None
     until: str | None = None
     before: str | None = None
+    sight: Sight | None = None
 
 
 def add(batch: Batch, call: Call, owner: str) -> None:
@@ -223,6 +225,7 @@ async def page(engine: AsyncEngine, wanted: CallFilter, limit: int) -> list[Call
 
 def page_query(wanted: CallFilter, limit: int) -> Select[Any]:
     query = select(calls).order_by(calls.c.id.desc()).limit(limit)
+    query = narrowed(query, calls.c.principal, calls.c.session, wanted.sight)
     if wanted.status is not None:  # said as the partial indexes say it: only then SQLite uses them
         query = query.where(calls.c.status == literal_column(f"'{wanted.status.value}'"))
         query = query if wanted.status.is_final else query.where(IS_OPEN)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.errors import StoreUnavailable
 from app.core.events import VIEWS, Event, EventType
 from app.store import calls
+from app.store.sights import Sight, narrowed
 from app.store.tables import calls as calls_table
 from app.store.tables import counters, events
 from app.store.writer import EVENT_COUNTER, Told
@@ -24,6 +25,7 @@ class EventFilter:
     session: str | None = None
     call: str | None = None
     types: frozenset[EventType] | None = None
+    sight: Sight | None = None
 
     def lets_pass(self, event: Event) -> bool:
         return (
@@ -31,6 +33,7 @@ class EventFilter:
             and (self.call is None or event.call == self.call)
             and (self.session is None or event.session == self.session)
             and (self.types is None or event.type in self.types)
+            and (self.sight is None or self.sight.lets_pass(event.principal, event.session))
         )
 
 
@@ -91,6 +94,7 @@ def span_query(wanted: EventFilter, after: int, upto: int, limit: int) -> Select
 
 def _narrowed(query: Select[Any], wanted: EventFilter, after: int, upto: int | None) -> Select[Any]:
     query = query.where(events.c.seq > after).order_by(events.c.seq)
+    query = narrowed(query, events.c.principal, events.c.session, wanted.sight)
     if upto is not None:
         query = query.where(events.c.seq <= upto)
     for name in ("principal", "session", "call"):

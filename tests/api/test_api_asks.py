@@ -9,7 +9,6 @@ from app.config import RuleSetting
 from app.core.principals import Bounds, Scope
 from app.core.rules import Action
 from app.core.sessions import Session
-from app.store import sessions
 from tests.api.test_api_access import assert_problem
 from tests.asking import QUESTIONS, AskingToys, answer, asked_by, asking, ended, key_with, open_ask, over, questioning
 from tests.services import Service, kinds, listening
@@ -304,7 +303,7 @@ async def test_an_admin_answers_for_others_and_the_rule_is_theirs(service: Servi
 
 
 async def test_a_key_that_is_bound_to_sessions_sees_and_answers_asks_of_those_only(service: Service) -> None:
-    await service.use.writer.submit(lambda batch: sessions.add(batch, Session("ann", "work")))
+    assert await service.use.sessions.create(Session("ann", "work"))
     free = await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ)
     scopes = (Scope.ASKS_ANSWER, Scope.RULES_WRITE)
     bound = await key_with(service, *scopes, bounds=Bounds(sessions=("w*",)))

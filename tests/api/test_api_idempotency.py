@@ -150,7 +150,7 @@ async def test_the_same_body_said_otherwise_is_the_same_body(client: httpx.Async
     said = [
         b'{"tool":"echo","arguments":{"text":[1,2],"a":1}}',
         b'{ "arguments" : {"a": 1, "text": [1, 2]}, "tool": "echo", "input": null, "session": "default" }',
-        b'{"tool":"ec\\u0068o","arguments":{"a":1,"text":[1,2]},"on_ask":"wait","cancel_on_disconnect":false}',
+        b'{"tool":"ec\\u0068o","arguments":{"a":1,"text":[1,2]},"on_ask":null,"cancel_on_disconnect":false}',
     ]
     headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
 

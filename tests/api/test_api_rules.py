@@ -1,5 +1,6 @@
 """Rules written at run time: listed, kept, taken back, by those who may, for whom they may."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -7,7 +8,6 @@ import pytest
 
 from app.core.principals import Bounds, Scope
 from app.core.sessions import Session
-from app.store import sessions
 from tests.api.test_api_access import assert_problem
 from tests.asking import asking, ended, key_with
 from tests.services import Service
@@ -29,8 +29,15 @@ async def code_of(client: httpx.AsyncClient, **more: Any) -> str | None:
     return call["error"]["code"] if call["error"] else None
 
 
-async def add_session(service: Service, principal: str, id: str, **more: Any) -> None:
-    await service.use.writer.submit(lambda batch: sessions.add(batch, Session(principal, id, **more)))
+def lay_out(home: str, *folders: str) -> None:
+    """Folders, and a link to the last of them."""
+    for folder in folders:
+        Path(home, folder).mkdir()
+    Path(home, "link").symlink_to(folders[-1])
+
+
+async def add_session(service: Service, principal: str, id: str) -> None:
+    assert await service.use.sessions.create(Session(principal, id))
 
 
 async def test_a_rule_counts_at_once_survives_a_restart_and_is_gone_when_it_is_taken_back(service: Service) -> None:
@@ -65,12 +72,15 @@ async def test_a_rule_counts_at_once_survives_a_restart_and_is_gone_when_it_is_t
 
 
 async def test_a_rule_counts_where_it_says(service: Service, client: httpx.AsyncClient) -> None:
-    await add_session(service, "admin", "one")
-    await add_session(service, "admin", "two", workspace="/srv/two")
+    home = service.use.places.home
+    lay_out(home, "one", "two")
+    for id in ("one", "two"):
+        made = await client.post("/v1/sessions", json={"id": id, "workspace": id})
+        assert made.status_code == 201, made.text
 
     rules = [
         await written(client, scope="session", session="one"),
-        await written(client, scope="workspace", workspace="/srv//two/"),
+        await written(client, scope="workspace", workspace=f"{home}/link/"),
     ]
 
     assert [await code_of(client, session=id) for id in ("one", "two", "default")] == [
@@ -78,11 +88,11 @@ async def test_a_rule_counts_where_it_says(service: Service, client: httpx.Async
         "PermissionDenied",
         None,
     ]
-    assert [rule["workspace"] for rule in rules] == [None, "/srv/two"]
+    assert [rule["workspace"] for rule in rules] == [None, f"{home}/two"]
     assert (await client.get("/v1/rules", params={"scope": "session"})).json()["data"] == rules[:1]
     assert (await client.get("/v1/rules", params={"session": "one"})).json()["data"] == rules[:1]
     assert (await client.get("/v1/rules", params={"session": "two"})).json()["data"] == []
-    await written(client, scope="workspace", workspace="default")
+    assert (await written(client, scope="workspace", workspace=home))["workspace"] == "default"
     assert await code_of(client) == "PermissionDenied"
 
 
@@ -150,6 +160,33 @@ async def test_rules_take_their_own_scope_to_write_and_that_or_reading_to_list(s
         assert_problem(answer, 403, "Forbidden")
 
 
+async def test_a_key_that_is_bound_to_workspaces_writes_and_sees_rules_of_those_only(service: Service) -> None:
+    home = service.use.places.home
+    lay_out(home, "one", "mine")
+    bounds = Bounds(workspaces=(f"{home}/mine",))
+    async with (
+        service.client_of(await key_with(service, Scope.RULES_WRITE)) as free,
+        service.client_of(await key_with(service, Scope.RULES_WRITE, bounds=bounds)) as bound,
+    ):
+        everywhere = await written(free)
+        at_home = await written(free, scope="workspace", workspace="default")
+        mine = await written(bound, scope="workspace", workspace=f"{home}/link")
+        listed = (await bound.get("/v1/rules")).json()["data"]
+        hidden = await bound.delete(f"/v1/rules/{at_home['id']}")
+        refused = [
+            await bound.post("/v1/rules", json=RULE),
+            await bound.post("/v1/rules", json=RULE | {"scope": "workspace", "workspace": "default"}),
+            await bound.delete(f"/v1/rules/{everywhere['id']}"),
+        ]
+        dropped = await bound.delete(f"/v1/rules/{mine['id']}")
+
+    assert listed == [everywhere, mine]
+    assert dropped.status_code == 204
+    assert_problem(hidden, 404, "NotFound")
+    for answer in refused:
+        assert_problem(answer, 403, "Forbidden")
+
+
 async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_only(service: Service) -> None:
     await add_session(service, "ann", "work")
     await add_session(service, "ann", "home")
@@ -192,6 +229,7 @@ async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_on
         {"scope": "workspace"},
         {"scope": "workspace", "workspace": "relative/path"},
         {"scope": "workspace", "workspace": "//srv"},
+        {"scope": "workspace", "workspace": "/etc"},
         {"everybody": "yes"},
         {"ask": "ask_1"},
     ],

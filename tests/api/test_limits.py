@@ -12,6 +12,7 @@ import pytest
 
 from app.api.problems import Problem
 from app.api.streams import EventStream, StreamSlots
+from app.core.principals import Key
 from tests.api.lines import connected, head
 from tests.api.test_api_calls import assert_problem, create
 from tests.mcp.test_mcp_server import mcp_client
@@ -19,6 +20,7 @@ from tests.services import HANG, Service, listening, until
 from tests.toys import Toys
 
 LIMIT = 5000
+KEY = Key("key", "ann", "", frozenset(), "", 0)
 STREAM = {"Accept": "text/event-stream"}
 
 
@@ -245,16 +247,16 @@ class TestSlots:
     async def test_a_stream_that_never_began_takes_no_room(self) -> None:
         slots = StreamSlots(1)
 
-        EventStream(self.frames(), lambda: True, slot=slots.slot("key"))
+        EventStream(self.frames(), lambda: True, slot=slots.slot(KEY))
 
         assert not slots.taken
 
     async def test_room_taken_before_is_kept_and_given_back_once(self) -> None:
         slots = StreamSlots(1)
-        slot = slots.slot("key").take()
+        slot = slots.slot(KEY).take()
 
         with pytest.raises(Problem, match="1 event streams open"):
-            slots.slot("key").take()
+            slots.slot(KEY).take()
         with slot:
             assert slots.taken == {"key": 1}
         slot.give_back()
@@ -271,7 +273,7 @@ class TestSlots:
                 await asyncio.Event().wait()
 
         async with asyncio.timeout(HANG):
-            await EventStream(self.frames(), lambda: True, slot=slots.slot("key"))({}, self.never, send)
+            await EventStream(self.frames(), lambda: True, slot=slots.slot(KEY))({}, self.never, send)
 
         assert not slots.taken
 
@@ -284,7 +286,7 @@ class TestSlots:
                 reached.set()
                 await asyncio.Event().wait()
 
-        stream = EventStream(self.frames(), lambda: True, slot=slots.slot("key"))
+        stream = EventStream(self.frames(), lambda: True, slot=slots.slot(KEY))
         task = asyncio.create_task(stream({}, self.never, send))
         await reached.wait()
         assert slots.taken == {"key": 1}

@@ -52,7 +52,7 @@ async def test_a_cancel_while_pending_is_committed_alone_ends_it_before_the_hook
 
     assert crib.end(live.call.id) == CANCELED
     assert crib.story(live.call.id) == ["call.pending", "call.error"]
-    assert (toys.notes, hook.log) == ([], [])
+    assert (toys.notes, hook.log) == ([], ["h after None"])
 
 
 async def test_a_cancel_while_a_hook_thinks_ends_a_pending_call(crib: Crib, toys: Toys) -> None:

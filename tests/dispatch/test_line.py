@@ -13,7 +13,6 @@ import pytest
 from app.config import RuleSetting
 from app.core.calls import CallRequest, Status
 from app.core.jsons import dumps
-from app.core.results import Result
 from app.core.rules import Action
 from app.core.sessions import Session
 from app.core.tools import Context
@@ -119,7 +118,7 @@ async def test_a_certain_failure_is_pending_and_error_in_one_commit_and_never_st
 async def test_pending_is_committed_alone_before_a_hook_runs(crib: Crib) -> None:
     seen = []
     hook = ToyHook("h")
-    hook.look = lambda call: seen.append((crib.row(call.id)["status"], crib.story(call.id)))
+    hook.look = lambda about: seen.append((crib.row(about["call"])["status"], crib.story(about["call"])))
     crib.hooks = [hook]
     await crib.open()
 
@@ -172,8 +171,8 @@ async def test_hooks_are_met_in_order_and_each_gets_what_the_one_before_left(cri
     one, two = ToyHook("one", log=log), ToyHook("two", log=log)
     one.change = lambda payload: {"text": payload["text"] + "1"}
     two.change = lambda payload: {"text": payload["text"] + "2"}
-    one.change_result = lambda result: Result(output=result.output + "-1")
-    two.change_result = lambda result: Result(output=result.output + "-2", metadata={"last": True})
+    one.change_output = lambda output: output + "-1"
+    two.change_output = lambda output: output + "-2"
     crib.hooks = [one, two]
     await crib.open()
 
@@ -188,7 +187,7 @@ async def test_hooks_are_met_in_order_and_each_gets_what_the_one_before_left(cri
     assert view["result"] == {
         "title": "",
         "output": "a12-1-2",
-        "metadata": {"last": True},
+        "metadata": {"truncated": False, "original_size": 7, "truncated_size": 7},
         "attachments": [],
         "structured": None,
     }
@@ -207,7 +206,7 @@ async def test_a_hook_that_says_no_ends_the_call(crib: Crib, toys: Toys) -> None
     assert toys.notes == []
 
 
-async def test_a_hook_that_breaks_ends_the_call_internal(crib: Crib, toys: Toys) -> None:
+async def test_a_hook_that_breaks_is_a_no(crib: Crib, toys: Toys) -> None:
     hook = ToyHook("h")
     hook.change = lambda payload: payload["nothing of that name"]
     crib.hooks = [hook]
@@ -215,7 +214,9 @@ async def test_a_hook_that_breaks_ends_the_call_internal(crib: Crib, toys: Toys)
 
     view = await crib.run("note", {"text": "a"})
 
-    assert (view["error"]["code"], toys.notes) == ("Internal", [])
+    message = "The hook h failed (it raised KeyError), and it must not be passed."
+    assert view["error"] == {"code": "HookDenied", "message": message, "retryable": False}
+    assert toys.notes == []
 
 
 async def test_a_free_form_tool_takes_its_input_through_hooks_and_a_store(crib: Crib) -> None:

@@ -3,7 +3,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.calls import Status
 from app.core.errors import StoreUnavailable
 from app.core.events import EventType
-from app.store import calls, events, outputs, principals, retention, secrets, sessions, writer
+from app.store import calls, events, outputs, principals, retention, rules, secrets, sessions, writer
 from app.store.calls import CallFilter
 from app.store.db import STATEMENTS, Statement, connect_writer, database_url, open_readers
 from app.store.events import EventFilter
+from app.store.sights import Sight
 
-ROOMS = [calls, events, outputs, principals, retention, secrets, sessions, writer]
+ROOMS = [calls, events, outputs, principals, retention, rules, secrets, sessions, writer]
+SIGHT = Sight(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), has_home=True)
 CALL_BOUNDS = {
     "session": "blue",
     "status": Status.ERROR,
@@ -31,8 +33,9 @@ CALL_BOUNDS = {
     "since": "call_1",
     "until": "call_3",
     "before": "call_2",
+    "sight": SIGHT,
 }
-EVENT_BOUNDS = {"session": "blue", "call": "call_1", "types": frozenset(EventType)}
+EVENT_BOUNDS = {"session": "blue", "call": "call_1", "types": frozenset(EventType), "sight": SIGHT}
 
 
 def some_of(bounds: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -50,6 +53,8 @@ def queries() -> Iterator[ClauseElement]:
         yield events.page_query(EventFilter(**wanted), 5, None, 10)
         yield events.page_query(EventFilter(**wanted), 5, 7, 10)
         yield events.span_query(EventFilter(**wanted), 5, 7, 10)
+    for principal, after, sight in product((None, "ada"), (None, ("ada", "blue")), (None, SIGHT)):
+        yield sessions.page_query(principal, after, 10, sight)
 
 
 def test_every_statement_has_a_name_of_its_own() -> None:
