@@ -24,6 +24,7 @@ class Action(StrEnum):
 
 STRICTNESS = {Action.ALLOW: 0, Action.ASK: 1, Action.DENY: 2}
 DOOM_LOOP = "doom_loop"
+_REST = r"(\ .*)?"
 Approval = Literal["untrusted", "on-request", "never"]
 
 
@@ -203,10 +204,17 @@ def expression(pattern: str) -> str:
     """A pattern as a regular expression that has to match the whole text."""
     source = re.escape(pattern.replace("\\", "/")).replace(r"\*", ".*").replace(r"\?", ".")
     if source.endswith(r"\ .*"):
-        source = source.removesuffix(r"\ .*") + r"(\ .*)?"
+        source = source.removesuffix(r"\ .*") + _REST
     return source
 
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(expression(pattern), re.DOTALL)
+    """The same, such that nobody can write a pattern that takes ages: what stands between two stars is looked for from
+    left to right and, once found, never again. For the whole it makes no difference: a star follows."""
+    source = expression(pattern)
+    rest = _REST if source.endswith(_REST) else ""
+    first, *pieces = source.removesuffix(rest).split(".*")
+    if len(pieces) > 1:
+        source = first + "".join(f"(?>.*?{piece})" for piece in pieces[:-1]) + ".*" + pieces[-1] + rest
+    return re.compile(source, re.DOTALL)
