@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from app import __version__, admin, config, logs
+from app import __version__, admin, asks, config, logs
 from app.core.redaction import Redactor
 from app.net.client import ServiceClient
 from app.store import admin_key
@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 app.add_typer(admin.key_app, name="key")
 app.add_typer(admin.secret_app, name="secret")
 app.add_typer(admin.db_app, name="db")
+app.add_typer(asks.app, name="asks")
 app.command("doctor")(admin.examine_machine)
 app.command("export")(admin.export_calls)
 

@@ -64,9 +64,10 @@ def test_call_prints_the_output_and_exits_by_status(running: tuple[Path, str]) -
 def test_tools_lists_them_all(running: tuple[Path, str]) -> None:
     listed = toolcrib(running[0], "tools").stdout
 
-    assert [name for name in ("list_dir", "read_file", "update_plan") if name in listed] == [
+    assert [name for name in ("list_dir", "read_file", "request_user_input", "update_plan") if name in listed] == [
         "list_dir",
         "read_file",
+        "request_user_input",
         "update_plan",
     ]
 

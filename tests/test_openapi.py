@@ -9,12 +9,15 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.api import (
+    asks,
     bounds,
     calls,
+    clients,
     events,
     health,
     keys,
     metrics,
+    rules,
     secrets,
     session_requests,
     sessions,
@@ -54,7 +57,7 @@ def test_operation_ids_are_the_route_names_and_unique(document: dict[str, Any]) 
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     routes = {
         route.name
-        for module in (calls, events, health, keys, metrics, secrets, sessions, tickets, tools)
+        for module in (asks, calls, events, health, keys, metrics, rules, secrets, sessions, tickets, tools)
         for route in module.router.routes
         if isinstance(route, APIRoute)
     }
@@ -92,9 +95,15 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         session_requests.SessionRequest,
         session_requests.SessionChange,
         tickets.TicketRequest,
+        clients.ResultRequest,
         tools.HttpToolRequest,
         tools.ClientToolRequest,
         tools.ImportRequest,
+        asks.RuleEdit,
+        asks.DecisionRequest,
+        asks.ContentRequest,
+        asks.RefusalRequest,
+        rules.RuleRequest,
         *(shape for shape in vars(shapes).values() if isinstance(shape, type) and shape.__name__.endswith("View")),
     ]
 

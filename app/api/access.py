@@ -81,12 +81,12 @@ def shown_key(headers: Mapping[str, str], use: Use) -> Key | None:
     return use.keyring.find(token.strip()) if kind.lower() == "bearer" else None
 
 
-def key_of(headers: Mapping[str, str], use: Use, scope: principals.Scope) -> Key:
-    """The key of a request that may do this."""
+def key_of(headers: Mapping[str, str], use: Use, *scopes: principals.Scope) -> Key:
+    """The key of a request that may do this; one of the scopes is enough."""
     key = shown_key(headers, use)
     if key is None:
         raise unauthorized()
-    if not key.may(scope):
+    if not any(key.may(scope) for scope in scopes):
         raise forbidden()
     return key
 
@@ -95,9 +95,9 @@ def unauthorized() -> Problem:
     return Problem(401, "Unauthorized", "A valid key is required.", {"WWW-Authenticate": "Bearer"})
 
 
-def _requires(scope: principals.Scope) -> Callable[..., Awaitable[Key]]:
+def _requires(*scopes: principals.Scope) -> Callable[..., Awaitable[Key]]:
     async def check(request: Request, use: Used) -> Key:
-        return key_of(request.headers, use, scope)
+        return key_of(request.headers, use, *scopes)
 
     return check
 
@@ -107,6 +107,10 @@ Reader = Annotated[Key, Depends(_requires(principals.Scope.CALLS_READ))]
 Runner = Annotated[Key, Depends(_requires(principals.Scope.CALLS_RUN))]
 ToolWriter = Annotated[Key, Depends(_requires(principals.Scope.TOOLS_WRITE))]
 SecretWriter = Annotated[Key, Depends(_requires(principals.Scope.SECRETS_WRITE))]
+AskReader = Annotated[Key, Depends(_requires(principals.Scope.CALLS_READ, principals.Scope.ASKS_ANSWER))]
+Answerer = Annotated[Key, Depends(_requires(principals.Scope.ASKS_ANSWER))]
+RuleReader = Annotated[Key, Depends(_requires(principals.Scope.CALLS_READ, principals.Scope.RULES_WRITE))]
+RuleWriter = Annotated[Key, Depends(_requires(principals.Scope.RULES_WRITE))]
 Scraper = Annotated[Key, Depends(_requires(principals.Scope.METRICS))]
 Admin = Annotated[Key, Depends(_requires(principals.Scope.ADMIN))]
 

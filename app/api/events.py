@@ -7,13 +7,13 @@ from fastapi.responses import Response
 
 from app.api.access import Use, Used
 from app.api.bodies import JSON
-from app.api.problems import Problem, events_gone
+from app.api.problems import Problem, events_gone, forbidden
 from app.api.shapes import EventView, Page
 from app.api.streams import EventStream
 from app.api.tickets import Watcher
-from app.core.events import EventType
+from app.core.events import ASKS, EventType
 from app.core.jsons import dumps
-from app.core.principals import Key
+from app.core.principals import Key, Scope
 from app.store import events
 from app.store.events import EventFilter
 
@@ -54,8 +54,8 @@ async def list_events(
     """Everything that happens, as it is committed. Without `after` or `Last-Event-ID` the stream starts now;
     with one of them it starts behind that event, without gap or repeat, or answers 410 with the `oldest` when
     events behind it were removed; `after=0` is everything that is stored. `Accept: application/json` answers
-    with a stored page instead."""
-    named = _types(types)
+    with a stored page instead. A key that may only answer asks hears `ask.*` and nothing else."""
+    named = _heard(key, _types(types))
     sight = await use.sessions.outlook(key)
     wanted = EventFilter(principal=key.sees, session=session, types=named, sight=sight)
     start = after if after is not None else last_event_id
@@ -86,6 +86,15 @@ async def _page(use: Use, wanted: EventFilter, after: int, limit: int) -> bytes:
     page = await events.page(use.engine, wanted, after, None, limit + 1)
     more = str(page[limit - 1][0].seq) if len(page) > limit else None
     return dumps({"data": [event.view(call) for event, call in page[:limit]], "next_cursor": more})
+
+
+def _heard(key: Key, named: frozenset[EventType] | None) -> frozenset[EventType] | None:
+    """The types that a key may hear of those that are named; None is all of them."""
+    if key.may(Scope.CALLS_READ):
+        return named
+    if named is not None and not named <= ASKS:
+        raise forbidden()
+    return ASKS if named is None else named
 
 
 def _types(given: str | None) -> frozenset[EventType] | None:

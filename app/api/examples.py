@@ -171,6 +171,52 @@ SECRET: dict[str, Any] = {
     "updated_at": "2026-11-16T01:52:03.118000Z",
 }
 SECRET_REQUEST: dict[str, Any] = {"value": "never-shown-again", "domains": ["api.example.com"]}
+ASK_ID = "ask_06605af1f1f8b1c07e3f5a19"
+NEED: dict[str, Any] = {"permission": "read", "pattern": "deploy/.env"}
+ALLOW_RULE: dict[str, Any] = {"permission": "read", "pattern": "deploy/*", "action": "allow"}
+ANSWER: dict[str, Any] = {
+    "decision": "allow_always",
+    "message": None,
+    "rules": [ALLOW_RULE],
+    "scope": "session",
+    "content": None,
+    "action": None,
+    "principal": "ann",
+    "key": "key_06605b0157b4e805efe6d4af",
+}
+ASK: dict[str, Any] = {
+    "id": ASK_ID,
+    "kind": "permission",
+    "status": "answered",
+    "call": CALL_ID,
+    "tool": "read_file",
+    "session": "default",
+    "principal": "ci",
+    "needs": [NEED],
+    "always": [NEED | {"action": "allow"}],
+    "questions": [],
+    "metadata": {},
+    "answer": ANSWER,
+    "reason": None,
+    "created_at": "2026-11-16T01:46:22.781404Z",
+    "expires_at": "2026-11-16T01:51:22.781404Z",
+    "ended_at": "2026-11-16T01:46:40.230112Z",
+}
+DECISION: dict[str, Any] = {"decision": "allow_always", "rule": {"pattern": "deploy/*"}, "scope": "session"}
+CONTENT: dict[str, Any] = {"content": {"colour": "Blue", "extras": ["Bells", "a whistle, but a small one"]}}
+REFUSAL: dict[str, Any] = {"action": "decline", "message": "Please find that out yourself."}
+RULE_REQUEST: dict[str, Any] = {"permission": "read", "pattern": "deploy/*", "action": "allow", "scope": "global"}
+KEPT_RULE: dict[str, Any] = {
+    "id": "rule_06605af302a1c45f08be77d2",
+    **ALLOW_RULE,
+    "scope": "session",
+    "session": "default",
+    "workspace": None,
+    "ask": ASK_ID,
+    "principal": "ci",
+    "created_by": "key_06605b0157b4e805efe6d4af",
+    "created_at": "2026-11-16T01:46:40.230112Z",
+}
 TICKET: dict[str, Any] = {"ticket": "tt_shown-this-once", "expires_at": "2026-11-16T01:51:11.000000Z"}
 HEALTH: dict[str, Any] = {"status": "ok", "version": "0.1.0"}
 CHECK: dict[str, Any] = {

@@ -190,6 +190,66 @@ class SecretView(BaseModel, json_schema_extra={"examples": [examples.SECRET]}):
     updated_at: str | None = Field(description="When its value was last replaced; null for a configured one.")
 
 
+class NeedView(BaseModel, json_schema_extra={"examples": [examples.NEED]}):
+    """What a call wants to do."""
+
+    permission: str = Field(description="What kind of thing.", examples=["read"])
+    pattern: str = Field(description="To what.", examples=["deploy/.env"])
+
+
+class RuleView(NeedView, json_schema_extra={"examples": [examples.RULE]}):
+    """What is to happen with what a call wants to do."""
+
+    action: Literal["allow", "ask", "deny"] = Field(description="What happens.")
+
+
+class AnswerView(BaseModel, json_schema_extra={"examples": [examples.ANSWER]}):
+    """What somebody said to an ask."""
+
+    decision: Literal["allow_once", "allow_always", "deny"] | None = Field(description="On a permission.")
+    message: str | None = Field(description="What the person said to it.")
+    rules: list[RuleView] = Field(description="The rules an `allow_always` made.")
+    scope: Literal["session", "workspace", "global"] | None = Field(description="Where those rules count.")
+    content: dict[str, Any] | None = Field(description="The answers to questions, by their ids.")
+    action: Literal["decline", "cancel"] | None = Field(description="How questions were refused.")
+    principal: str | None = Field(description="Whose key it came with; null when rules settled it.", examples=["ann"])
+    key: str | None = Field(description="The id of that key.")
+
+
+class AskView(BaseModel, json_schema_extra={"examples": [examples.ASK]}):
+    """A question that waits for a person, or waited."""
+
+    id: str = Field(description="The ask's id.", examples=[examples.ASK_ID])
+    kind: Literal["permission", "question", "elicitation"] = Field(description="What is asked for.")
+    status: Literal["open", "answered", "expired"] = Field(description="Whether it can be answered.")
+    call: str = Field(description="The call that waits for it.", examples=[examples.CALL_ID])
+    tool: str = Field(description="The tool of that call.", examples=["read_file"])
+    session: str = Field(description="The session the call runs in.")
+    principal: str = Field(description="Who owns the call.", examples=["ci"])
+    needs: list[NeedView] = Field(description="What is to be allowed.")
+    always: list[RuleView] = Field(description="The rules an `allow_always` makes unless it brings its own.")
+    questions: list[dict[str, Any]] = Field(description="What is to be answered.")
+    metadata: dict[str, Any] = Field(description="What the tool says about it.")
+    answer: AnswerView | None = Field(description="What was said, if anything was.")
+    reason: str | None = Field(description="Why it is over without an answer.")
+    created_at: str = Field(description="When it was asked.")
+    expires_at: str = Field(description="Until when it can be answered.")
+    ended_at: str | None = Field(description="When it was answered, or over.")
+
+
+class KeptRuleView(RuleView, json_schema_extra={"examples": [examples.KEPT_RULE]}):
+    """A rule that was written while the service ran."""
+
+    id: str = Field(description="The rule's id.", examples=["rule_06605af302a1c45f08be77d2"])
+    scope: Literal["session", "workspace", "global"] = Field(description="Where it counts.")
+    session: str | None = Field(description="The session it counts in.")
+    workspace: str | None = Field(description="The workspace it counts in; `default` is the service's own.")
+    ask: str | None = Field(description="The ask whose answer made it.")
+    principal: str = Field(description="For whose calls it counts; `*` is everybody.", examples=["ci"])
+    created_by: str | None = Field(description="The id of the key that wrote it.")
+    created_at: str = Field(description="When it was written.")
+
+
 class TicketView(BaseModel, json_schema_extra={"examples": [examples.TICKET]}):
     """A ticket just bought. It is shown this once."""
 

@@ -8,8 +8,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from app.api import examples
-from app.api.access import Reader, Used, key_of, unauthorized
+from app.api.access import AskReader, Used, key_of, unauthorized
 from app.api.bodies import JSON, JsonRoute
+from app.api.problems import forbidden
 from app.api.shapes import TicketView
 from app.api.sights import call_seen
 from app.core.clocks import rfc3339
@@ -77,10 +78,12 @@ class TicketRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [{
 
 
 @router.post("", response_model=TicketView, status_code=201)
-async def create_ticket(request: Request, key: Reader, use: Used, asked: TicketRequest | None = None) -> Response:
+async def create_ticket(request: Request, key: AskReader, use: Used, asked: TicketRequest | None = None) -> Response:
     """Buy a ticket: `?ticket=` opens one event stream instead of the key, once, within 30 seconds.
     EventSource cannot send headers; a page that has to come back buys another one and says `after`."""
     call = asked.call if asked else None
+    if call is not None and not key.may(Scope.CALLS_READ):
+        raise forbidden()
     if call is not None:
         await call_seen(use, key, call)
     token = _tickets(request).sell(key, call, use.clock.monotonic())
@@ -91,12 +94,16 @@ async def create_ticket(request: Request, key: Reader, use: Used, asked: TicketR
 async def _may_watch(
     request: Request, use: Used, ticket: Annotated[str | None, Query(include_in_schema=False)] = None
 ) -> Key:
-    """The key of a request for events: its ticket's, or the one it shows itself."""
+    """The key of a request for events: its ticket's, or the one it shows itself. Events of one call are for those who
+    read calls; of the others, who answers asks hears what concerns asks."""
+    call = request.path_params.get("id")
     if ticket is None:
-        return key_of(request.headers, use, Scope.CALLS_READ)
-    key = _tickets(request).take(ticket, request.path_params.get("id"), use.clock.monotonic())
+        return key_of(request.headers, use, Scope.CALLS_READ, *([Scope.ASKS_ANSWER] if call is None else []))
+    key = _tickets(request).take(ticket, call, use.clock.monotonic())
     if key is None or not use.keyring.holds(key.id):
         raise unauthorized()
+    if call is not None and not key.may(Scope.CALLS_READ):
+        raise forbidden()
     return key
 
 

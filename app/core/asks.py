@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from app.core.calls import Waiting
 from app.core.clocks import rfc3339
 from app.core.rules import Need, Rule, RuleScope
 
@@ -81,6 +82,11 @@ class Ask:
     def is_open(self) -> bool:
         return self.status is AskStatus.OPEN
 
+    @property
+    def waiting(self) -> Waiting:
+        """What its call waits for."""
+        return Waiting.PERMISSION if self.kind is AskKind.PERMISSION else Waiting.INPUT
+
     def view(self) -> dict[str, Any]:
         """The ask as the world sees it."""
         return {
@@ -101,3 +107,20 @@ class Ask:
             "expires_at": rfc3339(self.expires_at),
             "ended_at": None if self.ended_at is None else rfc3339(self.ended_at),
         }
+
+
+def misfit(content: dict[str, Any], questions: list[dict[str, Any]]) -> str | None:
+    """What keeps this from being an answer to the questions, in a sentence. Own words are an answer to each of them."""
+    asked = [question["id"] for question in questions]
+    if unknown := sorted(content.keys() - set(asked)):
+        return f"There is no question {', '.join(unknown)}; asked were {', '.join(asked)}."
+    if missing := [id for id in asked if id not in content]:
+        return f"Not answered: {', '.join(missing)}."
+    if empty := [id for id in asked if not _says_something(content[id])]:
+        return f"Not a text or a list of texts that says something: {', '.join(empty)}."
+    return None
+
+
+def _says_something(value: Any) -> bool:
+    texts = value if isinstance(value, list) else [value]
+    return bool(texts) and all(isinstance(text, str) and bool(text.strip()) for text in texts)

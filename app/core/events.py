@@ -35,6 +35,7 @@ class EventType(StrEnum):
 FINAL = frozenset({EventType.CALL_COMPLETED, EventType.CALL_ERROR})
 VIEWS = FINAL | {EventType.CALL_PENDING, EventType.CALL_RUNNING}
 """The types whose data is read off the call."""
+ASKS = frozenset({EventType.ASK_OPENED, EventType.ASK_ANSWERED, EventType.ASK_EXPIRED})
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from app.core.clocks import rfc3339
 from app.core.ids import Ids
-from app.core.rules import Approval, Rule, matches, to_rule
+from app.core.rules import Approval, Rule, RuleScope, matches, to_rule
 from app.core.sessions import is_inside
 
 ADMIN_PRINCIPAL = "admin"
@@ -59,6 +59,12 @@ class Bounds:
 
     def allows_workspace(self, root: str) -> bool:
         return not self.workspaces or any(is_inside(root, folder) for folder in self.workspaces)
+
+    def allows_scope(self, scope: RuleScope) -> bool:
+        """Whether rules of this scope cannot reach beyond what it is bound to."""
+        if scope is RuleScope.SESSION:
+            return True
+        return not self.sessions and (scope is RuleScope.WORKSPACE or not self.workspaces)
 
     def view(self) -> dict[str, Any]:
         """As it is shown and kept."""

@@ -13,6 +13,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
+from app.core.clocks import rfc3339
+
 
 class Action(StrEnum):
     ALLOW = "allow"
@@ -22,6 +24,7 @@ class Action(StrEnum):
 
 STRICTNESS = {Action.ALLOW: 0, Action.ASK: 1, Action.DENY: 2}
 DOOM_LOOP = "doom_loop"
+_REST = r"(\ .*)?"
 Approval = Literal["untrusted", "on-request", "never"]
 
 
@@ -86,6 +89,20 @@ class KeptRule:
     @property
     def is_answer(self) -> bool:
         return self.ask is not None
+
+    def view(self) -> dict[str, Any]:
+        """The rule as the world sees it."""
+        return {
+            "id": self.id,
+            **self.rule.view(),
+            "scope": self.scope.value,
+            "session": self.session,
+            "workspace": self.workspace,
+            "ask": self.ask,
+            "principal": self.principal,
+            "created_by": self.created_by,
+            "created_at": rfc3339(self.created_at),
+        }
 
 
 class Power(StrEnum):
@@ -187,10 +204,17 @@ def expression(pattern: str) -> str:
     """A pattern as a regular expression that has to match the whole text."""
     source = re.escape(pattern.replace("\\", "/")).replace(r"\*", ".*").replace(r"\?", ".")
     if source.endswith(r"\ .*"):
-        source = source.removesuffix(r"\ .*") + r"(\ .*)?"
+        source = source.removesuffix(r"\ .*") + _REST
     return source
 
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(expression(pattern), re.DOTALL)
+    """The same, such that nobody can write a pattern that takes ages: what stands between two stars is looked for from
+    left to right and, once found, never again. For the whole it makes no difference: a star follows."""
+    source = expression(pattern)
+    rest = _REST if source.endswith(_REST) else ""
+    first, *pieces = source.removesuffix(rest).split(".*")
+    if len(pieces) > 1:
+        source = first + "".join(f"(?>.*?{piece})" for piece in pieces[:-1]) + ".*" + pieces[-1] + rest
+    return re.compile(source, re.DOTALL)

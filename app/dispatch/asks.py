@@ -82,17 +82,19 @@ class Asks:
         def circles() -> list[Need]:
             return self.loops.needs(step.tool, live.session, live.digest)
 
-        await self.require(live, Wish(step.tool, step.payload, lambda: [*step.find_needs(), *circles()]))
+        wish = Wish(step.tool, step.payload, lambda: [*step.find_needs(), *circles()])
+        await self.require(live, wish)
         if circles():
             self.loops.forgive(live.session)
         if step.tool.asks is not None:
             step.answer = await self.question(live, step.tool.asks(step.args))
+            await self.require(live, wish)  # while the person thought, rules may have changed
 
     async def require(self, live: LiveCall, wish: Wish) -> None:
         """Come back only when everything is allowed, by rules or by a person."""
         async with live.asking:
             is_running = live.call.status is Status.RUNNING
-            approved = set(live.approved if is_running else _approved(live))
+            approved = set(live.approved) | (set() if is_running else _approved(live))
             while wanted := self._wanted(live, wish, approved):
                 if waiter := self._waiter_of(live, wanted):
                     ask = await self.desk.wait(waiter)
@@ -102,7 +104,7 @@ class Asks:
                     approved |= {self._shown(need) for need in wanted}
                 else:
                     await self._open(live, wish, wanted)
-            if live.ask is not None:
+            if live.ask is not None and live.ask.kind is AskKind.PERMISSION:
                 _allowed(await self.desk.settle(self.desk.waiter(live.ask)))
             if not is_running:
                 live.approved = frozenset(approved)
@@ -110,8 +112,7 @@ class Asks:
     async def question(self, live: LiveCall, questions: list[dict[str, Any]]) -> dict[str, Any]:
         """What a person answers to a tool's questions, asked before the tool runs."""
         async with live.asking:
-            mine = [ask for ask in live.asks if ask.kind is AskKind.QUESTION and ask.digest == live.digest]
-            ask = mine[-1] if mine else await self._put(live, questions)
+            ask = _questioned(live) or await self._put(live, questions)
             while ask.is_open:
                 ask = await self.desk.wait(self.desk.waiter(ask))
             if ask.answer is None:
@@ -135,9 +136,9 @@ class Asks:
     def _waiter_of(self, live: LiveCall, wanted: list[Need]) -> Waiter | None:
         """The open ask that shows all of this, if there is one."""
         ask = live.ask
-        if ask is None or ask.digest != live.digest or not {self._shown(need) for need in wanted} <= set(ask.needs):
+        if ask is None or ask.kind is not AskKind.PERMISSION or ask.digest != live.digest:
             return None
-        return self.desk.waiter(ask)
+        return self.desk.waiter(ask) if {self._shown(need) for need in wanted} <= set(ask.needs) else None
 
     async def _open(self, live: LiveCall, wish: Wish, wanted: list[Need]) -> None:
         if self._policy(live) == "deny":
@@ -145,13 +146,12 @@ class Asks:
         needs = tuple(self._shown(need) for need in wanted)
         always = tuple(Rule(need.permission, need.pattern, Action.ALLOW) for need in needs)
         shows = {"needs": needs, "always": always, "metadata": wish.metadata or {}}
-        await self.desk.open(live, AskKind.PERMISSION, live.request.ask_timeout or self._seconds, **shows)
+        await self.desk.open(live, AskKind.PERMISSION, self._seconds_for(live), **shows)
 
     async def _put(self, live: LiveCall, questions: list[dict[str, Any]]) -> Ask:
         if self._policy(live) == "deny":
             raise Declined("Nobody is there to answer questions; go on without an answer.")
-        seconds = live.request.ask_timeout or self._seconds
-        return await self.desk.open(live, AskKind.QUESTION, seconds, questions=questions)
+        return await self.desk.open(live, AskKind.QUESTION, self._seconds_for(live), questions=questions)
 
     async def _allowed_by_hook(self, live: LiveCall, wish: Wish, wanted: list[Need]) -> bool:
         tell = partial(self.desk.journal.tell_hook, live)
@@ -165,7 +165,11 @@ class Asks:
         raise PermissionDenied(message or f"Not allowed: the hook {hook} said no.", details=details)
 
     def _policy(self, live: LiveCall) -> OnAsk:
-        return live.request.on_ask or (live.key.bounds.on_ask if live.key else None) or self._on_ask
+        first = _first(live)
+        return first.request.on_ask or (first.key.bounds.on_ask if first.key else None) or self._on_ask
+
+    def _seconds_for(self, live: LiveCall) -> float:
+        return _first(live).request.ask_timeout or self._seconds
 
     def _shown(self, need: Need) -> Need:
         """The need as it may be shown and kept; asks of an earlier start are compared in this form."""
@@ -178,6 +182,21 @@ def expired(ask: Ask) -> CallError:
     what = "the questions" if ask.kind is AskKind.QUESTION else "whether this is allowed"
     message = f"Nobody answered {what} within {seconds:g} s; go on without it, or ask again later."
     return AskExpired(message, details={"ask": ask.id})
+
+
+def _first(live: LiveCall) -> LiveCall:
+    """The call that a caller sent: what it said about asks counts for all that its tool calls."""
+    while live.parent is not None:
+        live = live.parent
+    return live
+
+
+def _questioned(live: LiveCall) -> Ask | None:
+    """The questions this call has put already. Those that ended because a permission had to be asked do not count."""
+    mine = [ask for ask in live.asks if ask.kind is AskKind.QUESTION and ask.digest == live.digest]
+    if not mine or (mine[-1].status is AskStatus.EXPIRED and mine[-1] is not live.asks[-1]):
+        return None
+    return mine[-1]
 
 
 def _approved(live: LiveCall) -> set[Need]:

@@ -5,6 +5,7 @@ first end counts. A call that waits hears of it after the commit.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
-from app.core.calls import Status, Waiting
+from app.core.calls import Status
 from app.core.events import EventType
 from app.core.ids import Ids
 from app.core.jsons import dumps
@@ -33,7 +34,7 @@ class AskEnded(Exception):
     """Somebody was faster: the ask has its answer, or its time is over."""
 
     def __init__(self, ask: Ask) -> None:
-        super().__init__(f"The ask {ask.id} is {ask.status.value} already.")
+        super().__init__(f"The ask {ask.id} {_how_it_ended(ask)}")
         self.ask = ask
 
 
@@ -104,9 +105,9 @@ class Desk:
             batch.tell(event)
 
         self.leave(live)
+        live.asks = [*(one for one in live.asks if not one.is_open), ask]
         self._lay_down(live, ask)
-        live.asks.append(ask)
-        await self.journal.wait(live, Waiting.PERMISSION if kind is AskKind.PERMISSION else Waiting.INPUT, keep)
+        await self.journal.wait(live, ask.waiting, keep)
         return ask
 
     async def wait(self, waiter: Waiter) -> Ask:
@@ -134,13 +135,7 @@ class Desk:
         waiter = self._waiters.get(ask.id)
         if waiter is None or not waiter.ask.is_open:
             raise AskEnded(await asks.get(self._engine, ask.id, None) or ask)
-        answer = replace(answer, principal=by.principal, key=by.id)
-        if answer.decision is Decision.ALLOW_ALWAYS:
-            if not by.may(Scope.RULES_WRITE):
-                raise AnswerRefused("An answer that counts for more than one call takes a key with rules:write.")
-            answer = replace(answer, rules=answer.rules or ask.always, scope=answer.scope or RuleScope.SESSION)
-        if answer.message is not None:
-            answer = replace(answer, message=self.journal.cover.text(answer.message))
+        answer = self._covered(replace(_with_rules(answer, ask, by), principal=by.principal, key=by.id))
         kept = [self._kept(rule, answer, waiter) for rule in answer.rules]
         ended = replace(ask, status=AskStatus.ANSWERED, answer=answer, ended_at=self._clock.now())
         if not await self._end(ended, kept):
@@ -150,6 +145,15 @@ class Desk:
     def _lay_down(self, live: LiveCall, ask: Ask) -> None:
         live.ask = ask
         self._waiters[ask.id] = Waiter(live, ask)
+
+    def _covered(self, answer: Answer) -> Answer:
+        """The answer as it may be kept, which is how the call gets it too."""
+        cover, message, content = self.journal.cover, answer.message, answer.content
+        if message is not None:
+            message = cover.text(message)
+        if content is not None:
+            content = json.loads(cover.kept_data(dumps(content).decode()))
+        return replace(answer, message=message, content=content)
 
     def _kept(self, rule: Rule, answer: Answer, waiter: Waiter) -> KeptRule:
         """A rule that somebody's "always" makes. It is the call owner's, whoever answered."""
@@ -215,6 +219,29 @@ class Desk:
         for waiter in self._waiters.values():
             if waiter.ask.kind is AskKind.PERMISSION:
                 waiter.turn.set()
+
+
+def _with_rules(answer: Answer, ask: Ask, by: Key) -> Answer:
+    """An "always" has the rules it makes and where they count; no other answer makes any."""
+    if answer.decision is not Decision.ALLOW_ALWAYS:
+        return replace(answer, rules=(), scope=None)
+    if not by.may(Scope.RULES_WRITE):
+        raise AnswerRefused("An answer that counts for more than one call takes a key with rules:write.")
+    scope = answer.scope or RuleScope.SESSION
+    if not by.bounds.allows_scope(scope):
+        raise AnswerRefused(
+            f"This key is bound, so its answers do not count for the scope {scope}; take a smaller one."
+        )
+    return replace(answer, rules=answer.rules or ask.always, scope=scope)
+
+
+def _how_it_ended(ask: Ask) -> str:
+    if ask.is_open:
+        return "is not waited for at the moment; look at its call again."
+    if ask.answer is None:
+        return f"is over: {ask.reason}"
+    said = ask.answer.decision or ask.answer.action or "content"
+    return f"was answered already: {said} by {ask.answer.principal or 'the rules'}."
 
 
 def _body(ask: Ask) -> dict[str, Any]:

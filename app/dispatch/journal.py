@@ -180,7 +180,7 @@ class Journal:
         else:
             live.client = left_of(call.started_at, call.deadline, now)
             live.started = self._clock.monotonic() - max(now - call.started_at, 0) / 1_000_000
-        call.waiting = call.waiting if live.ask is not None else None
+        call.waiting = live.ask.waiting if live.ask else None
         await self._writer.submit(lambda batch: calls.adopt(batch, call, self._owner))
 
     async def bury(self, call: Call, result: Result | None, reason: CallError, ask: Ask | None = None) -> None:

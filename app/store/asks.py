@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
 from app.core.rules import Need, RuleScope, to_rule
 from app.store.db import Statement
+from app.store.sights import Sight, narrowed
 from app.store.tables import asks
 from app.store.writer import Batch
 
@@ -37,6 +38,7 @@ class AskFilter:
     session: str | None = None
     call: str | None = None
     before: str | None = None
+    sight: Sight | None = None
 
 
 def add(batch: Batch, ask: Ask, body: str) -> None:
@@ -101,6 +103,7 @@ async def open_by_call(engine: AsyncEngine) -> dict[str, Ask]:
 async def page(engine: AsyncEngine, wanted: AskFilter, limit: int) -> list[Ask]:
     """The newest asks first."""
     query = select(asks).order_by(asks.c.id.desc()).limit(limit)
+    query = narrowed(query, asks.c.principal, asks.c.session, wanted.sight)
     if wanted.status is not None:  # said as the partial index says it
         query = query.where(asks.c.status == literal_column(f"'{wanted.status.value}'"))
     for name in ("principal", "session", "call"):

@@ -32,6 +32,12 @@ PATHS = [
     ("POST", "/v1/keys"),
     ("DELETE", "/v1/keys/key_1"),
     ("POST", "/v1/tickets"),
+    ("GET", "/v1/asks"),
+    ("GET", "/v1/asks/ask_1"),
+    ("POST", "/v1/asks/ask_1/answer"),
+    ("GET", "/v1/rules"),
+    ("POST", "/v1/rules"),
+    ("DELETE", "/v1/rules/rule_1"),
 ]
 BODIES: dict[str, Any] = {
     "/v1/calls": {"tool": "echo"},
@@ -39,6 +45,8 @@ BODIES: dict[str, Any] = {
     "/v1/calls/call_1/result": {"output": "x"},
     "/v1/keys": {"principal": "ann"},
     "/v1/sessions": {},
+    "/v1/asks/ask_1/answer": {"decision": "deny"},
+    "/v1/rules": {"permission": "read", "pattern": "*", "action": "ask"},
 }
 
 
@@ -105,12 +113,15 @@ async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
         "calls:read": {("POST", "/v1/tickets")}
         | {(method, path) for method, path in PATHS if method == "GET"} - {("GET", "/v1/keys"), ("GET", "/metrics")},
         "metrics": {("GET", "/metrics")},
+        "asks:answer": {("POST", "/v1/tickets")}
+        | {(method, path) for method, path in PATHS if path.startswith("/v1/asks")},
+        "rules:write": {(method, path) for method, path in PATHS if path.startswith("/v1/rules")},
     }
     for scope, allowed in needed.items():
         made = await new_key(service, "ann", [scope])
         async with service.client_of(made["token"]) as client:
             for method, path in PATHS:
-                if (method, path) == ("GET", "/v1/events") and scope == "calls:read":
+                if (method, path) == ("GET", "/v1/events") and scope in ("calls:read", "asks:answer"):
                     continue
                 answer = await ask(client, method, path)
                 if (method, path) in allowed:

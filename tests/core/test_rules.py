@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.rules import ALLOWED, STRICTNESS, Action, Layer, Need, Rule, Verdict, matches
+from app.core.rules import ALLOWED, STRICTNESS, Action, Layer, Need, Rule, Verdict, expression, matches
 from app.core.rules import judge as judge_layers
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -96,3 +97,16 @@ def test_a_rule_reads_as_a_line() -> None:
 
 def test_of_several_equally_strict_answers_the_first_is_named() -> None:
     assert judge([READ, SHELL], []) == Verdict(Action.ASK, READ, None)
+
+
+@given(st.text("ab?* \n\\.(", max_size=12), st.text("ab \n/.(", max_size=12))
+def test_a_pattern_matches_what_its_expression_does(pattern: str, text: str) -> None:
+    expected = re.fullmatch(expression(pattern), text, re.DOTALL) is not None
+
+    assert matches(pattern, text) is expected
+
+
+@pytest.mark.parametrize("end", ["b", "b *"])
+def test_no_pattern_takes_ages(end: str) -> None:
+    """Tried every way, this one would take longer than the universe has."""
+    assert not matches("*a" * 100 + end, "a" * 10_000)

@@ -44,6 +44,19 @@ class Actor:
         assert answer.body["error"]["code"] == "Canceled"
         self.told.note(answer.body, self.told.tokens[call["id"]])
 
+    async def answer(self, ask: Body, **said: Any) -> None:
+        """What a person says to an ask. Who hears that it was in time may rely on it."""
+        answer = await self._wire.ask("POST", f"/v1/asks/{ask['id']}/answer", said, {})
+        assert answer.status == 200, answer.content
+
+    async def open_asks(self, count: int) -> list[Body]:
+        """What waits for a person, once there is so much of it; oldest first."""
+        async with asyncio.timeout(HANG):
+            while len(found := (await self._wire.get("/v1/asks?status=open")).body["data"]) < count:
+                pass
+        asks: list[Body] = found[::-1]
+        return asks
+
     async def wait_for(self, call: Body) -> None:
         """On a connection of its own, to the end of the call or of the service."""
         with suppress(*GONE):
@@ -76,6 +89,16 @@ async def actor(port: int, told: Acknowledged) -> AsyncIterator[Actor]:
         finally:
             with suppress(asyncio.CancelledError):
                 await listening
+
+
+async def say_yes(port: int) -> None:
+    """A person who allows whatever is asked, until told to stop."""
+    async with wired(port) as wire:
+        act = Actor(wire, port, Acknowledged())
+        while True:
+            for ask in await act.open_asks(0):
+                await wire.ask("POST", f"/v1/asks/{ask['id']}/answer", {"decision": "allow"}, {})
+            await asyncio.sleep(0.01)
 
 
 async def hear_until(stream: Stream, told: Acknowledged, last: int | None) -> None:

@@ -83,9 +83,15 @@ def no_needs(args: BaseModel, scope: Scope) -> list[Need]:
     return []
 
 
+def to_mark(args: Token, scope: Scope) -> list[Need]:
+    """What has to be asked unless a rule says otherwise."""
+    return [Need("escalate", args.token)]
+
+
 def toys(data_dir: Path) -> list[Tool]:
     """`echo` says it again, `append` leaves a mark that cannot be taken back, `turn` does so alone, `slow` streams,
-    `say` streams piece by piece and may break, `relay` lets `turn` leave the mark, `elsewhere` is run by the client."""
+    `say` streams piece by piece and may break, `relay` lets `turn` leave the mark, `careful` leaves it when a person
+    allows that, `elsewhere` is run by the client."""
 
     async def echo(args: Token, ctx: Context) -> Result:
         return Result(output=args.token)
@@ -122,6 +128,7 @@ def toys(data_dir: Path) -> list[Tool]:
         typed(Token, name="echo", description="Say it again.", effect=Effect.READ, needs=no_needs, run=echo),
         typed(Token, name="append", description="Mark.", effect=write, needs=no_needs, run=append, lane=none),
         typed(Token, name="turn", description="Mark, one at a time.", effect=write, needs=no_needs, run=append),
+        typed(Token, name="careful", description="Mark, if I may.", effect=write, needs=to_mark, run=append, lane=none),
         typed(Say, name="say", description="Say.", effect=Effect.READ, needs=no_needs, run=say, lane=none),
         typed(Slow, name="slow", description="Stream.", effect=Effect.READ, needs=no_needs, run=slow, lane=none),
         typed(Token, name="relay", description="Let mark.", effect=Effect.READ, needs=no_needs, run=relay, lane=none),

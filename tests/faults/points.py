@@ -26,7 +26,7 @@ from app.dispatch.journal import Journal
 from app.dispatch.outputs import Spool
 from app.dispatch.running import Running
 from app.house import House
-from app.store import calls, outputs, sessions
+from app.store import asks, calls, outputs, sessions
 from app.store.writer import Writer
 
 COMMITS = {
@@ -38,11 +38,13 @@ COMMITS = {
     "output": ("before", "after"),
     "plan": ("before", "after"),
     "wish": ("before", "after"),
+    "ask": ("before", "after"),
+    "reply": ("before", "after", "told"),
     "end": ("before", "after", "told"),
     "adopt": ("before", "after"),
 }
 """Transactions by what they hold: a new call, its Idempotency-Key, its wait at the gate, its arguments, its start,
-a piece of output, a plan, the wish to cancel, an end, a call taken over from a dead service."""
+a piece of output, a plan, the wish to cancel, an ask, its end, a call's end, a call taken over from a dead service."""
 
 STAGES = {
     "submit": "a request has become a call, and nothing is written",
@@ -76,6 +78,8 @@ _WRITES = {
     "output": (outputs, "add"),
     "plan": (sessions, "keep_plan"),
     "wish": (calls, "request_cancel"),
+    "ask": (asks, "add"),
+    "reply": (asks, "end"),
     "end": (calls, "close"),
     "adopt": (calls, "adopt"),
 }

@@ -61,6 +61,8 @@ def broken_promises(database: Path, effects: list[str], told: Acknowledged) -> l
             *_unheard(db, told),
             *_bad_output(calls, stored_outputs(db), told),
             *_run_twice(calls.values(), effects),
+            *_bad_asks(db, calls),
+            *_unasked(db, calls.values(), effects),
             *_made_twice(calls.values()),
             *told.contradictions,
         ]
@@ -213,7 +215,7 @@ def _run_twice(calls: Iterable[sqlite3.Row], effects: list[str]) -> Iterator[str
             yield f"the side effect {token} happened {count} times"
     known = set()
     for row in calls:
-        if row["tool"] in ("append", "turn"):
+        if row["tool"] in ("append", "turn", "careful"):
             token = token_of(row)
             known.add(token)
             if row["status"] == "completed" and marks[token] != 1:
@@ -222,6 +224,30 @@ def _run_twice(calls: Iterable[sqlite3.Row], effects: list[str]) -> Iterator[str
                 yield f"{row['id']} had its side effect without being started"
     for token in marks.keys() - known:
         yield f"the side effect {token} belongs to no recorded call"
+
+
+def _bad_asks(db: sqlite3.Connection, calls: dict[str, sqlite3.Row]) -> Iterator[str]:
+    """Each ask: opened once, ended once, as its row says; none is open when its call has ended."""
+    lives: dict[str, list[str]] = {}
+    for type, data in db.execute("SELECT type, data FROM events WHERE type LIKE 'ask.%' ORDER BY seq"):
+        lives.setdefault(json.loads(data)["id"], []).append(type.removeprefix("ask."))
+    for id, call, status in db.execute("SELECT id, call, status FROM asks"):
+        life = lives.pop(id, [])
+        if life != ["opened", *([] if status == "open" else [status])]:
+            yield f"{id} is {status} and lived {life}"
+        if status == "open" and (call not in calls or calls[call]["status"] in FINAL):
+            yield f"{id} is open, and its call {call} has ended"
+    for id in lives:
+        yield f"{id} was told of and is not there"
+
+
+def _unasked(db: sqlite3.Connection, calls: Iterable[sqlite3.Row], effects: list[str]) -> Iterator[str]:
+    """What has to be asked has its side effect only when somebody has said yes."""
+    answers = db.execute("SELECT call, answer FROM asks WHERE status = 'answered'")
+    allowed = {call for call, answer in answers if json.loads(answer)["decision"] != "deny"}
+    for row in calls:
+        if row["tool"] == "careful" and token_of(row) in effects and row["id"] not in allowed:
+            yield f"{row['id']} had its side effect, and nobody had allowed it"
 
 
 def _made_twice(calls: Iterable[sqlite3.Row]) -> Iterator[str]:

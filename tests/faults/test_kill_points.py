@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.actors import Actor, actor, hear_until
+from tests.faults.actors import Actor, actor, hear_until, say_yes
 from tests.faults.points import POINTS
 from tests.faults.records import Acknowledged, broken_promises, last_seq, left_running
 from tests.faults.services import Service, Zygote
@@ -95,7 +95,7 @@ class Loop:
 
 
 async def leave_behind(service: Service, told: Acknowledged) -> None:
-    """A call that streams, one that has the gate, two behind it, one of another call's: then a kill."""
+    """A call that streams, one that has the gate, two behind it, one of another call's, one that asks: then a kill."""
     async with actor(service.port, told) as act:
         await act.call("echo", "first")
         await act.until(lambda: act.heard("call.completed"))
@@ -104,7 +104,8 @@ async def leave_behind(service: Service, told: Acknowledged) -> None:
         await act.call("turn", "left-waiting", wait=0)
         await act.call("turn", "left-keyed", wait=0, key="left")
         await act.call("relay", "left-parent", wait=0)
-        await act.until(lambda: act.heard("call.waiting") == 3 and act.told.output)
+        await act.call("careful", "left-asking", wait=0)
+        await act.until(lambda: act.heard("call.waiting") == 4 and act.told.output)
         service.kill()
 
 
@@ -116,6 +117,7 @@ async def play(service: Service, told: Acknowledged, fault: str) -> int:
         async with actor(service.port, told) as act:
             await call_each(act)
             await wait_in_turn(act)
+            await ask_people(act)
             last = await stop_some(act)
             code = await asyncio.to_thread(service.terminate)
             await last
@@ -141,12 +143,25 @@ async def wait_in_turn(act: Actor) -> None:
     await act.batch(("turn", "batch-1"), ("echo", "batch-2"), ("turn", "batch-3"))
 
 
+async def ask_people(act: Actor) -> None:
+    """One that was asked before the kill, and two of which the answer to one settles the other."""
+    [left] = await act.open_asks(1)
+    await act.answer(left, decision="allow")
+    calls = [await act.call("careful", f"asked-{number}", wait=0) for number in (1, 2)]
+    first, _ = await act.open_asks(2)
+    await act.answer(first, decision="allow_always", rule={"pattern": "asked-*"}, scope="global")
+    for call in calls:
+        await act.wait_for(call)
+
+
 async def stop_some(act: Actor) -> "asyncio.Task[None]":
-    """Cancel one that streams and one that waits; the orderly end finds one that has the gate, and one behind it."""
+    """Cancel one that streams and one that waits; the orderly end finds one that has the gate, one behind it, and one
+    that asks."""
     streaming = await act.call("slow", "canceled", wait=0, chunks=500)
     holder = await act.call("turn", "open-holder", wait=0, seconds=LONG)
     waiting = await act.call("turn", "canceled-waiting", wait=0)
     await act.call("turn", "open-waiting", wait=0)
+    await act.call("careful", "open-asking", wait=0)
     await act.until(lambda: streaming["id"] in act.told.output)
     await act.cancel(streaming)
     await act.cancel(waiting)
@@ -157,7 +172,9 @@ async def check(service: Service, told: Acknowledged) -> None:
     """Start again. What was told stands, what was sent with a key is answered the same, and the log says it all."""
     await asyncio.to_thread(service.start)
     assert left_running(service.database) == []
+    person = asyncio.create_task(say_yes(service.port))
     await service.settle()
+    person.cancel()
     async with wired(service.port) as wire:
         act = Actor(wire, service.port, told)
         await act.call("append", "keyed", key="one")

@@ -105,6 +105,22 @@ def tell_output_with_a_hole(db: sqlite3.Connection, effects: list[str], told: Ac
     told.hear_output(call, len(heard) + 1, "more")
 
 
+def act_without_a_yes(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("UPDATE asks SET answer = replace(answer, 'allow_once', 'deny')")
+
+
+def leave_an_ask_open(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("UPDATE asks SET status = 'open'")
+
+
+def lose_an_ask(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("DELETE FROM asks")
+
+
+def end_an_ask_otherwise(db: sqlite3.Connection, effects: list[str], told: Acknowledged) -> None:
+    db.execute("UPDATE asks SET status = 'expired'")
+
+
 PLANTS: dict[Plant, str] = {
     lose_an_event: "the event sequence has holes",
     lose_the_last_event: "the counter is at",
@@ -126,6 +142,10 @@ PLANTS: dict[Plant, str] = {
     keep_other_output: "and kept b'PROGRESS",
     interrupt_without_its_output: "and its result is None",
     tell_output_with_a_hole: "went on at",
+    act_without_a_yes: "and nobody had allowed it",
+    leave_an_ask_open: "is open, and its call",
+    lose_an_ask: "was told of and is not there",
+    end_an_ask_otherwise: "is expired and lived ['opened', 'answered']",
 }
 
 
@@ -143,12 +163,16 @@ async def test_the_checks_bite(service: Service, tmp_path: Path) -> None:
 
 
 async def make_records(service: Service) -> Acknowledged:
-    """Calls that leave marks, one that says something, and one that is interrupted while it does."""
+    """Calls that leave marks, one that asks first, one that says something, and one interrupted while it does."""
     told = Acknowledged()
     async with actor(service.port, told) as act:
         for number in range(4):
             await act.call("append", f"t{number}")
         await act.until(lambda: act.heard("call.completed"))
+        asking = await act.call("careful", "asked", wait=0)
+        [ask] = await act.open_asks(1)
+        await act.answer(ask, decision="allow")
+        await act.wait_for(asking)
         await act.call("slow", "whole", chunks=3)
         stopped = await act.call("slow", "stopped", wait=0, chunks=500)
         await act.until(lambda: stopped["id"] in told.output)

@@ -1,0 +1,184 @@
+"""Asks over HTTP: one flat list of everything that waits for a person, and how they answer."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Path, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
+
+from app.api import examples
+from app.api.access import Answerer, AskReader, Use, Used
+from app.api.bodies import JSON, JsonRoute
+from app.api.problems import Problem, not_found
+from app.api.rules import Text, refuse_secrets
+from app.api.shapes import AskView, Page
+from app.api.submissions import refuse_when_stopping
+from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision, misfit
+from app.core.jsons import dumps
+from app.core.principals import Key
+from app.core.rules import Action, Rule, RuleScope
+from app.dispatch.desk import AnswerRefused, AskEnded
+from app.store import asks
+from app.store.asks import AskFilter
+
+router = APIRouter(prefix="/v1/asks", tags=["asks"], route_class=JsonRoute)
+
+AskId = Annotated[str, Path(description="The ask's id.", examples=[examples.ASK_ID])]
+Message = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+MOST_RULES = 32
+ALWAYS_ONLY = [
+    {"properties": {"decision": {"const": "allow_always"}}},
+    {"properties": {"rule": {"type": "null"}, "scope": {"type": "null"}}},
+]
+ENDED: dict[int | str, dict[str, Any]] = {409: {"description": "It has its answer, or its time is over."}}
+
+
+class RuleEdit(BaseModel, extra="forbid", json_schema_extra={"examples": [{"pattern": "deploy/*"}]}):
+    """A rule that an `allow_always` makes instead of the one the ask shows."""
+
+    permission: Text | None = Field(
+        default=None, description="For what; may be left out when the ask is about one permission only."
+    )
+    pattern: Text = Field(description="The edited pattern.", examples=["deploy/*"])
+
+
+class DecisionRequest(
+    BaseModel, extra="forbid", json_schema_extra={"examples": [examples.DECISION], "anyOf": ALWAYS_ONLY}
+):
+    """The answer to a permission."""
+
+    decision: Literal["allow", "allow_once", "allow_always", "deny"] = Field(
+        description="`allow` is `allow_once`; `allow_always` makes rules, and takes a key with `rules:write`."
+    )
+    message: Message | None = Field(default=None, description="What the model is told along with a no.")
+    rule: RuleEdit | Annotated[list[RuleEdit], Field(min_length=1, max_length=MOST_RULES)] | None = Field(
+        default=None, description="With `allow_always`: what to allow instead of what the ask shows."
+    )
+    scope: RuleScope | None = Field(
+        default=None, description="With `allow_always`: where it counts; the session when not given."
+    )
+
+    @model_validator(mode="after")
+    def _makes_rules_only_with_always(self) -> "DecisionRequest":
+        if self.decision != "allow_always" and (self.rule is not None or self.scope is not None):
+            raise ValueError("`rule` and `scope` belong to `allow_always` only")
+        return self
+
+
+class ContentRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.CONTENT]}):
+    """The answers to questions."""
+
+    content: dict[str, Any] = Field(
+        description="By the id of each question: a text, or a list of texts. Own words are always an answer."
+    )
+
+
+class RefusalRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.REFUSAL]}):
+    """No answer to questions, and none will come."""
+
+    action: Literal["decline", "cancel"] = Field(description="`decline` says no, `cancel` goes away.")
+    message: Message | None = Field(default=None, description="What the model is told.")
+
+
+AnswerRequest = DecisionRequest | ContentRequest | RefusalRequest
+
+
+def _form_of(body: Any) -> str | None:
+    """Which kind of answer a body is, by the one field that makes it so."""
+    return next((name for name in ("decision", "content", "action") if isinstance(body, dict) and name in body), None)
+
+
+Answered = Annotated[
+    Annotated[DecisionRequest, Tag("decision")]
+    | Annotated[ContentRequest, Tag("content")]
+    | Annotated[RefusalRequest, Tag("action")],
+    Discriminator(
+        _form_of,
+        custom_error_type="answer",
+        custom_error_message="an answer has `decision`, or `content`, or `action`",
+    ),
+    Body(),
+]
+
+
+@router.get("", response_model=Page[AskView])
+async def list_asks(
+    key: AskReader,
+    use: Used,
+    status: Annotated[AskStatus | None, Query(description="Only asks with this status.", examples=["open"])] = None,
+    session: Annotated[str | None, Query(description="Only asks of this session.")] = None,
+    call: Annotated[str | None, Query(description="Only asks of this call.")] = None,
+    cursor: Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="Most asks on a page.")] = 50,
+) -> Response:
+    """What waits for a person, and what did, newest first."""
+    wanted = AskFilter(
+        principal=key.sees,
+        status=status,
+        session=session,
+        call=call,
+        before=cursor,
+        sight=use.sessions.sight(key),
+    )
+    page = await asks.page(use.engine, wanted, limit + 1)
+    more = page[limit - 1].id if len(page) > limit else None
+    return Response(dumps({"data": [ask.view() for ask in page[:limit]], "next_cursor": more}), media_type=JSON)
+
+
+@router.get("/{id}", response_model=AskView)
+async def get_ask(id: AskId, key: AskReader, use: Used) -> Response:
+    """One ask, with its answer if it has one."""
+    return Response(dumps((await _seen(use, key, id)).view()), media_type=JSON)
+
+
+@router.post("/{id}/answer", response_model=AskView, responses=ENDED)
+async def answer_ask(request: Request, id: AskId, said: Answered, key: Answerer, use: Used) -> Response:
+    """Answer an ask, once: the first answer counts, any other is a 409. The call goes on, or ends, by itself."""
+    ask = await _seen(use, key, id)
+    answer = _answer(said, ask)
+    refuse_secrets(request, *(rule.pattern for rule in answer.rules))
+    try:
+        ended = await use.desk.answer(ask, answer, key)
+    except AskEnded as over:
+        if over.ask.is_open:
+            refuse_when_stopping(use)
+        raise Problem(409, "AskEnded", str(over)) from None
+    except AnswerRefused as refused:
+        raise Problem(403, "Forbidden", str(refused)) from None
+    return Response(dumps(ended.view()), media_type=JSON)
+
+
+async def _seen(use: Use, key: Key, id: str) -> Ask:
+    """The ask, if this key may see it; what it may not see is not there."""
+    ask = await asks.get(use.engine, id, key.sees)
+    if ask is None or not await use.sessions.shows_records(key, ask.principal, ask.session):
+        raise not_found(f"ask {id}")
+    return ask
+
+
+def _answer(said: AnswerRequest, ask: Ask) -> Answer:
+    """What was said, if it is an answer to what was asked."""
+    if isinstance(said, DecisionRequest):
+        if ask.kind is not AskKind.PERMISSION:
+            raise _unfitting(f"The ask {ask.id} has questions: answer with `content`, or refuse with `action`.")
+        decision = Decision.ALLOW_ONCE if said.decision == "allow" else Decision(said.decision)
+        return Answer(decision, said.message, _rules(said.rule, ask), said.scope)
+    if ask.kind is AskKind.PERMISSION:
+        raise _unfitting(f"The ask {ask.id} is about a permission: answer with `decision`.")
+    if isinstance(said, RefusalRequest):
+        return Answer(action=said.action, message=said.message)
+    if ask.kind is AskKind.QUESTION and (wrong := misfit(said.content, ask.questions)):
+        raise _unfitting(wrong)
+    return Answer(content=said.content)
+
+
+def _rules(edited: RuleEdit | list[RuleEdit] | None, ask: Ask) -> tuple[Rule, ...]:
+    edits = edited if isinstance(edited, list) else [edited] if edited else []
+    known = {need.permission for need in ask.needs}
+    if len(known) != 1 and any(edit.permission is None for edit in edits):
+        raise _unfitting(f"Say for each rule whether it is about {' or '.join(sorted(known))}.")
+    return tuple(Rule(edit.permission or next(iter(known)), edit.pattern, Action.ALLOW) for edit in edits)
+
+
+def _unfitting(detail: str) -> Problem:
+    return Problem(422, "InvalidRequest", detail)
