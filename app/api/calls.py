@@ -74,6 +74,7 @@ async def create_call_batch(
     idempotency_key: Annotated[
         str | None,
         Header(
+            alias="Idempotency-Key",
             min_length=1,
             max_length=256,
             description="Call i has the key `{key}/{i}`: sent again, each is the call it was, and what was not "

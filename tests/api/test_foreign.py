@@ -5,9 +5,10 @@ its path, its query, its headers and its body can name has to be known here: a
 route that names something unknown fails until this file says what it is.
 """
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from app.config import Settings
 from app.main import create_app
 from tests.mcp.test_mcp_server import mcp_client
-from tests.services import Service
+from tests.services import HANG, Service
 from tests.toys import Toys
 
 MARK = "alicemark"
@@ -36,6 +37,8 @@ IN_PATHS = {
     ("secrets", "name"): "secret",
     ("keys", "id"): "key",
     ("tools", "name"): "tool",
+    ("asks", "id"): "ask",
+    ("rules", "id"): "rule",
 }
 """What a parameter of a path names, by the collection it is in."""
 NAMING = {
@@ -57,6 +60,8 @@ NOBODYS = {
     "principal": "zed",
     "secret": "nobodys",
     "tool": "nobodys_tool",
+    "ask": f"ask_{0:024x}",
+    "rule": f"rule_{0:024x}",
     "message": "nobodys-message",
     "idempotency key": "nobodys-key",
     "workspace": "/nobodys/workspace",
@@ -64,7 +69,8 @@ NOBODYS = {
 """What looks like a thing, and is not there."""
 HARMLESS = {
     *("wait", "limit", "offset", "since", "until", "types", "after", "output_after", "status", "tool", "global"),
-    *("traceparent", "Last-Event-ID"),
+    *("traceparent", "Last-Event-ID", "model", "provider", "agent", "source", "effect", "q", "fields", "probe", "own"),
+    "scope",
 }
 """Parameters of queries and headers that name nothing anybody owns."""
 OF_THE_PRINCIPAL = {"secrets", "keys", "tools"}
@@ -118,8 +124,16 @@ async def belongings(alice: httpx.AsyncClient) -> dict[str, str]:
     }
     headers = {"Idempotency-Key": f"{MARK}-key"}
     call = (await alice.post("/v1/calls", params={"wait": 0}, json=body, headers=headers)).json()
+    tool = {"kind": "client", "name": f"{MARK}_tool", "description": MARK}
+    assert (await alice.post("/v1/tools", json=tool)).status_code == 201
+    line = {"permission": "edit", "pattern": MARK, "action": "deny", "scope": "session", "session": session["id"]}
+    rule = (await alice.post("/v1/rules", json=line)).json()
+    asking = {"tool": "need", "arguments": {"path": f"{MARK}.env"}, "session": session["id"]}
+    await alice.post("/v1/calls", params={"wait": 0}, json=asking)
     return {
-        "call": call["id"],
+        "call": (await once(alice, f"/v1/calls/{call['id']}", lambda body: body["status"] == "running"))["id"],
+        "ask": (await once(alice, "/v1/asks", lambda body: bool(body["data"])))["data"][0]["id"],
+        "rule": rule["id"],
         "session": session["id"],
         "workspace": session["workspace"],
         "secret": MARK,
@@ -129,12 +143,20 @@ async def belongings(alice: httpx.AsyncClient) -> dict[str, str]:
     }
 
 
+async def once(alice: httpx.AsyncClient, path: str, question: Callable[[Any], bool]) -> Any:
+    """What is there as soon as it is as it should be."""
+    async with asyncio.timeout(HANG):
+        while not question(body := (await alice.get(path)).json()):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    return body
+
+
 def body_of(operation: dict[str, Any]) -> Any:
     """The example the document gives."""
     if "requestBody" not in operation:
         return None
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    for option in [schema, *schema.get("anyOf", [])]:
+    for option in [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]:
         if "$ref" in option:
             return DOCUMENT["components"]["schemas"][option["$ref"].rpartition("/")[2]]["examples"][0]
     raise AssertionError(f"no example for {operation['operationId']}")
@@ -142,7 +164,11 @@ def body_of(operation: dict[str, Any]) -> Any:
 
 def fields_of(operation: dict[str, Any]) -> set[str]:
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    refs = [option["$ref"].rpartition("/")[2] for option in [schema, *schema.get("anyOf", [])] if "$ref" in option]
+    refs = [
+        option["$ref"].rpartition("/")[2]
+        for option in [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]
+        if "$ref" in option
+    ]
     return {name for ref in refs for name in DOCUMENT["components"]["schemas"][ref].get("properties", {})}
 
 
@@ -213,7 +239,7 @@ def owned(stranger: Stranger) -> dict[str, list[dict[str, Any]]]:
     """Everything of alice's, as it stands in the records."""
     return {
         table: stranger.service.rows(f"SELECT * FROM {table} WHERE principal = 'alice' ORDER BY 1, 2")
-        for table in ("calls", "sessions", "secrets", "keys")
+        for table in ("calls", "sessions", "secrets", "keys", "asks", "rules", "tools")
     }
 
 
@@ -247,6 +273,8 @@ async def test_the_walk_bites(service: Service, toys: Toys, tmp_path: Path) -> N
             ("get_session", "path", "id"),
             ("get_session_plan", "path", "id"),
             ("get_secret", "path", "name"),
+            ("get_ask", "path", "id"),
+            ("get_tool", "path", "name"),
             ("create_call", "header", "Toolcrib-Session"),
             ("create_call", "header", "Idempotency-Key"),
             ("create_ticket", "body", "call"),
