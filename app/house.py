@@ -113,10 +113,10 @@ class House:
         self._hooks = Hooks(self._open_hooks(book), self._clock)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
-        self._asks = self._open_asks(journal, self._permissions, ids)
+        sessions = await self._open_sessions()
+        self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
-        sessions = await self._open_sessions()
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
         listing = self._open_listing()
@@ -221,11 +221,17 @@ class House:
         agents = {name: RulePart(_rules(one.rules), one.approval) for name, one in self.settings.agents.items()}
         return Permissions(configuration, agents, self._rules)
 
-    def _open_asks(self, journal: Journal, permissions: Permissions, ids: Ids) -> Asks:
-        desk = Desk(journal, self._engine, self._rules, ids=ids, clock=self._clock)
-        seconds, on_ask = self.settings.ask_timeout, self.settings.on_ask
-        loops = Loops(self._engine)
-        return Asks(desk, permissions, loops, self._hooks, journal.cover, seconds=seconds, on_ask=on_ask)
+    def _open_asks(self, journal: Journal, sessions: Sessions, ids: Ids) -> Asks:
+        return Asks(
+            Desk(journal, self._engine, self._rules, ids=ids, clock=self._clock),
+            self._permissions,
+            Loops(self._engine),
+            self._hooks,
+            journal.cover,
+            sessions,
+            seconds=self.settings.ask_timeout,
+            on_ask=self.settings.on_ask,
+        )
 
     def _open_outbound(self, book: SecretBook) -> CheckedOutbound:
         """The wire out sees of the secrets only what it is asked to send."""

@@ -22,6 +22,7 @@ from app.dispatch.loops import Loops, digest_of
 from app.dispatch.permissions import Permissions, denied, in_circles, unattended
 from app.dispatch.redaction import Cover
 from app.dispatch.running import LiveCall
+from app.dispatch.sessions import Sessions
 from app.dispatch.steps import Step
 
 
@@ -48,6 +49,7 @@ class Asks:
         loops: Loops,
         hooks: Hooks,
         cover: Cover,
+        sessions: Sessions,
         *,
         seconds: float,
         on_ask: OnAsk,
@@ -57,6 +59,7 @@ class Asks:
         self.permissions = permissions
         self._hooks = hooks
         self._cover = cover
+        self._sessions = sessions
         self._seconds = seconds
         self._on_ask = on_ask
 
@@ -125,7 +128,8 @@ class Asks:
     def _wanted(self, live: LiveCall, wish: Wish, approved: set[Need]) -> list[Need]:
         """The needs that must be asked still. A deny ends it here."""
         wanted = []
-        for verdict in self.permissions.verdicts(wish.tool, wish.find_needs(), live.session, live.key):
+        session = self._sessions.peek(live.session.principal, live.session.id) or live.session  # as it is by now
+        for verdict in self.permissions.verdicts(wish.tool, wish.find_needs(), session, live.key):
             if verdict.action is Action.DENY:
                 raise denied(verdict)
             assert verdict.need is not None, "a verdict on a need has it"

@@ -3,6 +3,7 @@
 Three calls in a row with the same tool, arguments and result are a doom loop, and it is noticed before the third runs.
 """
 
+import asyncio
 import hashlib
 import json
 from collections import OrderedDict
@@ -28,6 +29,7 @@ Turn = tuple[str, str]
 class Loops:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._learning = asyncio.Lock()
         self._turns: OrderedDict[tuple[str, str], list[Turn]] = OrderedDict()
 
     def watches(self, tool: Tool, session: Session) -> bool:
@@ -37,13 +39,16 @@ class Loops:
         return (session.principal, session.id) in self._turns
 
     async def learn(self, session: Session) -> None:
-        """Read the last calls of a session that is new here. Without it a restart would make every agent innocent."""
-        if self.knows(session):
-            return
-        wanted = CallFilter(principal=session.principal, session=session.id)
-        recent = await calls.page(self._engine, wanted, IN_A_ROW)
-        turns = [_turn(digest_of(call.tool, _payload(call)), call) for call in reversed(recent) if call.is_final]
-        if not self.knows(session):
+        """Read the last calls of a session that is new here. Without it a restart would make every agent innocent.
+
+        One after the other, so that calls which came in this order go on in it.
+        """
+        async with self._learning:
+            if self.knows(session):
+                return
+            wanted = CallFilter(principal=session.principal, session=session.id)
+            recent = await calls.page(self._engine, wanted, IN_A_ROW)
+            turns = [_turn(digest_of(call.tool, _payload(call)), call) for call in reversed(recent) if call.is_final]
             self._keep(session, turns)
 
     def needs(self, tool: Tool, session: Session, digest: str) -> list[Need]:

@@ -59,18 +59,19 @@ class RuleBook:
     def put(self, *kept: KeptRule) -> None:
         """These are committed."""
         self._kept |= {one.id: one for one in kept}
-        self._tell()
+        self.tell()
 
     def forget_session(self, principal: str, session: str) -> None:
         """The session is gone, and its rules with it."""
         self._kept = {id: one for id, one in self._kept.items() if (one.principal, one.session) != (principal, session)}
-        self._tell()
+        self.tell()
 
     def _forget(self, id: str) -> None:
         self._kept.pop(id, None)
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Something that calls are judged by has changed."""
         for changed in self._watchers:
             changed()
 

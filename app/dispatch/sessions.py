@@ -204,7 +204,7 @@ class Sessions:
             return True
 
         change = self._writer.submit(write)
-        change.add_done_callback(lambda done: self._changed(done, after))
+        change.add_done_callback(lambda done: self._replaced(done, after))
         return await asyncio.shield(change)
 
     async def _load(self, name: Name) -> Session | None:
@@ -243,6 +243,11 @@ class Sessions:
         if _is_true(done):
             self._loading.pop(_name_of(session), None)
             self._remember(session)
+
+    def _replaced(self, done: "asyncio.Future[bool]", session: Session) -> None:
+        self._changed(done, session)
+        if _is_true(done):
+            self._book.tell()
 
     def _removed(self, done: "asyncio.Future[bool]", name: Name) -> None:
         if _is_true(done):

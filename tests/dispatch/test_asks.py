@@ -277,6 +277,22 @@ async def test_a_need_that_was_not_shown_is_asked_anew(asking: Crib) -> None:
     assert (await asking.ended(live))["status"] == "completed"
 
 
+@pytest.mark.parametrize(("action", "end"), [(Action.DENY, "PermissionDenied"), (Action.ALLOW, "completed")])
+async def test_a_session_that_changes_while_its_call_waits_counts_as_it_is_then(
+    asking: Crib, action: Action, end: str
+) -> None:
+    mine = Session("admin", "mine", is_trusted=True, created_at=1, updated_at=1)
+    assert await asking.use.sessions.create(mine)
+    live = asking.use.dispatcher.submit(asking.request("act", act("src/a")), mine)
+    await asked(asking, live)
+
+    rules = (Rule("edit", "src/*", action),)
+    await asking.use.sessions.change(mine, lambda session: replace(session, rules=rules))
+
+    view = await asking.ended(live)
+    assert (view["error"]["code"] if view["error"] else view["status"]) == end
+
+
 @pytest.mark.parametrize("ending", ["close", "crash"])
 async def test_an_ask_is_still_there_after_a_restart_and_its_answer_lets_the_call_run_once(
     asking: Crib, ending: str
