@@ -76,6 +76,11 @@ class Asks:
         live.digest = digest_of(step.tool.name, step.payload)
         return self.loops.knows(live.session) and not self.loops.needs(step.tool, live.session, live.digest)
 
+    def note(self, live: LiveCall) -> None:
+        """The call has ended, and counts among the last of its session."""
+        if live.claimed is None and not live.session.is_default:
+            self.loops.note(live.session, live.digest, live.call)
+
     async def meet(self, live: LiveCall, step: Step) -> None:
         """Permission, by rules or by a person; then the tool's own questions, if it has any."""
         live.digest = digest_of(step.tool.name, step.payload)

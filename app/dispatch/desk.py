@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -144,6 +145,7 @@ class Desk:
 
     def _lay_down(self, live: LiveCall, ask: Ask) -> None:
         live.ask = ask
+        live.at_end = partial(self.leave, live)
         self._waiters[ask.id] = Waiter(live, ask)
 
     def _covered(self, answer: Answer) -> Answer:

@@ -144,12 +144,6 @@ class Dispatcher:
         self.running.start(live)
 
     async def _dispatch(self, live: LiveCall) -> None:
-        try:
-            await self._carry(live)
-        finally:
-            self._asks.desk.leave(live)
-
-    async def _carry(self, live: LiveCall) -> None:
         """The frame: whatever happens inside, the call gets one end, and it is written."""
         current_call.set(live.call.id)
         shown: tuple[Result, str | None] | None = None
@@ -157,6 +151,7 @@ class Dispatcher:
         try:
             step = await self._open(live)
             if live.claimed or live.call.is_final:
+                self._asks.note(live)
                 return
             shown = await self._walk(live, step)
         except CallError as failed:
@@ -176,7 +171,7 @@ class Dispatcher:
                 return
             error = Interrupted("The service was stopped before the tool could run; nothing was done.")
         await self._close(live, shown, error)
-        self._asks.loops.note(live.session, live.digest, live.call)
+        self._asks.note(live)
 
     async def _open(self, live: LiveCall) -> Step | None:
         """Look ahead without awaiting; what is certain already goes into the first commit."""

@@ -65,7 +65,7 @@ class Loops:
 
     def note(self, session: Session, digest: str, call: Call) -> None:
         """A call of the session has ended."""
-        if session.is_default or not self.knows(session):
+        if not self.knows(session):
             return
         turns = self._turns[session.principal, session.id]
         self._keep(session, [*turns, _turn(digest, call)][1 - IN_A_ROW :])

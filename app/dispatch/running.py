@@ -94,6 +94,7 @@ class LiveCall:
         self.limit: TimeLimit | None = None
         self.digest = ""
         self.ask: Ask | None = None
+        self.at_end: Callable[[], None] | None = None
         self.asks: list[Ask] = []
         self.approved: frozenset[Need] = frozenset()
         self._asking: asyncio.Lock | None = None
@@ -196,6 +197,8 @@ class LiveCall:
 
     def done(self) -> None:
         self.is_done = True
+        if self.at_end is not None:
+            self.at_end()
         _wake_all(self._open_waiters)
         _wake_all(self._waiters)
         if self.trace is not None and self.claimed is None:  # a repeat of a call is no call

@@ -72,6 +72,15 @@ async def test_another_call_in_between_breaks_the_row(house: Crib) -> None:
     assert await turns(house, "same", "same", "other", "same", "same") == ["completed"] * 5
 
 
+async def test_a_mistake_in_between_breaks_the_row_too(house: Crib) -> None:
+    for _ in range(2):
+        await turns(house, "same")
+        mistake = house.use.dispatcher.submit(house.request("note", {"wrong": 1}), MINE)
+        assert (await house.ended(mistake))["error"]["code"] == "InvalidArgs"
+
+    assert await turns(house, "same") == ["completed"]
+
+
 async def test_the_same_call_with_another_result_is_no_loop(house: Crib) -> None:
     async def stopped(reason: str) -> str:
         live = house.use.dispatcher.submit(house.request("stubborn", {}), MINE)

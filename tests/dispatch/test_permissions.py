@@ -361,3 +361,13 @@ async def test_a_running_tool_may_require_more(crib: Crib) -> None:
 
     crib.toys.go["wait"].set()
     assert (await crib.ended(live))["status"] == "completed"
+
+
+@pytest.mark.parametrize("bounds", [Bounds(rules=(Rule("read", "x", DENY),)), Bounds(tools=("relay",))])
+async def test_a_tool_that_calls_a_tool_cannot_reach_further_than_its_callers_key(crib: Crib, bounds: Bounds) -> None:
+    await crib.open()
+    request = crib.request("relay", {"tool": "need", "arguments": {"path": "x"}})
+
+    live = crib.use.dispatcher.submit(request, Session("admin", "default"), key=replace(KEY, bounds=bounds))
+
+    assert (await crib.ended(live))["error"]["code"] == "PermissionDenied"
