@@ -144,7 +144,7 @@ def _located(named: str, asked: RuleRequest, key: Key, use: Use) -> str:
         try:
             root = use.places.real(named) if asked.everybody else use.places.locate(key.principal, named)
         except InvalidSession as error:
-            raise Problem(422, "InvalidRequest", str(error)) from None
+            raise Problem(403, "Forbidden", str(error)) from None
     if not key.bounds.allows_workspace(root or use.places.home):
         raise _bound()
     return DEFAULT_WORKSPACE if root in (None, use.places.home) else root

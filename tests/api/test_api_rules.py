@@ -229,7 +229,6 @@ async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_on
         {"scope": "workspace"},
         {"scope": "workspace", "workspace": "relative/path"},
         {"scope": "workspace", "workspace": "//srv"},
-        {"scope": "workspace", "workspace": "/etc"},
         {"everybody": "yes"},
         {"ask": "ask_1"},
     ],
@@ -248,6 +247,14 @@ async def test_a_rule_of_a_session_needs_the_session(client: httpx.AsyncClient) 
 
     assert_problem(missing, 404, "NotFound")
     assert (await written(client, scope="session", session="default"))["session"] == "default"
+
+
+async def test_a_rule_of_a_workspace_is_for_one_that_a_session_may_have(client: httpx.AsyncClient) -> None:
+    refused = await client.post("/v1/rules", json=RULE | {"scope": "workspace", "workspace": "/etc"})
+
+    assert_problem(refused, 403, "Forbidden")
+    assert "`workspace_roots`" in refused.json()["detail"]
+    assert (await written(client, scope="workspace", workspace="/etc", everybody=True))["workspace"] == "/etc"
 
 
 async def test_a_rule_holds_no_secret(service: Service, client: httpx.AsyncClient) -> None:

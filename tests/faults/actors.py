@@ -10,6 +10,7 @@ from tests.faults.records import Acknowledged
 from tests.faults.services import HANG
 from tests.faults.wires import GONE, Body, Stream, Wire, data_of, id_of, streamed, wired
 
+PATIENCE = 86_400.0  # of the people who are asked; tests may take longer than people usually have
 EVERYTHING = f"/v1/events?types={','.join(EventType)}"
 
 
@@ -22,7 +23,7 @@ class Actor:
         self._port = port
 
     async def call(self, tool: str, token: str, *, wait: float = HANG, key: str | None = None, **more: Any) -> Body:
-        asked = {"tool": tool, "arguments": {"token": token} | more}
+        asked = {"tool": tool, "arguments": {"token": token} | more, "ask_timeout": PATIENCE}
         answer = await self._wire.call(asked, wait, key)
         assert answer.status in (200, 202), answer.content
         self.told.note(answer.body, token, key)

@@ -1,15 +1,23 @@
 """What schemathesis must not do to itself: wait a minute for an answer, revoke the keys it asks with, or send many
-bodies under one Idempotency-Key, which would keep all but the first from being looked at."""
+bodies under one Idempotency-Key, which would keep all but the first from being looked at. And what it cannot know:
+which asks are open, and what kind of answer they take."""
 
+import json
 import os
+from pathlib import Path
 from typing import Any
 
 import schemathesis
 from schemathesis import Case, HookContext
 
 KEPT_KEYS = os.environ["SCHEMATHESIS_KEPT_KEYS"].split()
+ASKS: dict[str, str] = json.loads(Path(os.environ["SCHEMATHESIS_ASKS"]).read_text())
+EXAMPLE = "ask_06605af1f1f8b1c07e3f5a19"
+ANSWER = "POST /v1/asks/{id}/answer"
 LONGEST_WAIT = 600
 LONGEST_KEY = 256
+
+unanswered = dict(ASKS)
 
 
 @schemathesis.hook
@@ -19,8 +27,18 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
         case.query["wait"] = 0
     if case.method == "DELETE" and case.path_parameters.get("id") in KEPT_KEYS:
         case.path_parameters["id"] = "key_of_nobody"
+    if case.operation.label == ANSWER:
+        case.path_parameters["id"] = fitting_ask(case.path_parameters.get("id", ""), case.body)
     if 0 < len(key := case.headers.get("Idempotency-Key", "")) <= LONGEST_KEY:
         case.headers["Idempotency-Key"] = f"{case.id} {key}"[:LONGEST_KEY].strip()
+
+
+def fitting_ask(asked: str, body: object) -> str:
+    """For an ask that is there, or the one of the examples: one that this answer is an answer to, each but once."""
+    if asked not in ASKS and asked != EXAMPLE:
+        return asked
+    form = next((name for name in ("decision", "action") if isinstance(body, dict) and name in body), None)
+    return next((id for id in list(unanswered) if unanswered[id] == form and unanswered.pop(id)), "ask_of_nobody")
 
 
 def is_valid_wait(value: object) -> bool:

@@ -24,7 +24,16 @@ pytestmark = pytest.mark.faults
 FOLDER = Path(__file__).parent
 HANG = 900
 LEAST = 30
-SCOPES = ["calls:run", "calls:read", "tools:write"]
+SCOPES = ["calls:run", "calls:read", "asks:answer", "rules:write", "tools:write"]
+ASKS = 25
+ASKING: dict[str, dict[str, Any]] = {
+    "decision": {"tool": "read_file", "arguments": {"file_path": ".env"}},
+    "action": {
+        "tool": "request_user_input",
+        "arguments": {"questions": [{"id": "why", "header": "Reason", "question": "Why?"}]},
+    },
+}
+"""By the form of its answer, a call that asks."""
 PHASES = {"examples", "coverage", "fuzzing", "stateful"}
 CHECKS = {
     "not_a_server_error",
@@ -68,7 +77,8 @@ def test_every_operation_does_what_the_document_says(service: Started, tmp_path:
     url = f"http://127.0.0.1:{service.port}"
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, trust_env=False) as admin:
         document = admin.get("/openapi.json").json()
-        kept = write_users(admin, tmp_path / "users.json")
+        alice, kept = write_users(admin, tmp_path / "users.json")
+        ask_alice(admin, alice, tmp_path / "asks.json")
 
     run = run_schemathesis(f"{url}/openapi.json", tmp_path, kept)
     _, log = service.end()
@@ -93,19 +103,32 @@ def run_schemathesis(location: str, folder: Path, kept: list[str]) -> "subproces
         "SCHEMATHESIS_HOOKS": str(FOLDER / "schemathesis_hooks.py"),
         "SCHEMATHESIS_USERS": str(folder / "users.json"),
         "SCHEMATHESIS_KEPT_KEYS": " ".join(kept),
+        "SCHEMATHESIS_ASKS": str(folder / "asks.json"),
     }
     return subprocess.run(command, cwd=folder, env=os.environ | told, capture_output=True, text=True, timeout=HANG)
 
 
-def write_users(admin: httpx.Client, path: Path) -> list[str]:
-    """Keys for those who ask, in the form schemathesis reads; the answer is the ids of the keys."""
+def write_users(admin: httpx.Client, path: Path) -> tuple[str, list[str]]:
+    """Keys for those who ask, in the form schemathesis reads; the answer is Alice's token and the ids of the keys."""
     tokens, ids = {}, []
     for principal in ("alice", "bob"):
         made = admin.post("/v1/keys", json={"principal": principal, "scopes": SCOPES}).json()
         tokens[principal] = made["token"]
         ids.append(made["id"])
     path.write_text(json.dumps({"auth": [user(name, token) for name, token in (tokens | {"admin": KEY}).items()]}))
-    return ids
+    return tokens["alice"], ids
+
+
+def ask_alice(admin: httpx.Client, token: str, path: Path) -> None:
+    """Let calls of Alice's wait for a person, and write down their asks by the form of the answer."""
+    headers = {"Authorization": f"Bearer {token}"}
+    for body in list(ASKING.values()) * ASKS:
+        call = admin.post("/v1/calls?wait=0", json=body | {"ask_timeout": 2 * HANG}, headers=headers)
+        assert call.status_code == 202, call.text
+    while len(found := admin.get("/v1/asks?status=open&limit=500").json()["data"]) < ASKS * len(ASKING):
+        pass
+    forms = {body["tool"]: form for form, body in ASKING.items()}
+    path.write_text(json.dumps({ask["id"]: forms[ask["tool"]] for ask in found}))
 
 
 def user(name: str, token: str) -> dict[str, Any]:
