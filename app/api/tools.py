@@ -39,19 +39,21 @@ CREATED: dict[int | str, dict[str, Any]] = {201: {"description": "It is new.", "
 class HttpToolRequest(HttpDefinition, json_schema_extra={"examples": [examples.HTTP_TOOL]}):
     """A tool to register that is one HTTP request."""
 
-    replace: bool = Field(default=False, description="Put it in place of the one registered by this name.")
+    replace: bool = Field(default=False, strict=True, description="Put it in place of the one registered by this name.")
 
 
 class ClientToolRequest(ClientDefinition, json_schema_extra={"examples": [examples.CLIENT_TOOL]}):
     """A tool to register that the caller runs itself."""
 
-    replace: bool = Field(default=False, description="Put it in place of the one registered by this name.")
+    replace: bool = Field(default=False, strict=True, description="Put it in place of the one registered by this name.")
 
 
 class ImportRequest(OpenApiImport, json_schema_extra={"examples": [examples.IMPORT]}):
     """An API whose operations become tools."""
 
-    replace: bool = Field(default=False, description="Put them in place of those registered by their names.")
+    replace: bool = Field(
+        default=False, strict=True, description="Put them in place of those registered by their names."
+    )
 
     @model_validator(mode="after")
     def _has_one_source(self) -> "ImportRequest":

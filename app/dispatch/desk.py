@@ -6,6 +6,7 @@ first end counts. A call that waits hears of it after the commit.
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
 from app.core.calls import Status
+from app.core.errors import StoreUnavailable
 from app.core.events import EventType
 from app.core.ids import Ids
 from app.core.jsons import dumps
@@ -29,6 +31,9 @@ from app.store import asks, rules
 from app.store.writer import Batch
 
 MICROSECONDS = 1_000_000
+RETRY_SECONDS = 0.5
+
+log = logging.getLogger(__name__)
 
 
 class AskEnded(Exception):
@@ -176,10 +181,19 @@ class Desk:
     async def _end_here(self, waiter: Waiter, status: AskStatus, **how: Any) -> None:
         """End the call's own ask. If somebody else was faster, theirs is the end, and is awaited."""
         ended = replace(waiter.ask, status=status, ended_at=self._clock.now(), **how)
-        if not await self._end(ended):
+        if not await self._end_surely(ended):
             while waiter.ask.is_open:
                 waiter.turn.clear()
                 await waiter.turn.wait()
+
+    async def _end_surely(self, ended: Ask) -> bool:
+        """A store that refuses is asked again; meanwhile the call can be stopped."""
+        while True:
+            try:
+                return await self._end(ended)
+            except StoreUnavailable as refused:
+                log.warning("the end of ask %s waits for the store: %s", ended.id, refused)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _end(self, ended: Ask, kept: Sequence[KeptRule] = ()) -> bool:
         is_answered = ended.status is AskStatus.ANSWERED

@@ -161,6 +161,24 @@ async def test_nobody_answers_in_time(asking: Crib) -> None:
     assert asking.toys.notes == []
 
 
+async def test_an_ask_that_expires_while_the_store_refuses_ends_when_it_can(
+    asking: Crib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.db.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("app.dispatch.desk.RETRY_SECONDS", 0.01)
+    await asking.close()
+    await asking.open()
+    live = asking.submit("act", act("src/a"), ask_timeout=0.3)
+    ask = await asked(asking, live)
+
+    with asking.stalled_writer():
+        await until(lambda: asking.use.writer.failures > 0)
+    await asking.ended(live)
+
+    assert asking.end(live.call.id) == ("error", "AskExpired")
+    assert (await stored(asking, ask)).status is AskStatus.EXPIRED
+
+
 async def test_a_canceled_call_takes_its_ask_along(asking: Crib) -> None:
     live = asking.submit("act", act("src/a"))
     ask = await asked(asking, live)
