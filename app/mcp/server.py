@@ -89,8 +89,7 @@ class McpDoor:
 
     async def _session(self, ctx: "ServerRequestContext[Any, Any]", key: Key) -> Session | None:
         """The session that the header names, if the key sees it."""
-        assert ctx.request is not None, "the transport is HTTP"
-        return await self._sessions.seen(key, ctx.request.headers.get(SESSION_HEADER) or DEFAULT_SESSION)
+        return await self._sessions.seen(key, _named(ctx))
 
     async def _list_tools(
         self, ctx: "ServerRequestContext[Any, Any]", params: "types.PaginatedRequestParams | None"
@@ -110,7 +109,7 @@ class McpDoor:
         key = _key_of(ctx)
         session = await self._session(ctx, key)
         if session is None:
-            return failed(f"There is no session of the name that the header {SESSION_HEADER} has.")
+            return failed(f"There is no session {_named(ctx)}; the header {SESSION_HEADER} names one, or none.")
         traceparent = ctx.request.headers.get("traceparent")
         origin = TraceContext(traceparent, ctx.request.headers.get("tracestate")) if traceparent else None
         try:
@@ -139,6 +138,13 @@ def _key_of(ctx: "ServerRequestContext[Any, Any]") -> Key:
     assert ctx.request is not None, "the transport is HTTP"
     key: Key = ctx.request.scope[KEY_IN_SCOPE]
     return key
+
+
+def _named(ctx: "ServerRequestContext[Any, Any]") -> str:
+    """The session a request is about."""
+    assert ctx.request is not None, "the transport is HTTP"
+    named: str | None = ctx.request.headers.get(SESSION_HEADER)
+    return named or DEFAULT_SESSION
 
 
 def input_schema(view: View) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from app.core.rules import Action
 from app.core.sessions import Session
 from tests.api.test_api_access import assert_problem
 from tests.asking import QUESTIONS, AskingToys, answer, asked_by, asking, ended, key_with, open_ask, over, questioning
-from tests.services import Service, kinds, listening
+from tests.services import Service, kinds, listening, until
 from tests.toys import Toys
 
 CONTENT = {"colour": "Blue", "why": ["it is calm", "it is blue"]}
@@ -494,6 +494,7 @@ async def test_after_a_restart_with_stricter_rules_the_permission_is_asked_first
     await service.open()
 
     client = service.client
+    await until(lambda: service.story(call).count("ask.opened") == 2)
     permission = await open_ask(client, call)
     assert (permission["kind"], permission["needs"]) == (
         "permission",

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from app.core.calls import CallRequest
-from app.core.results import Result
 from app.core.sessions import Session
 from tests.clients import OSLO, ClientToys
 from tests.services import HANG, Service, listening, until
@@ -161,10 +160,9 @@ async def test_a_second_result_while_a_hook_looks_at_the_first_is_told_so(servic
     thinking, go = asyncio.Event(), asyncio.Event()
 
     class Slow(ToyHook):
-        async def after(self, call: Any, result: Result) -> Result:
+        async def _after(self, about: dict[str, Any]) -> None:
             thinking.set()
             await go.wait()
-            return result
 
     service.hooks = [Slow("h")]
     await service.restart()
