@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -53,7 +54,7 @@ def at_terminal(folder: Path, *args: str) -> Iterator[Terminal]:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        preexec_fn=lambda: os.login_tty(theirs),
+        preexec_fn=lambda: _sit_down(theirs),
         pass_fds=(theirs,),
     )
     os.close(theirs)
@@ -63,3 +64,9 @@ def at_terminal(folder: Path, *args: str) -> Iterator[Terminal]:
         process.kill()
         process.wait(HANG)
         os.close(ours)
+
+
+def _sit_down(terminal: int) -> None:
+    """Make it the terminal of this process; Ctrl-C counts here, also where a shell in the background ignores it."""
+    os.login_tty(terminal)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
