@@ -279,7 +279,8 @@ class House:
         )
         configured = custom_hooks.from_settings(self.settings.hooks, reach)
         files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()
-        self.hook_failures = files.failures + installed.failures
+        if failures := files.failures + installed.failures:  # a guard that is not there lets everything pass
+            raise Misconfigured(f"A hook cannot be loaded: {failures[0]}. Mend it, or take it away.")
         return [*self._given_hooks, *configured, *files.hooks, *installed.hooks]
 
     def _hook_files(self) -> list[Path]:

@@ -41,7 +41,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "guard").chmod(0o755)
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "scribe.py").write_text(SCRIBE)
-    (tmp_path / "hooks" / "broken.py").write_text("import nothing_of_that_name")
     (tmp_path / "toolcrib.toml").write_text(CONFIG)
     return tmp_path
 
@@ -89,3 +88,13 @@ def test_a_folder_of_hooks_that_is_not_there_keeps_the_service_from_starting(fol
 
     assert done.returncode == 1
     assert "hooks_dir is nowhere, which cannot be read: No such file or directory." in done.stderr
+
+
+def test_a_hook_that_cannot_be_loaded_keeps_the_service_from_starting(folder: Path) -> None:
+    (folder / "hooks" / "broken.py").write_text("import nothing_of_that_name")
+
+    done = toolcrib(folder, "serve", "--port", "0")
+
+    assert done.returncode == 1
+    assert "A hook cannot be loaded" in done.stderr
+    assert "No module named 'nothing_of_that_name'" in done.stderr
