@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 
 FOLDER = Path(__file__).parent
 HANG = 900
-LEAST = 30
+LEAST = 20
 SCOPES = ["calls:run", "calls:read", "asks:answer", "rules:write", "tools:write"]
 ASKS = 25
 ASKING: dict[str, dict[str, Any]] = {
