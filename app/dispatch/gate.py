@@ -81,10 +81,10 @@ class Pass:
         "_aside",
         "_gate",
         "_gates",
+        "_inner",
         "_moved",
         "_returning",
         "effect",
-        "inner",
         "is_held",
         "is_over",
         "lane",
@@ -95,14 +95,21 @@ class Pass:
         self._gates = gates
         self._gate = gate
         self._aside = 0
-        self._returning = asyncio.Lock()
-        self._moved = asyncio.Event()
+        self._returning: asyncio.Lock | None = None  # made when they are needed, which is hardly ever
+        self._moved: asyncio.Event | None = None
+        self._inner: Gate | None = None
         self.is_held = True
         self.is_over = False
         self.lane = lane
         self.effect = effect
-        self.inner = Gate()
         self.outer = outer
+
+    @property
+    def inner(self) -> Gate:
+        """Where the children of a writer take turns."""
+        if self._inner is None:
+            self._inner = Gate()
+        return self._inner
 
     def covers(self, effect: Effect) -> bool:
         return self.effect is Effect.WRITE or effect is Effect.READ
@@ -110,7 +117,7 @@ class Pass:
     def leave(self) -> None:
         self.is_over = True
         self._let_go()
-        self._moved.set()
+        self._move()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -121,10 +128,12 @@ class Pass:
             yield
         finally:
             self._aside -= 1
-            self._moved.set()
+            self._move()
 
     async def come_back(self) -> None:
         """Take the lane again, unless it is wanted aside still, or its holder has gone."""
+        if self._returning is None:
+            self._returning = asyncio.Lock()
         async with self._returning:
             if self.is_held or self._aside or self.is_over:
                 return
@@ -137,11 +146,16 @@ class Pass:
         """See to it that a holder who stepped aside is there again; False when it is gone for good."""
         while not (self.is_held or self.is_over):
             if self._aside:
+                self._moved = self._moved or asyncio.Event()
                 self._moved.clear()
                 await self._moved.wait()
             else:
                 await self.come_back()
         return self.is_held
+
+    def _move(self) -> None:
+        if self._moved is not None:
+            self._moved.set()
 
     def _let_go(self) -> None:
         if self.is_held:
@@ -213,7 +227,10 @@ class Gates:
             if held.effect is Effect.WRITE:
                 return held.inner
             held = held.outer
-        return self._gates.setdefault(lane, Gate())
+        gate = self._gates.get(lane)
+        if gate is None:
+            gate = self._gates[lane] = Gate()
+        return gate
 
 
 def _reads(held: Pass | None) -> bool:
