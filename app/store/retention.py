@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Status
 from app.store.db import Statement
-from app.store.tables import calls, counters, events, idempotency_keys, outputs
+from app.store.tables import asks, calls, counters, events, idempotency_keys, outputs
 from app.store.writer import Batch
 
 FLOOR_COUNTER = "event_floor"
@@ -21,6 +21,7 @@ REMOVE_OUTPUTS = Statement("retention.outputs", delete(outputs).where(outputs.c.
 REMOVE_KEYS = Statement(
     "retention.keys", delete(idempotency_keys).where(idempotency_keys.c.call == bindparam("b_call"))
 )
+REMOVE_ASKS = Statement("retention.asks", delete(asks).where(asks.c.call == bindparam("b_call")))
 REMOVE_CALL = Statement("retention.call", delete(calls).where(calls.c.id == bindparam("b_call")))
 REMOVE_LOOSE = Statement(
     "retention.loose_events", delete(events).where(events.c.call.is_(None), events.c.seq <= bindparam("upto"))
@@ -56,12 +57,12 @@ async def oldest(engine: AsyncEngine, *, ended_before: int, keys_before: int, li
 
 
 def remove(batch: Batch, ids: list[str]) -> int:
-    """Remove calls with their events, outputs and keys. The answer is the new floor: what is above it is complete."""
+    """Remove calls with all that is theirs. The answer is the new floor: what is above it is complete."""
     floor = 0
     for id in ids:
         row = batch.fetch(LAST_EVENT, {"b_call": id})
         floor = max(floor, (row and row[0]) or 0)
-        for statement in (REMOVE_EVENTS, REMOVE_OUTPUTS, REMOVE_KEYS, REMOVE_CALL):
+        for statement in (REMOVE_EVENTS, REMOVE_OUTPUTS, REMOVE_KEYS, REMOVE_ASKS, REMOVE_CALL):
             batch.execute(statement, {"b_call": id})
     batch.execute(REMOVE_LOOSE, {"upto": floor})
     batch.execute(RAISE_FLOOR, {"b_name": FLOOR_COUNTER, "floor": floor})

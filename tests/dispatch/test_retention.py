@@ -101,6 +101,16 @@ async def test_records_that_cannot_become_small_enough_are_emptied_and_no_more(c
     assert left(crib) == []
 
 
+async def test_the_asks_of_a_call_go_with_it(crib: Crib) -> None:
+    await crib.open()
+    await crib.run("need", {"path": ".env"}, ask_timeout=0.01)
+    assert len(crib.rows("SELECT * FROM asks")) == 1
+
+    assert await keeper(crib, bytes=1).sweep() == 1
+
+    assert crib.rows("SELECT * FROM asks") == []
+
+
 async def test_an_idempotency_key_keeps_its_call_for_a_day(service: Service) -> None:
     headers = {"Idempotency-Key": "mine"}
     body = {"tool": "echo", "arguments": {"text": "x"}}
