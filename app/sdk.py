@@ -1,4 +1,4 @@
-"""The authoring face for custom tools: everything a tool file needs is here.
+"""The authoring face for custom tools and hooks: everything such a file needs is here.
 
     from pydantic import BaseModel
     from app.sdk import ToolContext, define_tool
@@ -28,12 +28,13 @@ from pydantic import BaseModel
 
 from app.core.definitions import NAME
 from app.core.errors import CallError, FileFailed, Internal
+from app.core.hooks import hook
 from app.core.ports import Scope
 from app.core.results import Attachment, Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context, Effect, Lane, Ready, Tool, typed
 
-__all__ = ["Audience", "Effect", "Need", "Ready", "ToolContext", "ToolResult", "define_tool"]
+__all__ = ["Audience", "Effect", "Need", "Ready", "ToolContext", "ToolResult", "define_tool", "hook"]
 
 log = logging.getLogger(__name__)
 

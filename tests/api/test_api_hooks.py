@@ -16,7 +16,7 @@ if [[ $given == *secret.txt* ]]; then
 fi
 """
 SCRIBE = """
-from app.core.hooks import hook
+from app.sdk import hook
 
 @hook("tool.execute.after", tools="read_file")
 def scribe(about):
