@@ -33,16 +33,17 @@ async def test_sigterm_lets_calls_end_within_the_grace_and_interrupts_the_others
     start: Start, zygote: Zygote, tmp_path: Path
 ) -> None:
     data_dir = tmp_path / "data"
-    service = start(runner(data_dir), TOOLCRIB_GRACE="1.5")
-    asked = {
-        "quick": slow_call("quick", 0.5),
-        "endless": slow_call("endless", 60),
-        "holder": {"tool": "turn", "arguments": {"token": "holder", "seconds": 60}},
-        "queued": {"tool": "turn", "arguments": {"token": "queued"}},
-    }
-    waiting = {name: asyncio.create_task(post(service.port, body, wait=30)) for name, body in asked.items()}
+    service = start(runner(data_dir), TOOLCRIB_GRACE="6")
     watching = asyncio.create_task(count_frames(service.port))
-    await until(data_dir, {"running": 3, "pending": 1})
+    waiting: dict[str, asyncio.Task[Answer]] = {}
+    for name, body, state_by_then in [
+        ("endless", slow_call("endless", 60), {"running": 1}),
+        ("holder", {"tool": "turn", "arguments": {"token": "holder", "seconds": 60}}, {"running": 2}),
+        ("queued", {"tool": "turn", "arguments": {"token": "queued"}}, {"running": 2, "pending": 1}),
+        ("quick", slow_call("quick", 3), {"running": 3, "pending": 1}),
+    ]:
+        waiting[name] = asyncio.create_task(post(service.port, body, wait=30))
+        await until(data_dir, state_by_then)
 
     async with asyncio.timeout(HANG):
         code, said = await asyncio.to_thread(service.end)
