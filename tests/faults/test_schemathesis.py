@@ -23,7 +23,9 @@ pytestmark = pytest.mark.faults
 
 FOLDER = Path(__file__).parent
 HANG = 900
-LEAST = 20
+LEAST = 30
+FEWER = {"DELETE /v1/sessions/{id}": 15}
+"""It asks mostly for sessions it has made, and stops when it has deleted them."""
 SCOPES = ["calls:run", "calls:read", "asks:answer", "rules:write", "tools:write"]
 ASKS = 25
 ASKING: dict[str, dict[str, Any]] = {
@@ -87,9 +89,10 @@ def test_every_operation_does_what_the_document_says(service: Started, tmp_path:
     assert "Traceback" not in log
     asked = read_report(tmp_path / "report.ndjson")
     assert (asked.phases, asked.checks) == (PHASES, CHECKS)
-    for operation, is_rich in operations(document):
+    least = {name: FEWER.get(name, LEAST) if is_rich else 1 for name, is_rich in operations(document)}
+    assert {name: len(asked.answers[name]) for name in least if len(asked.answers[name]) < least[name]} == {}
+    for operation in least:
         answers = asked.answers[operation]
-        assert len(answers) >= (LEAST if is_rich else 1), operation
         far = any(200 <= status < 300 or status == FARTHEST.get(operation) for status in answers)
         assert far, f"{operation} never worked: {set(answers)}"
 
