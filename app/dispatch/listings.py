@@ -37,11 +37,7 @@ class ToolFilter:
 
 def visible(tools: Iterable[Tool], session: Session, key: Key | None, permissions: Permissions) -> list[Tool]:
     """The tools a caller gets to see: what the key is bound to, without what rules deny whatever it is used for."""
-    return [
-        tool
-        for tool in tools
-        if (key is None or key.bounds.allows_tool(tool.name)) and not permissions.hides(tool, session, key)
-    ]
+    return [tool for tool in tools if not permissions.hides(tool, session, key)]
 
 
 def suits(tool: Tool, audience: Audience) -> bool:
