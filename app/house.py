@@ -53,6 +53,7 @@ from app.mcp.server import McpDoor
 from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import make_workspace, python_files
 from app.sandbox.processes import TrustedProcesses
+from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import Workspaces
 from app.store import admin_key, db, migrate, principals
@@ -89,6 +90,7 @@ class House:
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
+        self._processes = TrustedProcesses()
         self._drained = False
 
     async def open(self) -> Use:
@@ -262,6 +264,7 @@ class House:
             workspaces=self._workspaces.of,
             tracer=tracer,
             outbound=self._outbound,
+            searcher=Ripgrep(self._processes),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
@@ -275,7 +278,7 @@ class House:
             return held[1]
 
         reach = custom_hooks.Reach(
-            processes=TrustedProcesses(), outbound=self._outbound, sign=sign, clock=self._clock, environ=os.environ
+            processes=self._processes, outbound=self._outbound, sign=sign, clock=self._clock, environ=os.environ
         )
         configured = custom_hooks.from_settings(self.settings.hooks, reach)
         files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()

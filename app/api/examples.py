@@ -67,6 +67,7 @@ TOOL: dict[str, Any] = {
     "description": "Read a text file.",
     "parameters": {"type": "object", "properties": {"file_path": {"type": "string"}}, "required": ["file_path"]},
     "takes": "arguments",
+    "grammar": None,
     "effect": "read",
     "lane": "workspace",
     "timeout": 120.0,

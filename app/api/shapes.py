@@ -91,6 +91,7 @@ class ToolView(BaseModel, json_schema_extra={"examples": [examples.TOOL]}):
     description: str = Field(description="What it does, written for a model.")
     parameters: dict[str, Any] = Field(description="JSON Schema of its arguments.")
     takes: Literal["arguments", "input"] = Field(description="Which field of a call it reads.")
+    grammar: str | None = Field(description="Lark grammar of the text, for a tool that takes `input`.")
     effect: Literal["read", "write"] = Field(description="`write` may change something and runs alone in its lane.")
     lane: str = Field(description="Whose turn it waits for: `workspace`, `session`, `server:{name}` or `none`.")
     timeout: float = Field(description="Seconds it may run unless the call says otherwise.")

@@ -11,6 +11,8 @@
     ├── HookDenied           a hook said no
     ├── OutsideWorkspace     the path leads out of the session's workspace
     ├── BinaryFile           the file is not text
+    ├── PatchMismatch        a patch does not fit the files it is for
+    ├── EditMismatch         the text to be replaced is not there, or not only once
     ├── FileFailed           the file system said no: ENOENT, EACCES, EISDIR …
     ├── TooLarge             more than the tool may take or give
     ├── HttpFailed           a service answered with a status that is no success: HttpStatus:N
@@ -103,6 +105,14 @@ class OutsideWorkspace(CallError):
 
 class BinaryFile(CallError):
     code = "BinaryFile"
+
+
+class PatchMismatch(CallError):
+    code = "PatchMismatch"
+
+
+class EditMismatch(CallError):
+    code = "EditMismatch"
 
 
 class FileFailed(CallError):

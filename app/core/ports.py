@@ -1,13 +1,17 @@
 """The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
 
 from app.core.calls import Call
 from app.core.networks import NetworkPolicy
 from app.core.sessions import Session
 
+if TYPE_CHECKING:
+    from app.core.files import Change, Snapshot, Stamp
+
+MOST_LOADED = 64 * 1024 * 1024
 EntryKind = Literal["file", "directory", "symlink", "other"]
 
 
@@ -77,16 +81,32 @@ class Workspace(Scope, Protocol):
         """The absolute form of a path as the caller gave it, for showing."""
         ...
 
-    def open(self, path: str, *, approved: str | None = None) -> BinaryIO:
+    def open(self, path: str, *, approved: Collection[str] | None = None) -> BinaryIO:
         """Open a regular file for reading.
 
-        With `approved`, the file that was opened must be the one of that canonical name.
+        With `approved`, the file that was opened must have one of these canonical names.
         Raises `OutsideWorkspace` or `FileFailed` (ENOENT, EACCES, EISDIR, EINVAL for pipes and devices …).
         """
         ...
 
-    def scan(self, path: str, *, approved: str | None = None) -> Iterator[Entry]:
+    def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
         """The entries of one directory, sorted by name; symlinks are told, not followed."""
+        ...
+
+    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> "Snapshot":
+        """A whole regular file, and the state it was in. Raises `TooLarge` besides what `open` raises."""
+        ...
+
+    def stamp(self, path: str, *, approved: Collection[str] | None = None) -> "Stamp | None":
+        """The state of a regular file; None when there is nothing of that name."""
+        ...
+
+    def commit(self, changes: "Sequence[Change]", *, approved: Collection[str] | None = None) -> None:
+        """Make all these changes, or none of them: what was made before one fails is put back.
+
+        Each file is there whole at any moment, old or new; folders are made where they are missing. Raises
+        `FileFailed` (ESTALE when a file is not in the state that is expected, EEXIST when it is there already …).
+        """
         ...
 
 
@@ -148,6 +168,38 @@ class Processes(Protocol):
         limit: int = 1024 * 1024,
     ) -> Finished:
         """Run it to its end. Raises `TimeoutError`, or `OSError` when it cannot be started."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What ripgrep answered: its exit code (1: nothing found), and its output. Names are relative to what was searched;
+    `is_file`: that was one file, and lines have no names."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+    is_file: bool
+    is_cut: bool = False
+
+
+class Searcher(Protocol):
+    """Runs ripgrep inside a workspace. It sees what it is pointed at, and what lies below that."""
+
+    async def search(
+        self,
+        workspace: Workspace,
+        path: str,
+        arguments: Sequence[str],
+        *,
+        approved: Collection[str] | None,
+        seconds: float,
+        limit: int,
+    ) -> "Found":
+        """Search a folder or one file with these arguments of `rg`.
+
+        Raises `ToolUnavailable` when there is no ripgrep, `TimedOut`, and what opening the path raises.
+        """
         ...
 
 

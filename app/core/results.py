@@ -1,5 +1,6 @@
 """What a tool gives back. The names are the ones agent frontends already know."""
 
+import base64
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,3 +24,8 @@ class Result:
     metadata: dict[str, Any] = field(default_factory=dict)
     attachments: tuple[Attachment, ...] = ()
     structured: Any = None
+
+
+def attach(data: bytes, mime: str, filename: str | None = None) -> Attachment:
+    """Bytes as an attachment; where it ends up, in the result or beside it, is not the tool's matter."""
+    return Attachment(mime, f"data:{mime};base64,{base64.b64encode(data).decode()}", filename)

@@ -1,7 +1,7 @@
 """Tools: what a tool is, and all it can reach of the world."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
@@ -10,12 +10,13 @@ from typing import Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.core.errors import InvalidArgs
-from app.core.ports import Incoming, Outgoing, Scope, Workspace
+from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
 
 T = TypeVar("T")
 Payload = Literal["arguments", "input"]
+SEARCHED = 16 * 1024 * 1024
 
 
 class Effect(StrEnum):
@@ -60,6 +61,10 @@ class Line(Protocol):
 
     async def environment(self) -> dict[str, str]: ...
 
+    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found: ...
+
+    def may(self, needs: Sequence[Need]) -> list[bool]: ...
+
     def tools(self) -> "list[Tool]": ...
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result: ...
@@ -69,7 +74,11 @@ class Line(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """A tool's whole world while it runs. `trace` is the `traceparent` to send along, when calls are traced."""
+    """A tool's whole world while it runs. `trace` is the `traceparent` to send along, when calls are traced.
+
+    `approved` are the canonical names of the files and folders that may be touched, for the opener to check; None when
+    the tool said of none that it would.
+    """
 
     id: str
     session_id: str
@@ -81,6 +90,7 @@ class Context:
     trace: str | None = None
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     extra: dict[str, Any] = field(default_factory=dict)
+    approved: frozenset[str] | None = None
 
     def metadata(self, title: str | None = None, metadata: dict[str, Any] | None = None) -> None:
         """Tell watchers how far it is: a `call.progress` event. Calls in quick succession are merged."""
@@ -109,6 +119,14 @@ class Context:
     async def environment(self) -> dict[str, str]:
         """The session's environment and what `shell.env` hooks add to it."""
         return await self.line.environment()
+
+    async def search(self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = SEARCHED) -> Found:
+        """Run ripgrep on a folder or a file of the workspace."""
+        return await self.line.search(path, arguments, seconds, limit)
+
+    def may(self, needs: Sequence[Need]) -> list[bool]:
+        """Whether rules allow each of these now. Nobody is asked."""
+        return self.line.may(needs)
 
     def tools(self) -> "list[Tool]":
         """The tools this caller may use."""
@@ -156,6 +174,8 @@ class Tool:
 
     `permission` is the one its needs are mostly about (its own name when not said): a blanket deny of it hides the
     tool. `asks` gives the questions a person answers before it runs; the answer is in `Context.extra["answer"]`.
+    A tool that takes `input` gets a text, which may have a `grammar` (Lark); `{"input": text}` as `arguments` is the
+    same to it.
     `polls`: to call it again and again with the same arguments is its use. `owner` is the principal whose tool it
     is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result.
     """
@@ -169,6 +189,7 @@ class Tool:
     run: Callable[[Any, Context], Awaitable[Result]]
     effect: Effect | Callable[[Any], Effect]
     takes: Payload = "arguments"
+    grammar: str | None = None
     lane: str = Lane.WORKSPACE
     timeout: float = 120.0
     truncation: Truncation = Truncation()
@@ -195,6 +216,7 @@ class Tool:
             "description": self.description,
             "parameters": self.schema,
             "takes": self.takes,
+            "grammar": self.grammar,
             "effect": effect.value,
             "lane": str(self.lane),
             "timeout": self.timeout,

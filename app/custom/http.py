@@ -1,6 +1,5 @@
 """Tools that are one HTTP request: a definition becomes a `Tool`."""
 
-import base64
 import codecs
 import json
 import re
@@ -10,7 +9,7 @@ from typing import Any
 from app.core.definitions import HttpDefinition
 from app.core.errors import HttpFailed
 from app.core.ports import Incoming, Scope
-from app.core.results import Attachment, Result
+from app.core.results import Attachment, Result, attach
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, Tool
 from app.custom import requests, schemas
@@ -114,7 +113,7 @@ def _structure(body: bytes, text: str, mime: str) -> Any:
 
 def _attach(body: bytes, mime: str) -> Attachment:
     mime = mime if re.fullmatch(r"[\w.+-]+/[\w.+-]+", mime) else "application/octet-stream"
-    return Attachment(mime, f"data:{mime};base64,{base64.b64encode(body).decode()}")
+    return attach(body, mime)
 
 
 def _sentence(template: requests.Template, answer: Incoming) -> str:

@@ -20,7 +20,7 @@ from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, TimedOut
 from app.core.hooks import Point
 from app.core.ids import Ids
-from app.core.ports import Outbound, TraceContext, Tracer, Workspace
+from app.core.ports import Outbound, Searcher, TraceContext, Tracer, Workspace
 from app.core.principals import Key
 from app.core.results import Result
 from app.core.sessions import Session
@@ -58,6 +58,7 @@ class Dispatcher:
         workspaces: Callable[[Session], Workspace],
         capacity: Capacity,
         outbound: Outbound,
+        searcher: Searcher,
         secret: Callable[[str, str], str | None],
         tracer: Tracer | None = None,
     ) -> None:
@@ -73,6 +74,7 @@ class Dispatcher:
         self._workspaces = workspaces
         self._tracer = tracer
         self.outbound = outbound
+        self.searcher = searcher
         self.secret = secret
 
     def submit(
@@ -344,6 +346,7 @@ class Dispatcher:
             trace=live.trace.context.traceparent if live.trace else None,
             abort=live.abort,
             extra=step.extra,
+            approved=step.approved,
         )
 
     async def _close(self, live: LiveCall, shown: tuple[Result, str | None] | None, error: CallError | None) -> None:

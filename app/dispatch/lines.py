@@ -1,15 +1,16 @@
 """The line as it is lent to a running tool: progress, output, permission, and calls of other tools."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
-from app.core.ports import Incoming, Outbound, Outgoing
+from app.core.ports import Found, Incoming, Outbound, Outgoing, Searcher
 from app.core.principals import ADMIN_PRINCIPAL, Key
 from app.core.results import Result
-from app.core.rules import Need
+from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.tools import Tool
 from app.dispatch.asks import Asks, Wish
@@ -37,6 +38,9 @@ class Callers(Protocol):
     def outbound(self) -> Outbound: ...
 
     @property
+    def searcher(self) -> Searcher: ...
+
+    @property
     def hooks(self) -> Hooks: ...
 
     def secret(self, principal: str, name: str) -> str | None: ...
@@ -49,12 +53,12 @@ class Callers(Protocol):
 class LentLine:
     """The `Line` port for one running call. What a tool left behind has nothing to say once the call has ended."""
 
-    __slots__ = ("_asks", "_callers", "_cwd", "_journal", "_live", "_tool")
+    __slots__ = ("_asks", "_callers", "_journal", "_live", "_step", "_tool")
 
     def __init__(self, live: LiveCall, step: Step, journal: Journal, asks: Asks, callers: Callers) -> None:
         self._live = live
+        self._step = step
         self._tool = step.tool
-        self._cwd = step.workspace.root
         self._journal = journal
         self._asks = asks
         self._callers = callers
@@ -89,7 +93,22 @@ class LentLine:
         live = self._live
         env = {name: self._value(value) for name, value in live.session.env.items()}
         tell = partial(self._journal.tell_hook, live)
-        return await self._callers.hooks.environment(live.call, self._tool, live.session, self._cwd, env, tell)
+        return await self._callers.hooks.environment(
+            live.call, self._tool, live.session, self._step.workspace.root, env, tell
+        )
+
+    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found:
+        step = self._step
+        return await self._callers.searcher.search(
+            step.workspace, path, arguments, approved=step.approved, seconds=seconds, limit=limit
+        )
+
+    def may(self, needs: Sequence[Need]) -> list[bool]:
+        """A person's yes to what the call needed does not reach further; only rules count."""
+        if not needs:
+            return []
+        verdicts = self._asks.permissions.verdicts(self._tool, needs, self._live.session, _key(self._live))
+        return [verdict.action is Action.ALLOW for verdict in verdicts]
 
     def _value(self, given: Any) -> str:
         if isinstance(given, str):

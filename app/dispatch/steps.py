@@ -10,6 +10,8 @@ from app.core.rules import Need
 from app.core.tools import Tool
 from app.dispatch.gate import Pass
 
+ON_FILES = ("read", "edit")
+
 
 @dataclass(slots=True)
 class Step:
@@ -30,19 +32,27 @@ class Step:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What the tool is told besides: the one thing that was approved, and the answer."""
-        extra: dict[str, Any] = {"approved": self.needs[0].pattern} if len(self.needs) == 1 else {}
-        return extra if self.answer is None else extra | {"answer": self.answer}
+        """What the tool is told besides: a person's answer."""
+        return {} if self.answer is None else {"answer": self.answer}
+
+    @property
+    def approved(self) -> frozenset[str] | None:
+        """The names of the files and folders that were approved; None when none was named."""
+        names = frozenset(need.pattern for need in self.needs if need.permission in ON_FILES)
+        return names or None
 
 
 def payload_of(request: CallRequest, tool: Tool) -> Any:
     """What the tool takes. The other kind of payload is the caller's mistake, and is said."""
-    given, other = (
-        (request.arguments, request.input) if tool.takes == "arguments" else (request.input, request.arguments)
-    )
+    arguments, input = request.arguments, request.input
+    if tool.takes == "input" and input is None and arguments is not None and set(arguments) == {"input"}:
+        input, arguments = arguments["input"], None  # what models send that know no free text
+    given, other = (arguments, input) if tool.takes == "arguments" else (input, arguments)
     if other is not None:
         wrong = "input" if tool.takes == "arguments" else "arguments"
         raise InvalidArgs(f"{tool.name} takes `{tool.takes}`, not `{wrong}`; send what it needs in `{tool.takes}`.")
-    if given is None and tool.takes == "input":
-        raise InvalidArgs(f"{tool.name} takes its text in `input`, which is missing.")
-    return {} if given is None else given
+    if tool.takes == "arguments":
+        return {} if given is None else given
+    if not isinstance(given, str):
+        raise InvalidArgs(f"{tool.name} takes its text in `input`, which is missing or no text.")
+    return given

@@ -3,14 +3,16 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import BinaryIO
 
-from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
-from app.core.ports import Entry, EntryKind
+from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
+from app.core.files import Change, Snapshot, Stamp, require_editable
+from app.core.ports import MOST_LOADED, Entry, EntryKind
+from app.sandbox.changes import make, stamp_of
 from app.sandbox.openat2 import O_PATH, StepRefused, open_beneath
 
 # O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
@@ -90,18 +92,46 @@ class LocalWorkspace:
             here, _, last = here.rstrip("/").rpartition("/")
             here, rest, flags = here or ".", [last, *rest], O_PATH | os.O_DIRECTORY
 
-    def open(self, path: str, *, approved: str | None = None) -> BinaryIO:
+    def open(self, path: str, *, approved: Collection[str] | None = None) -> BinaryIO:
         relative = self._relative(path)
         with self._opened(relative, FILE, path) as fd:
             _require_regular(fd, path)
             self._require_approved(fd, relative, path, approved)
             return os.fdopen(os.dup(fd), "rb", buffering=BUFFER)
 
-    def scan(self, path: str, *, approved: str | None = None) -> Iterator[Entry]:
+    def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
         relative = self._relative(path)
         with self._opened(relative, FOLDER, path) as fd:
             self._require_approved(fd, relative, path, approved)
             return iter(_entries(fd, path))
+
+    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
+        with self.open(path, approved=approved) as file:
+            about = os.fstat(file.fileno())
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise TooLarge(f"{_shown(path)} has more than {limit:,} bytes, which is more than this tool takes.")
+        return Snapshot(data, stamp_of(about), stat.S_IMODE(about.st_mode))
+
+    def stamp(self, path: str, *, approved: Collection[str] | None = None) -> Stamp | None:
+        relative = self._relative(path)
+        try:
+            with self._opened(relative, FILE, path) as fd:
+                _require_regular(fd, path)
+                self._require_approved(fd, relative, path, approved)
+                return stamp_of(os.fstat(fd))
+        except FileFailed as error:
+            if error.code != "ENOENT":
+                raise
+            return None
+
+    def commit(self, changes: Sequence[Change], *, approved: Collection[str] | None = None) -> None:
+        names = [self.name(change.path) for change in changes]
+        for change, name in zip(changes, names, strict=True):
+            require_editable(name)
+            if approved is not None and name not in approved:
+                raise _failed(errno.ESTALE, change.path)
+        make(self._fd, list(zip(names, changes, strict=True)))
 
     def _relative(self, path: str) -> str:
         """The path as the opener takes it. Whether it stays inside is for the opener to find out."""
@@ -126,8 +156,8 @@ class LocalWorkspace:
         finally:
             os.close(fd)
 
-    def _require_approved(self, fd: int, relative: str, path: str, approved: str | None) -> None:
-        if approved is not None and self._name_of(fd, relative) != approved:
+    def _require_approved(self, fd: int, relative: str, path: str, approved: Collection[str] | None) -> None:
+        if approved is not None and self._name_of(fd, relative) not in approved:
             raise _failed(errno.ESTALE, path)
 
     def _name_of(self, fd: int, relative: str) -> str:

@@ -7,6 +7,7 @@ from threading import Event
 from pydantic import BaseModel, Field
 
 from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace
+from app.core.files import touching
 from app.core.ports import Entry, EntryKind, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
@@ -27,7 +28,7 @@ class Args(BaseModel, extra="forbid"):
 
 
 def needs(args: Args, scope: Scope) -> list[Need]:
-    return [Need("read", scope.name(args.dir_path))]
+    return touching(scope, "read", [args.dir_path])
 
 
 async def run(args: Args, ctx: Context) -> Result:
@@ -49,7 +50,7 @@ tool = typed(
 
 
 def _list(args: Args, ctx: Context, stop: Event) -> Result:
-    entries = _walk(args, ctx.workspace, ctx.extra.get("approved"))
+    entries = _walk(args, ctx.workspace, next(iter(ctx.approved)) if ctx.approved else None)
     limit = min(args.limit, MOST_ENTRIES)
     shown, seen, has_more = list[str](), 0, False
     for seen, (level, entry) in enumerate(entries, 1):
@@ -71,7 +72,7 @@ def _list(args: Args, ctx: Context, stop: Event) -> Result:
 
 def _walk(args: Args, workspace: Workspace, approved: str | None) -> Iterator[tuple[int, Entry]]:
     """Entries with their level, each folder followed by what is in it. Nothing is opened before it is needed."""
-    stack = [(args.dir_path, approved, workspace.scan(args.dir_path, approved=approved))]
+    stack = [(args.dir_path, approved, workspace.scan(args.dir_path, approved=_only(approved)))]
     while stack:
         path, name, entries = stack[-1]
         entry = next(entries, None)
@@ -87,9 +88,13 @@ def _walk(args: Args, workspace: Workspace, approved: str | None) -> Iterator[tu
 def _scan(workspace: Workspace, path: str, approved: str | None) -> Iterator[Entry]:
     """A folder that is gone or closed to us is shown without its entries."""
     try:
-        return workspace.scan(path, approved=approved)
+        return workspace.scan(path, approved=_only(approved))
     except (FileFailed, OutsideWorkspace):
         return iter(())
+
+
+def _only(name: str | None) -> set[str] | None:
+    return None if name is None else {name}
 
 
 def _named(folder: str | None, entry: Entry) -> str | None:

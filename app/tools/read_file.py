@@ -3,7 +3,7 @@
 import difflib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from threading import Event
 from typing import BinaryIO
@@ -11,6 +11,7 @@ from typing import BinaryIO
 from pydantic import BaseModel, Field
 
 from app.core.errors import BinaryFile, CallError, FileFailed, InvalidArgs
+from app.core.files import touching
 from app.core.ports import Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
@@ -33,7 +34,7 @@ class Args(BaseModel, extra="forbid"):
 
 
 def needs(args: Args, scope: Scope) -> list[Need]:
-    return [Need("read", scope.name(args.file_path))]
+    return touching(scope, "read", [args.file_path])
 
 
 async def run(args: Args, ctx: Context) -> Result:
@@ -55,7 +56,7 @@ tool = typed(
 
 
 def _read(args: Args, ctx: Context, stop: Event) -> Result:
-    with _open(args.file_path, ctx.workspace, ctx.extra.get("approved")) as file:
+    with _open(args.file_path, ctx.workspace, ctx.approved) as file:
         try:
             _require_text(file, args.file_path)
             return _slice(args, _lines(file, stop))
@@ -105,7 +106,7 @@ def _require_text(file: BinaryIO, path: str) -> None:
     file.seek(0)
 
 
-def _open(path: str, workspace: Workspace, approved: str | None) -> BinaryIO:
+def _open(path: str, workspace: Workspace, approved: Collection[str] | None) -> BinaryIO:
     try:
         return workspace.open(path, approved=approved)
     except FileFailed as error:

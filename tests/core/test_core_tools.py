@@ -110,6 +110,7 @@ def test_a_tool_shows_itself_and_is_named_in_plain_words() -> None:
         "description": "Does nothing.",
         "parameters": IDLE.schema,
         "takes": "arguments",
+        "grammar": None,
         "effect": "read",
         "lane": "none",
         "timeout": 120.0,

@@ -246,7 +246,7 @@ async def test_a_free_form_tool_takes_its_input_through_hooks_and_a_store(crib: 
             {"tool": "shout", "arguments": {}, "input": "x"},
             "shout takes `input`, not `arguments`; send what it needs in `input`.",
         ),
-        ({"tool": "shout"}, "shout takes its text in `input`, which is missing."),
+        ({"tool": "shout"}, "shout takes its text in `input`, which is missing or no text."),
     ],
 )
 async def test_the_wrong_kind_of_payload_is_said(crib: Crib, request_: dict[str, Any], message: str) -> None:

@@ -3,7 +3,7 @@
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from app.core.errors import ToolUnavailable
-from app.core.ports import Incoming, Outgoing
+from app.core.ports import Found, Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Tool
+from app.sandbox.processes import TrustedProcesses
+from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.workspace import LocalWorkspace
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
@@ -27,6 +29,8 @@ class ToyLine:
     needed: list[Need] = field(default_factory=list)
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
+    forbidden: set[Need] = field(default_factory=set)
+    workspace: LocalWorkspace | None = None
 
     def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
         self.told.append((title, metadata))
@@ -49,6 +53,15 @@ class ToyLine:
 
     async def environment(self) -> dict[str, str]:
         return {}
+
+    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found:
+        """With the real ripgrep, as nothing else answers like it."""
+        assert self.workspace is not None, "the context sets it"
+        searcher = Ripgrep(TrustedProcesses())
+        return await searcher.search(self.workspace, path, arguments, approved=None, seconds=seconds, limit=limit)
+
+    def may(self, needs: Sequence[Need]) -> list[bool]:
+        return [need not in self.forbidden for need in needs]
 
     def tools(self) -> list[Tool]:
         return []
@@ -81,7 +94,7 @@ def plans(line: ToyLine) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def ctx(workspace: Path, line: ToyLine) -> Iterator[Context]:
-    local = LocalWorkspace(workspace)
+    local = line.workspace = LocalWorkspace(workspace)
     yield Context(id="call_1", session_id="ses_1", workspace=local, line=line)
     local.close()
 
@@ -97,6 +110,8 @@ def lay_out(path: Path, item: dict[str, Any]) -> None:
         path.write_bytes(item["text"].encode())
     else:
         path.write_bytes(base64.b64decode(item["base64"]))
+    if "mtime" in item:
+        os.utime(path, (item["mtime"], item["mtime"]))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -124,7 +124,7 @@ async def test_a_name_that_is_not_utf8_is_shown_with_replacements_and_entered(ct
     folder = os.fsencode(workspace) + b"/caf\xe9"
     os.mkdir(folder)
     os.close(os.open(folder + b"/x", os.O_CREAT))
-    approved = replace(ctx, extra={"approved": "."})
+    approved = replace(ctx, approved=frozenset({"."}))
 
     assert await listing(approved) == ["caf\ufffd/", "  x"]
 
@@ -180,7 +180,7 @@ async def test_a_subfolder_swapped_for_a_link_is_not_entered(
 
     monkeypatch.setattr(type(ctx.workspace), "scan", scan_late)
 
-    assert await listing(replace(ctx, extra={"approved": "public"}), dir_path="public") == ["sub/"]
+    assert await listing(replace(ctx, approved=frozenset({"public"})), dir_path="public") == ["sub/"]
 
 
 async def test_no_more_folders_are_opened_than_are_shown(
@@ -218,7 +218,7 @@ async def test_a_folder_that_is_not_the_approved_one_is_not_listed(ctx: Context,
     (workspace / "a").mkdir()
 
     with pytest.raises(FileFailed) as caught:
-        await listing(replace(ctx, extra={"approved": "b"}), dir_path="a")
+        await listing(replace(ctx, approved=frozenset({"b"})), dir_path="a")
 
     assert caught.value.code == "ESTALE"
 

@@ -206,7 +206,7 @@ async def test_the_file_that_was_approved_is_the_one_that_is_read(ctx: Context, 
     (workspace / "public.txt").write_text("public")
     (workspace / "private.txt").write_text("private")
     (workspace / "link.txt").symlink_to("public.txt")
-    approved = replace(ctx, extra={"approved": "public.txt"})
+    approved = replace(ctx, approved=frozenset({"public.txt"}))
 
     before = await read(approved, "link.txt")
     (workspace / "link.txt").unlink()
