@@ -196,6 +196,7 @@ class House:
             ledger=self._ledger,
             owner=secrets.token_hex(8),
             output_limit=self.settings.output_limit,
+            root_path=self.settings.root_path,
         )
 
     def _open_tracer(self, undo: AsyncExitStack) -> Tracer | None:
