@@ -219,4 +219,5 @@ def _disposition(mime: str, filename: str | None) -> str:
     if not name:
         return kind
     plain = _NOT_IN_QUOTES.sub("_", name)
-    return f"{kind}; filename=\"{plain}\"" + ("" if plain == name else f"; filename*=UTF-8''{quote(name, safe='', errors='replace')}")
+    said = f'{kind}; filename="{plain}"'
+    return said if plain == name else f"{said}; filename*=UTF-8''{quote(name, safe='', errors='replace')}"

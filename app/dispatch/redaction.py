@@ -11,7 +11,6 @@ from app.core.ports import Sealer
 from app.core.redaction import OutputStream, Redactor
 from app.core.results import Result
 
-
 PIECE = 1024 * 1024
 
 

@@ -6,10 +6,24 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 """
 
 from app.core.tools import Tool
-from app.tools import list_dir, read_file, request_user_input, tool_search, update_plan
+from app.tools import (
+    delete_file,
+    get_file,
+    list_dir,
+    list_files,
+    put_file,
+    read_file,
+    request_user_input,
+    tool_search,
+    update_plan,
+)
 
 BUILTINS: tuple[Tool, ...] = (
+    delete_file.tool,
+    get_file.tool,
     list_dir.tool,
+    list_files.tool,
+    put_file.tool,
     read_file.tool,
     request_user_input.tool,
     tool_search.tool,
