@@ -26,10 +26,7 @@ def problem_of_call(call: Call, *, is_conditional: bool = False) -> Problem:
     """Why a call failed, as the answer to its request; with a condition, a wrong state is a failed condition."""
     error = json.loads(call.error or "{}")
     code, message = error.get("code", "Internal"), error.get("message", "The call gave no answer.")
-    problem = problem_of_code(code, message, is_conditional=is_conditional)
-    problem.call = call.id
-    problem.headers = (problem.headers or {}) | {CALL: call.id}
-    return problem
+    return of_call(call, problem_of_code(code, message, is_conditional=is_conditional))
 
 
 def problem_of_code(code: str, message: str, *, is_conditional: bool = False) -> Problem:
@@ -37,3 +34,10 @@ def problem_of_code(code: str, message: str, *, is_conditional: bool = False) ->
         return Problem(412, code, message)
     status = STATUSES.get(code, 500)
     return Problem(status, code, message, {"Retry-After": "1"} if status == 503 else None)
+
+
+def of_call(call: Call, problem: Problem) -> Problem:
+    """The problem, with the call that the request was."""
+    problem.call = call.id
+    problem.headers = (problem.headers or {}) | {CALL: call.id}
+    return problem

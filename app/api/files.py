@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from app.api import downloads
 from app.api.bodies import JSON
 from app.api.downloads import About, Download, Span, tags_of
-from app.api.failures import CALL, problem_of_call
+from app.api.failures import CALL, of_call, problem_of_call
 from app.api.problems import Problem
 from app.api.shapes import CallView, FileView, Page, WrittenFileView
 from app.api.transfers import FilePath, Transfer, Transferred, pieces
@@ -150,16 +150,14 @@ async def _download(transfer: Transfer, path: str) -> Response:
         file = await transfer.open(path, about.etag)
         if file is not None:
             return Download(about, span, partial(pieces, file), file.close, named)
-    raise Problem(409, "ESTALE", "The file changes faster than it can be read; try again.", named)
+    raise of_call(call, Problem(409, "ESTALE", "The file changes faster than it can be read; try again."))
 
 
 def _wanted(transfer: Transfer, call: Call, about: About) -> Span | None:
     try:
         return downloads.wanted(transfer.request, about)
     except Problem as problem:
-        problem.call = call.id
-        problem.headers = (problem.headers or {}) | {CALL: call.id}
-        raise
+        raise of_call(call, problem) from None
 
 
 def _about(call: Call, path: str) -> About:

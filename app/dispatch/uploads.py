@@ -9,11 +9,11 @@ log = logging.getLogger(__name__)
 
 
 def keep_until_end(uploads: Uploads, live: LiveCall, id: str) -> None:
-    """Take the upload away when its call is over. One that waits for the next start keeps it."""
+    """Take the upload away when its call is over. One that the next start takes up again keeps it."""
 
     def look() -> None:
-        is_kept = live.is_open and live.claimed is None and not live.call.is_final
-        if not is_kept:
+        is_over = live.call.is_final and live.failure is None
+        if is_over or live.claimed is not None or not live.is_open:
             uploads.discard(id)
 
     assert live.task is not None, "a call on the line has a task"

@@ -27,9 +27,9 @@ def mime_of(head: bytes) -> str:
 
 
 def _is_text(head: bytes) -> bool:
-    """A character that is cut at the end does not count."""
+    """Where a file goes on, a character may be cut."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
     except UnicodeDecodeError:
         return False
     return b"\0" not in head
