@@ -14,6 +14,7 @@ STATUSES = {
     **dict.fromkeys(("EISDIR", "ENOTDIR", "EEXIST", "ESTALE", "ETXTBSY", "EBUSY", "Canceled"), 409),
     **dict.fromkeys(("TooLarge", "EFBIG"), 413),
     **dict.fromkeys(("InvalidArgs", "EINVAL", "ENAMETOOLONG", "ELOOP", "EILSEQ"), 422),
+    "UnknownTool": 501,
     **dict.fromkeys(("Overloaded", "ToolUnavailable", "Interrupted"), 503),
     "Timeout": 504,
     **dict.fromkeys(("ENOSPC", "EDQUOT"), 507),

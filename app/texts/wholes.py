@@ -13,7 +13,7 @@ MOST_COMPARED = 256 * 1024
 
 def facts_of(path: str, before: Snapshot | None, after: bytes | None, kind: str) -> dict[str, Any]:
     """The facts that every mutating tool gives. None on a side that should be there: it was not looked at."""
-    old, new = _text(before and before.data, path), _text(after, path)
+    old, new = _text(before.data if before else None, path), _text(after, path)
     is_told = (before is None) == (kind == "added") and (after is None) == (kind == "deleted")
     if is_told and (old or before is None) and (new or after is None):
         return facts([Draft(path=path, before=before, old=old, new=new)])

@@ -374,7 +374,8 @@ async def test_a_file_has_its_own_limit_and_nothing_else_has_it(service: Service
             yield bytes(min(50_000, size - start))
 
     for size, status in ((LIMIT, 201), (LIMIT + 1, 413)):
-        for number, content in enumerate((bytes(size), chunks(size))):
+        bodies: list[bytes | AsyncIterator[bytes]] = [bytes(size), chunks(size)]
+        for number, content in enumerate(bodies):
             answer = await client.put(f"{FILES}/{size}-{number}", content=content)
             assert answer.status_code == status
     elsewhere = [

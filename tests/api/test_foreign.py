@@ -203,8 +203,8 @@ def parameters_of(path: str) -> list[tuple[str, str]]:
 def places_of(name: str) -> list[tuple[str, str, str]]:
     """Where a route can name something, by what, and what kind of thing that is."""
     _, path, operation = OPERATIONS[name]
-    owned = [one for one in parameters_of(path) if one not in PARTS]
-    found = [("path", parameter, IN_PATHS[collection, parameter]) for collection, parameter in owned]
+    naming = [one for one in parameters_of(path) if one not in PARTS]
+    found = [("path", parameter, IN_PATHS[collection, parameter]) for collection, parameter in naming]
     for parameter in operation.get("parameters", []):
         if parameter["in"] != "path" and parameter["name"] not in HARMLESS:
             found.append((parameter["in"], parameter["name"], NAMING[parameter["name"]]))
@@ -273,10 +273,13 @@ async def test_the_walk_bites(service: Service, toys: Toys, tmp_path: Path) -> N
         owner = Stranger(service, hers, things, is_bound=False)
         for name, place, field in [
             ("get_call", "path", "id"),
+            ("get_call_attachment", "path", "id"),
             ("list_calls", "query", "session"),
             ("list_events", "query", "session"),
             ("get_session", "path", "id"),
             ("get_session_plan", "path", "id"),
+            ("list_files", "path", "id"),
+            ("get_file", "path", "id"),
             ("get_secret", "path", "name"),
             ("get_ask", "path", "id"),
             ("get_tool", "path", "name"),
