@@ -7,6 +7,7 @@ allowed. Text and images may be shown in a page, all else is a file to be saved.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
@@ -134,7 +135,8 @@ class Download(Response):
         self.headers["Content-Length"] = str(span.stop - span.start)
         if is_part:
             self.headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{about.size}"
-        self._bytes = pieces(*span)
+        self._span = span
+        self._pieces = pieces
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,12 +153,17 @@ class Download(Response):
             pump.result()
 
     async def _pump(self, send: Send) -> None:
-        """A client that takes nothing for a minute is let go."""
+        """What cannot be sent whole is broken off, which the client sees by its length: when somebody cut the file
+        meanwhile, or when the client takes nothing for a minute."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for piece in self._bytes:
-            async with asyncio.timeout(SEND_SECONDS):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        left = self._span.stop - self._span.start
+        with suppress(TimeoutError):
+            async for piece in self._pieces(*self._span):
+                left -= len(piece)
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if not left:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _is_expected(headers: Mapping[str, str], about: About) -> bool:

@@ -62,9 +62,9 @@ DOWNLOAD: dict[str, Any] = {
 @router.get("/{id}/files", response_model=Page[FileView], responses=LATER)
 async def list_files(
     transfer: Transferred,
-    path: Annotated[str, Query(min_length=1, max_length=4096, description="The folder.", examples=["."])] = ".",
+    path: Annotated[str, Query(min_length=1, description="The folder.", examples=["."])] = ".",
     depth: Annotated[int, Query(ge=1, le=64, description="How many levels of folders to go down.")] = 1,
-    cursor: Annotated[str | None, Query(max_length=16_384, description="`next_cursor` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most entries on a page.")] = 100,
 ) -> Response:
     """What is in a folder of the session's workspace, each folder followed by what is in it. A call of `list_files`."""

@@ -89,6 +89,8 @@ class SpooledUploads:
         return os.fdopen(fd, "rb")
 
     def discard(self, id: str) -> None:
+        if not _ID.fullmatch(id):  # it comes out of a call's arguments, and these can say anything
+            return
         for name in (id + PART, id):  # in this order, because one that is just being finished changes its name
             with suppress(OSError):
                 os.unlink(os.path.join(self.folder, name))
@@ -96,9 +98,9 @@ class SpooledUploads:
             self._sizes.pop(id, None)
 
     def sweep(self, kept: Collection[str]) -> int:
-        left = [name for name in os.listdir(self.folder) if name not in kept]
-        for name in left:
-            self.discard(name.removesuffix(PART))
+        left = {name.removesuffix(PART) for name in os.listdir(self.folder)}.difference(kept)
+        for id in left:
+            self.discard(id)
         return len(left)
 
     def make_room(self, id: str, size: int) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from app.api import downloads
 from app.core.files import Stamp
 from app.tools import delete_file, get_file, list_files, put_file
 from tests.api.lines import connected, head
@@ -641,23 +642,39 @@ async def test_a_reader_has_the_whole_file_it_began_with_and_holds_up_no_writer(
     assert (put.status_code, got == old, (workspace / "a").read_bytes()) == (200, True, b"new")
 
 
-async def test_a_client_that_leaves_in_the_middle_of_a_download_leaves_no_open_file(
-    service: Service, workspace: Path
-) -> None:
-    (workspace / "a").write_bytes(bytes(64 * 1024 * 1024))
+def opened(file: Path) -> int:
+    """How often this process has a file open."""
+    fds = Path("/proc/self/fd")
+    return sum(fd.is_symlink() and os.path.samefile(fd, file) for fd in fds.iterdir() if fd.exists())
 
-    def opened() -> int:
-        return sum(os.readlink(f"/proc/self/fd/{fd}").endswith("workspace/a") for fd in _fds())
+
+@pytest.mark.parametrize("is_patient", [True, False])
+async def test_who_leaves_or_sleeps_in_the_middle_of_a_download_holds_no_file_open(
+    service: Service, workspace: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+) -> None:
+    monkeypatch.setattr(downloads, "SEND_SECONDS", 60 if is_patient else 0.05)
+    (workspace / "a").write_bytes(bytes(32 * 1024 * 1024))
 
     async with connected(service.port) as line:
         await line.send(head(f"GET {FILES}/a"))
         await line.reader.readuntil(b"\r\n\r\n")
-        await until(lambda: opened() == 1)
-    await until(lambda: opened() == 0)
+        if is_patient:
+            await until(lambda: opened(workspace / "a") == 1)
+        else:
+            await until(lambda: not opened(workspace / "a"))
+    await until(lambda: not opened(workspace / "a"))
 
 
-def _fds() -> list[str]:
-    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+async def test_a_file_that_is_cut_while_it_is_read_breaks_the_download_off(
+    service: Service, client: httpx.AsyncClient, workspace: Path
+) -> None:
+    (workspace / "a").write_bytes(bytes(32 * 1024 * 1024))
+
+    async with client.stream("GET", f"{FILES}/a") as answer:
+        os.truncate(workspace / "a", 1000)
+        with pytest.raises(httpx.RemoteProtocolError, match="peer closed connection"):
+            await answer.aread()
+    assert (await client.get(f"{FILES}/a")).content == bytes(1000)
 
 
 async def test_a_folder_is_listed_page_by_page(client: httpx.AsyncClient, workspace: Path) -> None:

@@ -46,12 +46,17 @@ def test_what_is_not_whole_is_not_there(spool: SpooledUploads) -> None:
 
 
 @pytest.mark.parametrize("id", ["", ".", "..", "../x", "/etc/passwd", "0" * 31, "0" * 33, "G" * 32, "0" * 32 + "\n"])
-def test_only_what_it_made_itself_is_opened(spool: SpooledUploads, tmp_path: Path, id: str) -> None:
-    (tmp_path / "x").write_text("x")
+def test_only_what_it_made_itself_is_opened_or_taken_away(spool: SpooledUploads, tmp_path: Path, id: str) -> None:
+    for path in (tmp_path / "x", tmp_path / "uploads" / ("0" * 31), tmp_path / "uploads" / ("0" * 33)):
+        path.write_text("x")
+    before = sorted(tmp_path.rglob("*"))
 
     with pytest.raises(FileFailed) as caught:
         spool.open(id)
+    spool.discard(id)
+
     assert caught.value.code == "ENOENT"
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_link_in_its_place_is_not_followed(spool: SpooledUploads, tmp_path: Path) -> None:

@@ -30,9 +30,8 @@ def grow(root: Path, paths: list[str]) -> None:
 
 
 def tree(root: Path, depth: int) -> list[str]:
-    whole = sorted(
-        (file.relative_to(root) for file in root.rglob("*")), key=lambda path: [*map(str.encode, path.parts)]
-    )
+    whole = [file.relative_to(root) for file in root.rglob("*")]
+    whole.sort(key=lambda path: [part.encode() for part in path.parts])
     return [f"{root.name}/{path}" for path in whole if len(path.parts) <= depth]
 
 
