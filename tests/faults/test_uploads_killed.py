@@ -54,7 +54,7 @@ async def test_an_upload_that_waits_outlives_kills_and_is_written_when_it_is_all
 
 
 async def test_an_upload_that_was_coming_leaves_nothing(service: Service) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    _, writer = await asyncio.open_connection("127.0.0.1", service.port)
     head = (
         f"PUT {FILES}/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 2000000\r\n\r\n"
     )
