@@ -105,6 +105,20 @@ class LocalWorkspace:
             self._require_approved(fd, relative, path, approved)
             return iter(_entries(fd, path))
 
+    @contextmanager
+    def hold(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[tuple[int, bool]]:
+        """A descriptor of a folder or a regular file, open for reading as long as it is held; and whether it is a file.
+
+        It is checked as `open` and `scan` check. Whoever goes on from it by descriptor stays with what was checked.
+        """
+        relative = self._relative(path)
+        with self._opened(relative, FILE, path) as fd:
+            is_file = not stat.S_ISDIR(os.fstat(fd).st_mode)
+            if is_file:
+                _require_regular(fd, path)
+            self._require_approved(fd, relative, path, approved)
+            yield fd, is_file
+
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
         with self.open(path, approved=approved) as file:
             about = os.fstat(file.fileno())

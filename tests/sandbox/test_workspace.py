@@ -294,6 +294,36 @@ def test_a_link_that_was_turned_elsewhere_is_not_the_approved_file(ws: LocalWork
     assert caught.value.code == "ESTALE"
 
 
+@pytest.mark.usefixtures("opener")
+def test_a_folder_or_a_file_is_held_as_long_as_it_is_needed(ws: LocalWorkspace, root: Path) -> None:
+    with ws.hold("d", approved={"d"}) as (fd, is_file):
+        assert (os.listdir(fd), is_file) == (os.listdir(root / "d"), False)
+    with ws.hold("d/f", approved={"d/f"}) as (fd, is_file):
+        (root / "d").rename(root / "moved")
+        assert (os.read(fd, 9), is_file) == (b"ok", True)
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize(
+    ("path", "approved", "code"),
+    [
+        ("d/f", {"d"}, "ESTALE"),
+        ("d", {"d/f"}, "ESTALE"),
+        ("nope", None, "ENOENT"),
+        ("pipe", None, "EINVAL"),
+        ("d/up", None, "OutsideWorkspace"),
+    ],
+)
+def test_what_may_not_be_opened_is_not_held(ws: LocalWorkspace, path: str, approved: set[str], code: str) -> None:
+    with pytest.raises(CallError) as caught, ws.hold(path, approved=approved):
+        pytest.fail("held")
+
+    assert caught.value.code == code
+
+
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
