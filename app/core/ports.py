@@ -60,8 +60,13 @@ class Scope(Protocol):
     def name(self, path: str) -> str:
         """The canonical workspace-relative path ("." is the root), symlinks resolved.
 
-        Raises `OutsideWorkspace`. A path that does not exist is named by its nearest existing folder.
+        Raises `OutsideWorkspace`. A path that does not exist is named by its nearest existing folder. What is in an
+        extra root of the operator has an absolute name.
         """
+        ...
+
+    def folder(self, path: str) -> str:
+        """The canonical name of the folder that a path is in, or is."""
         ...
 
 
@@ -95,7 +100,7 @@ class Workspace(Scope, Protocol):
         ...
 
     def hold(self, path: str, *, approved: Collection[str] | None = None) -> AbstractContextManager[tuple[int, bool]]:
-        """A descriptor of a directory or a regular file, open for reading while it is held; and whether it is a file."""
+        """A descriptor of a directory or a regular file, open for reading while it is held; whether it is a file."""
         ...
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> "Snapshot":

@@ -14,6 +14,7 @@ from functools import cache
 
 SYSCALL = 437  # the same on x86_64 and aarch64
 NO_MAGICLINKS = 0x02
+NO_SYMLINKS = 0x04
 BENEATH = 0x08
 MOST_RETRIES = 64
 
@@ -34,10 +35,15 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(root: int, path: str, flags: int) -> int:
-    """Open `path` for reading beneath the directory `root`. Raises `OSError`: EXDEV means it leads out."""
+def open_beneath(root: int, path: str, flags: int, *, follow: bool = True) -> int:
+    """Open `path` for reading beneath the directory `root`. Raises `OSError`: EXDEV means it leads out.
+
+    Without `follow` no symlink is gone through (ELOOP), not even one that stays inside.
+    """
     flags |= os.O_CLOEXEC
-    return _openat2(root, path, flags) if is_supported() else _walk(root, path, flags)
+    if not is_supported():
+        return _walk(root, path, flags)
+    return _openat2(root, path, flags, 0 if follow else NO_SYMLINKS)
 
 
 @cache
@@ -57,8 +63,8 @@ def is_supported() -> bool:
     return True
 
 
-def _openat2(root: int, path: str, flags: int) -> int:
-    how = _How(flags=flags, mode=0, resolve=BENEATH | NO_MAGICLINKS)
+def _openat2(root: int, path: str, flags: int, resolve: int = 0) -> int:
+    how = _How(flags=flags, mode=0, resolve=BENEATH | NO_MAGICLINKS | resolve)
     for _ in range(MOST_RETRIES):
         number = _syscall(root, os.fsencode(path), how)
         if number >= 0:
