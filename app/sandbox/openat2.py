@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
 from functools import cache
 
 SYSCALL = 437  # the same on x86_64 and aarch64
@@ -64,9 +65,9 @@ def is_supported() -> bool:
 
 
 def _openat2(root: int, path: str, flags: int, resolve: int = 0) -> int:
-    how = _How(flags=flags, mode=0, resolve=BENEATH | NO_MAGICLINKS | resolve)
+    how, name = _how(flags, BENEATH | NO_MAGICLINKS | resolve), os.fsencode(path)
     for _ in range(MOST_RETRIES):
-        number = _syscall(root, os.fsencode(path), how)
+        number = _syscall(root, name, how)
         if number >= 0:
             return number
         if -number not in (errno.EAGAIN, errno.EINTR):
@@ -76,21 +77,22 @@ def _openat2(root: int, path: str, flags: int, resolve: int = 0) -> int:
 
 def _syscall(root: int, path: bytes, how: _How) -> int:
     """A descriptor, or a negative errno."""
-    answer = _libc().syscall(
-        ctypes.c_long(SYSCALL),
-        ctypes.c_int(root),
-        ctypes.c_char_p(path),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
-    return int(answer) if answer >= 0 else -ctypes.get_errno()
+    answer = _function()(SYSCALL, root, path, how, ctypes.sizeof(how))
+    return answer if answer >= 0 else -ctypes.get_errno()
 
 
 @cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return libc
+def _how(flags: int, resolve: int) -> _How:
+    """The kernel only reads it, so one serves all."""
+    return _How(flags=flags, mode=0, resolve=resolve)
+
+
+@cache
+def _function() -> Callable[[int, int, bytes, _How, int], int]:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_How), ctypes.c_size_t)
+    function.restype = ctypes.c_long
+    return function
 
 
 def _walk(root: int, path: str, flags: int) -> int:

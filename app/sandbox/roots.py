@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from app.core.errors import Misconfigured, OutsideWorkspace
+from app.core.errors import Misconfigured
 from app.core.sessions import is_inside
-from app.sandbox.failures import printable, shown
+from app.sandbox.failures import printable
 from app.sandbox.openat2 import O_PATH
 
 Access = Literal["read", "write"]
@@ -56,8 +56,7 @@ class Root:
         return inner if inner is not None else below(path, self.place)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where something is: in this root, which is at `base` now. `inner` is spelt as the system spells it."""
 
     root: Root
@@ -85,13 +84,9 @@ class Surroundings:
         for root in (*self.extras, *([self.records] if self.records else [])):
             root.close()
 
-    def require_open(self, place: Place, path: str) -> None:
-        """Nothing among the records, unless the root itself was put there. What is mounted is where it is mounted."""
-        if self.records is None:
-            return
-        records = self.records.place
-        if is_inside(place.absolute, records) and (place.base == records or not is_inside(place.base, records)):
-            raise OutsideWorkspace(f"{shown(path)} belongs to the service's own records, which no tool may touch.")
+    def records_in(self, root: Root) -> Root | None:
+        """The records, if they lie in a root. A root that was put among them is there to be used."""
+        return self.records if self.records and is_inside(self.records.place, root.place) else None
 
 
 def open_extras(settings: Iterable[tuple[Path, Access]], data_dir: Path) -> tuple[Root, ...]:

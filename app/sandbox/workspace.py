@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import BinaryIO
 from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
 from app.core.files import Change, Snapshot, Stamp, require_editable
 from app.core.ports import MOST_LOADED, Entry, EntryKind
+from app.core.sessions import is_inside
 from app.sandbox.changes import Target, make
 from app.sandbox.failures import explained, failed, outside, printable, shown, unwritten
 from app.sandbox.openat2 import O_PATH, open_beneath
@@ -42,6 +43,7 @@ class LocalWorkspace:
         self.root = self._home.path
         self.lane = lane or lane_of(os.fstat(self._home.fd))
         self.around = around
+        self._records = around.records_in(self._home)
 
     def close(self) -> None:
         self._home.close()
@@ -73,18 +75,21 @@ class LocalWorkspace:
     def folder(self, path: str) -> str:
         name = self.name(path)
         try:
-            with self._opened(path, O_PATH | os.O_DIRECTORY):
-                return name
+            os.close(self._open(path, O_PATH | os.O_DIRECTORY, None))
         except FileFailed:
             return os.path.dirname(name) or "."
+        return name
 
     def open(self, path: str, *, approved: Collection[str] | None = None) -> BinaryIO:
-        with self._regular(path, approved) as fd:
-            return os.fdopen(os.dup(fd), "rb", buffering=BUFFER)
+        fd = self._open(path, FILE, approved, _require_regular)
+        return os.fdopen(fd, "rb", buffering=BUFFER)
 
     def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
-        with self._opened(path, FOLDER, approved) as fd:
+        fd = self._open(path, FOLDER, approved)
+        try:
             return iter(_entries(fd, path))
+        finally:
+            os.close(fd)
 
     @contextmanager
     def hold(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[tuple[int, bool]]:
@@ -92,34 +97,40 @@ class LocalWorkspace:
 
         It is checked as `open` and `scan` check. Whoever goes on from it by descriptor stays with what was checked.
         """
-        with self._opened(path, FILE, approved) as fd:
-            is_file = not stat.S_ISDIR(os.fstat(fd).st_mode)
-            if is_file:
-                _require_regular(fd, path)
-            yield fd, is_file
+        fd = self._open(path, FILE, approved, _require_readable)
+        try:
+            yield fd, stat.S_ISREG(os.fstat(fd).st_mode)
+        finally:
+            os.close(fd)
 
     def closed_below(self, fd: int) -> str | None:
         """Where the service's records are below a folder that is held, seen from it; None where they are not."""
-        records, where = self.around.records, whereabouts(fd)
-        return below(records.place, where) if records and where else None
+        where = whereabouts(fd)
+        return below(self._records.place, where) if self._records and where else None
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
-        with self._regular(path, approved) as fd:
+        fd = self._open(path, FILE, approved, _require_regular)
+        try:
             for _ in range(MOST_READINGS):
                 about = os.fstat(fd)
                 data = _read(fd, about.st_size, limit, path)
                 if _is_same(os.fstat(fd), about):
                     return Snapshot(data, stamp_of(about), stat.S_IMODE(about.st_mode))
+        finally:
+            os.close(fd)
         raise failed(errno.ESTALE, path, RESTLESS)
 
     def stamp(self, path: str, *, approved: Collection[str] | None = None) -> Stamp | None:
         try:
-            with self._regular(path, approved) as fd:
-                return stamp_of(os.fstat(fd))
+            fd = self._open(path, FILE, approved, _require_regular)
         except FileFailed as error:
             if error.code != "ENOENT":
                 raise
             return None
+        try:
+            return stamp_of(os.fstat(fd))
+        finally:
+            os.close(fd)
 
     def commit(self, changes: Sequence[Change], *, approved: Collection[str] | None = None) -> None:
         targets = [self._target(change, approved) for change in changes]
@@ -157,13 +168,19 @@ class LocalWorkspace:
         (root, here), rest, flags = self._start(path), list[str](), O_PATH
         while True:
             try:
-                with _opened(root, here, flags, given) as fd:
-                    return self._extended(self._place(fd, root, here, given), rest, given)
+                fd = _open(root, here, flags, given)
             except FileFailed as error:
                 if error.code not in ("ENOENT", "ENOTDIR") or here == ".":
                     raise
+            else:
+                break
             here, _, last = here.rstrip("/").rpartition("/")
             here, rest, flags = here or ".", [last, *rest], O_PATH | os.O_DIRECTORY
+        try:
+            place = self._place(fd, root, here, given)
+        finally:
+            os.close(fd)
+        return self._extended(place, rest, given)
 
     def _extended(self, folder: Place, rest: list[str], given: str) -> Place:
         """A place below an existing folder. What `..` leads back from is not there; what it leads back to may be."""
@@ -175,23 +192,24 @@ class LocalWorkspace:
         place = Place(folder.root, folder.base, inner)
         if ".." in rest:
             return self._locate(place.absolute if place.root.is_extra else inner, given)
-        self.around.require_open(place, given)
-        return place
+        return self._require_open(place, given)
 
-    @contextmanager
-    def _opened(self, path: str, flags: int, approved: Collection[str] | None = None) -> Iterator[int]:
+    def _open(
+        self, path: str, flags: int, approved: Collection[str] | None, require: Callable[[int, str], None] | None = None
+    ) -> int:
+        """A descriptor of what a path leads to, once it is known to be what may be opened."""
         root, relative = self._start(path)
-        with _opened(root, relative, flags, path) as fd:
+        fd = _open(root, relative, flags, path)
+        try:
             place = self._place(fd, root, relative, path)
+            if require is not None:
+                require(fd, path)
             if approved is not None and place.name not in approved:
                 raise failed(errno.ESTALE, path)
-            yield fd
-
-    @contextmanager
-    def _regular(self, path: str, approved: Collection[str] | None) -> Iterator[int]:
-        with self._opened(path, FILE, approved) as fd:
-            _require_regular(fd, path)
-            yield fd
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     def _place(self, fd: int, root: Root, relative: str, given: str) -> Place:
         """Where an open thing is now. What is in the workspace is the workspace's, whichever root led there."""
@@ -199,10 +217,14 @@ class LocalWorkspace:
         for owner in (self._home, *self.around.extras):
             base = owner.place
             if (inner := below(where, base)) is not None:
-                place = Place(owner, base, inner)
-                self.around.require_open(place, given)
-                return place
+                return self._require_open(Place(owner, base, inner), given)
         raise OutsideWorkspace(f"{shown(given)} has been moved out of the workspace.")
+
+    def _require_open(self, place: Place, given: str) -> Place:
+        """Not the service's own records. They may have been moved with a folder around them, so they are asked."""
+        if self._records and not place.root.is_extra and is_inside(place.absolute, self._records.place):
+            raise OutsideWorkspace(f"{shown(given)} belongs to the service's own records, which no tool may touch.")
+        return place
 
 
 def lane_of(about: os.stat_result) -> str:
@@ -210,16 +232,11 @@ def lane_of(about: os.stat_result) -> str:
     return f"workspace:{about.st_dev:x}:{about.st_ino:x}"
 
 
-@contextmanager
-def _opened(root: Root, relative: str, flags: int, path: str) -> Iterator[int]:
+def _open(root: Root, relative: str, flags: int, path: str) -> int:
     try:
-        fd = open_beneath(root.fd, relative, flags)
+        return open_beneath(root.fd, relative, flags)
     except OSError as error:
         raise explained(error, path) from None
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _require_sane(path: str) -> None:
@@ -241,6 +258,11 @@ def _require_regular(fd: int, path: str) -> None:
         raise failed(errno.EISDIR, path)
     if not stat.S_ISREG(mode):
         raise failed(errno.EINVAL, path)
+
+
+def _require_readable(fd: int, path: str) -> None:
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        _require_regular(fd, path)
 
 
 def _read(fd: int, size: int, limit: int, path: str) -> bytes:
