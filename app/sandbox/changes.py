@@ -44,6 +44,7 @@ def make(targets: Sequence[Target]) -> None:
             parents.undo()
             if lost and isinstance(error, CallError):
                 error.message += f" What was changed could not be put back: {', '.join(lost)}."
+                error.args = (error.message,)
             raise
         for swap in swaps:
             swap.finish()

@@ -85,9 +85,8 @@ class Creation(Swap):
     def write(self) -> None:
         assert self.change.data is not None, "what has no content is a removal"
         mode = NEW_MODE if self.change.mode is None else self.change.mode
-        spare = self.names.new()
-        self.new = temporaries.write(self.parent.fd, spare, self.change.data, mode, None)
-        self.spare = spare
+        self.spare = self.names.new()
+        self.new = temporaries.write(self.parent.fd, self.spare, self.change.data, mode, None)
 
     def put(self) -> None:
         assert self.spare is not None, "it was written"
@@ -112,9 +111,9 @@ class Replacement(Swap):
 
     def write(self) -> None:
         assert self.change.data is not None, "what has no content is a removal"
-        spare, mode = self.names.new(), stat.S_IMODE(self.old.st_mode)
-        self.new = temporaries.write(self.parent.fd, spare, self.change.data, mode, self.old)
-        self.spare = spare
+        mode = stat.S_IMODE(self.old.st_mode)
+        self.spare = self.names.new()
+        self.new = temporaries.write(self.parent.fd, self.spare, self.change.data, mode, self.old)
 
     def put(self) -> None:
         assert self.spare is not None, "it was written"
@@ -130,6 +129,7 @@ class Replacement(Swap):
         """In two steps: between the last look and the rename somebody else's change can be lost, but no content."""
         folder, new, old = self.parent.fd, self.spare, self.names.new()
         assert new is not None, "it was written"
+        self._require_before(self.name)
         try:
             self._save(old)
             self._require_before(self.name)
@@ -145,8 +145,10 @@ class Replacement(Swap):
             self._require_before(name)
             return
         fd = os.open(self.name, READ, dir_fd=self.parent.fd)
-        with os.fdopen(fd, "rb") as file:
-            temporaries.copy(self.parent.fd, name, file, os.fstat(fd))
+        try:
+            temporaries.copy(self.parent.fd, name, fd)
+        finally:
+            os.close(fd)
 
     def _take_back(self) -> None:
         assert self.spare is not None, "the old file stands there"

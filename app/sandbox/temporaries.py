@@ -7,22 +7,25 @@ old: by the time in their name and by their own times, because a name can come t
 import os
 import re
 import secrets
-import shutil
 import stat
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
+from threading import Lock
 from typing import BinaryIO, NamedTuple
 
 PREFIX = ".toolcrib-"
 NAME = re.compile(re.escape(PREFIX) + r"([0-9a-f]{8})-[0-9a-f]{16}")
 STALE = 3600
+PIECE = 1024 * 1024
 MOST_REMEMBERED = 1024
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 SPECIAL = stat.S_ISUID | stat.S_ISGID
 
 _live = set[str]()
 _swept = OrderedDict[tuple[int, int], float]()
+_sweeping = Lock()
 
 
 class Identity(NamedTuple):
@@ -50,26 +53,14 @@ class Names:
 
 def write(folder: int, name: str, data: bytes | BinaryIO, mode: int, like: os.stat_result | None) -> Identity:
     """Write a new file that is on the disk when this returns. It belongs to whom another one belongs, if it can."""
-    fd = os.open(name, CREATE, 0o600, dir_fd=folder)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            if isinstance(data, bytes):
-                file.write(data)
-            else:
-                shutil.copyfileobj(data, file)
-            file.flush()
-            about = os.fstat(fd)
-            os.fchmod(fd, mode if like is None or _belongs_like(fd, about, like) else mode & ~SPECIAL)
-            os.fsync(fd)
-    except BaseException:
-        drop(folder, name)
-        raise
-    return Identity(about.st_dev, about.st_ino)
+    pieces = [data] if isinstance(data, bytes) else iter(lambda: data.read(PIECE), b"")
+    return _write(folder, name, pieces, mode, like)
 
 
-def copy(folder: int, name: str, file: BinaryIO, like: os.stat_result) -> None:
-    """A copy of a file, to be put in its place if need be: also as old as it is."""
-    write(folder, name, file, stat.S_IMODE(like.st_mode), like)
+def copy(folder: int, name: str, fd: int) -> None:
+    """A copy of an open file, to be put in its place if need be: also as old as it is."""
+    like = os.fstat(fd)
+    _write(folder, name, iter(lambda: os.read(fd, PIECE), b""), stat.S_IMODE(like.st_mode), like)
     os.utime(name, ns=(like.st_atime_ns, like.st_mtime_ns), dir_fd=folder, follow_symlinks=False)
 
 
@@ -91,18 +82,40 @@ def keep(folder: int, name: str) -> str:
 
 def sweep(folder: int) -> None:
     """Take away what was left behind in an open folder. Once an hour is enough: it costs a look at every name."""
-    about = os.fstat(folder)
-    key, now = (about.st_dev, about.st_ino), time.monotonic()
-    if now - _swept.get(key, -STALE) < STALE:
-        return
-    _swept[key] = now
-    _swept.move_to_end(key)
-    if len(_swept) > MOST_REMEMBERED:
-        _swept.popitem(last=False)
     with suppress(OSError):
-        for name in os.listdir(folder):
-            if _is_left_behind(folder, name):
-                drop(folder, name)
+        if _is_due(os.fstat(folder)):
+            for name in os.listdir(folder):
+                if _is_left_behind(folder, name):
+                    drop(folder, name)
+
+
+def _write(folder: int, name: str, pieces: Iterable[bytes], mode: int, like: os.stat_result | None) -> Identity:
+    fd = os.open(name, CREATE, 0o600, dir_fd=folder)
+    try:
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        about, now = os.fstat(fd), time.time_ns()
+        os.fchmod(fd, mode if like is None or _belongs_like(fd, about, like) else mode & ~SPECIAL)
+        os.utime(fd, ns=(now, now))  # finer than the system's own: inodes are used again within a tick of that
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return Identity(about.st_dev, about.st_ino)
+
+
+def _is_due(about: os.stat_result) -> bool:
+    key, now = (about.st_dev, about.st_ino), time.monotonic()
+    with _sweeping:
+        last = _swept.get(key)
+        if last is not None and now - last < STALE:
+            return False
+        _swept[key] = now
+        _swept.move_to_end(key)
+        if len(_swept) > MOST_REMEMBERED:
+            _swept.popitem(last=False)
+    return True
 
 
 def _is_left_behind(folder: int, name: str) -> bool:

@@ -199,7 +199,12 @@ class LocalWorkspace:
     ) -> int:
         """A descriptor of what a path leads to, once it is known to be what may be opened."""
         root, relative = self._start(path)
-        fd = _open(root, relative, flags, path)
+        try:
+            fd = _open(root, relative, flags, path)
+        except FileFailed:
+            if self._records:
+                self._locate(path, path)  # nobody is to learn what is missing among them
+            raise
         try:
             place = self._place(fd, root, relative, path)
             if require is not None:
