@@ -1,6 +1,7 @@
 """The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
 
@@ -59,8 +60,13 @@ class Scope(Protocol):
     def name(self, path: str) -> str:
         """The canonical workspace-relative path ("." is the root), symlinks resolved.
 
-        Raises `OutsideWorkspace`. A path that does not exist is named by its nearest existing folder.
+        Raises `OutsideWorkspace`. A path that does not exist is named by its nearest existing folder. What is in an
+        extra root of the operator has an absolute name.
         """
+        ...
+
+    def folder(self, path: str) -> str:
+        """The canonical name of the folder that a path is in, or is."""
         ...
 
 
@@ -91,6 +97,10 @@ class Workspace(Scope, Protocol):
 
     def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
         """The entries of one directory, sorted by name; symlinks are told, not followed."""
+        ...
+
+    def hold(self, path: str, *, approved: Collection[str] | None = None) -> AbstractContextManager[tuple[int, bool]]:
+        """A descriptor of a directory or a regular file, open for reading while it is held; whether it is a file."""
         ...
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> "Snapshot":
