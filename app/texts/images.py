@@ -7,6 +7,7 @@ then nothing but its pixels is kept: no EXIF, no place, no colour profile, and o
 import errno
 import re
 import struct
+import warnings
 import zlib
 from dataclasses import dataclass
 from io import BytesIO
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 MOST_INPUT = 32 * 1024 * 1024
-# A pixel takes four bytes once it is decoded, whatever the file is like.
-MOST_PIXELS = 64_000_000
+# What a quarter of a gigabyte or so takes once it is decoded; WebP is decoded in several copies.
+MOST_PIXELS = {"image/png": 64_000_000, "image/jpeg": 64_000_000, "image/gif": 64_000_000, "image/webp": 20_000_000}
 QUALITY = 85
 SHRINK = 0.7
 LEAST_SIDE = 64
@@ -101,8 +102,8 @@ def prepare(data: bytes, path: str, limits: Limits = HIGH) -> Picture:
 def _prepared(data: bytes, mime: str, path: str, limits: Limits) -> Picture:
     with _opened(data, mime) as image:
         width, height = image.size
-        if width * height > MOST_PIXELS:
-            raise TooLarge(f"{path} has {width} x {height} pixels; up to {MOST_PIXELS:,} in all are taken.")
+        if width * height > MOST_PIXELS[mime]:
+            raise TooLarge(f"{path} has {width} x {height} pixels; up to {MOST_PIXELS[mime]:,} in all are taken.")
         target = _within(image.size, limits.side)
         is_animated = bool(getattr(image, "is_animated", False))
         if target != image.size:
@@ -129,6 +130,8 @@ def _opened(data: bytes, mime: str) -> "ImageFile":
     """By the one reader of its format. Pillow takes memory, so it is loaded with the first image."""
     from PIL import GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
+    # Its warnings are about EXIF and animations that are not well, which is no matter here.
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     readers: dict[str, type[ImageFile]] = {
         "image/png": PngImagePlugin.PngImageFile,
         "image/jpeg": JpegImagePlugin.JpegImageFile,

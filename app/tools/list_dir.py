@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace
+from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.files import touching
 from app.core.ports import Entry, EntryKind, Scope, Workspace
 from app.core.results import Result
@@ -110,7 +110,7 @@ async def advised(error: FileFailed, path: str, ctx: Context) -> FileFailed:
     meant = [other for other, needs in near if all(ctx.may(needs))]
     if not meant:
         return error
-    return FileFailed(errno.ENOENT, path, f"{path} does not exist. Did you mean {' or '.join(meant)}?")
+    return FileFailed(errno.ENOENT, path, f"{error.message} Did you mean {' or '.join(meant)}?")
 
 
 def _near(path: str, workspace: Workspace) -> list[tuple[str, list[Need]]]:
@@ -118,7 +118,7 @@ def _near(path: str, workspace: Workspace) -> list[tuple[str, list[Need]]]:
     for other in neighbours.near(path, workspace.scan):
         try:
             found.append((other, touching(workspace, "read", [other])))
-        except (FileFailed, OutsideWorkspace):
+        except CallError:
             continue
     return found
 
