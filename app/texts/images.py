@@ -38,8 +38,8 @@ ORIENTATION = 0x0112
 SWAPPING = 5
 # What Pillow raises when the bytes are not what they should be; warnings, where those are errors.
 BROKEN = (
-    *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, ArithmeticError, AttributeError),
-    *(AssertionError, struct.error, zlib.error, Warning),
+    *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, ArithmeticError),
+    *(struct.error, zlib.error, Warning),
 )
 _SVG = re.compile(rb"<(?:\w+:)?svg[\s>]", re.IGNORECASE)
 _HEAD = 4096
