@@ -9,6 +9,7 @@ import re
 import struct
 import warnings
 import zlib
+from contextlib import nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from threading import Lock
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 MOST_INPUT = 32 * 1024 * 1024
-# What a quarter of a gigabyte or so takes once it is decoded; WebP is decoded in several copies.
+# What takes up to a quarter of a gigabyte once it is decoded; WebP is decoded in several copies.
 MOST_PIXELS = {"image/png": 64_000_000, "image/jpeg": 64_000_000, "image/gif": 64_000_000, "image/webp": 20_000_000}
+# So many are worth waiting for: of larger images one is decoded at a time.
+LARGE = 8_000_000
 QUALITY = 85
 SHRINK = 0.7
 LEAST_SIDE = 64
@@ -43,7 +46,7 @@ BROKEN = (
 )
 _SVG = re.compile(rb"<(?:\w+:)?svg[\s>]", re.IGNORECASE)
 _HEAD = 4096
-_one_at_a_time = Lock()
+_large_ones = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +84,37 @@ def kind_of(head: bytes) -> str | None:
 
 
 def prepare(data: bytes, path: str, limits: Limits = HIGH) -> Picture:
-    """Check an image and bring it into the limits. Raises `FileFailed` (EINVAL) for what is none, and `TooLarge`.
-
-    One at a time, because a picture can take a hundred times the memory of its file.
-    """
+    """Check an image and bring it into the limits. Raises `FileFailed` (EINVAL) for what is none, and `TooLarge`."""
     mime = kind_of(data)
     if mime is None:
         raise _unknown(data, path)
-    with _one_at_a_time:
-        try:
-            return _prepared(data, mime, path, limits)
-        except (MemoryError, _bomb()):
-            raise TooLarge(f"{path} takes too much memory to decode.") from None
-        except BROKEN:
-            raise FileFailed(
-                errno.EINVAL, path, f"{path} begins like {mime}, but is broken or cut off; make the file anew."
-            ) from None
+    try:
+        with _opened(data, mime) as image:
+            width, height = image.size
+            if width * height > MOST_PIXELS[mime]:
+                raise TooLarge(f"{path} has {width} x {height} pixels; up to {MOST_PIXELS[mime]:,} in all are taken.")
+            with _large_ones if width * height > LARGE else nullcontext():
+                return _prepared(image, data, mime, limits)
+    except (MemoryError, _bomb()):
+        raise TooLarge(f"{path} takes too much memory to decode.") from None
+    except BROKEN:
+        sentence = f"{path} begins like {mime}, but is broken or cut off; make the file anew."
+        raise FileFailed(errno.EINVAL, path, sentence) from None
 
 
-def _prepared(data: bytes, mime: str, path: str, limits: Limits) -> Picture:
-    with _opened(data, mime) as image:
-        width, height = image.size
-        if width * height > MOST_PIXELS[mime]:
-            raise TooLarge(f"{path} has {width} x {height} pixels; up to {MOST_PIXELS[mime]:,} in all are taken.")
-        target = _within(image.size, limits.side)
-        is_animated = bool(getattr(image, "is_animated", False))
-        if target != image.size:
-            image.draft(None, target)  # a JPEG can be decoded smaller at once
-        image.load()
-        turn = _turn(image)
-        before = (height, width) if turn is not None and turn >= SWAPPING else (width, height)
-        if target == (width, height) and turn is None and len(data) <= limits.size:
-            return Picture(data=data, mime=mime, size=before, before=before)
-        pixels = _turned(_resized(_plain(image), target), turn)
-        encoded, kind, size = _fitted(pixels, mime, limits.size)
+def _prepared(image: "ImageFile", data: bytes, mime: str, limits: Limits) -> Picture:
+    width, height = image.size
+    target = _within(image.size, limits.side)
+    is_animated = bool(getattr(image, "is_animated", False))
+    if target != image.size:
+        image.draft(None, target)  # a JPEG can be decoded smaller at once
+    image.load()
+    turn = _turn(image)
+    before = (height, width) if turn is not None and turn >= SWAPPING else (width, height)
+    if target == (width, height) and turn is None and len(data) <= limits.size:
+        return Picture(data=data, mime=mime, size=before, before=before)
+    pixels = _turned(_resized(_plain(image), target), turn)
+    encoded, kind, size = _fitted(pixels, mime, limits.size)
     return Picture(
         data=encoded,
         mime=kind,

@@ -2,6 +2,7 @@ import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
+from threading import Event, Lock
 from typing import Any
 
 import pytest
@@ -240,22 +241,27 @@ def test_broken_images_are_typed_errors_or_images(made: tuple[bytes, list[tuple[
             assert error.code in ("EINVAL", "TooLarge")  # noqa: PT017
 
 
-def test_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once, most = 0, 0
-    open_image = images._opened
+@pytest.mark.parametrize(("large", "most"), [(100, 1), (10**9, 4)])
+def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch, large: int, most: int) -> None:
+    """Each waits inside until as many are there as can be, or for a moment."""
+    seen, make, under_way = list[int](), images._prepared, 0
+    count, full = Lock(), Event()
 
-    def opened(data: bytes, mime: str) -> Any:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        image = open_image(data, mime)
-        image.load()
-        at_once -= 1
-        return image
+    def prepared(*about: Any) -> Picture:
+        nonlocal under_way
+        with count:
+            under_way += 1
+            seen.append(under_way)
+            if under_way == 4:
+                full.set()
+        full.wait(5 if most == 4 else 0.02)
+        with count:
+            under_way -= 1
+        return make(*about)
 
-    monkeypatch.setattr(images, "_opened", opened)
-    data = picture("png", (1500, 1500))
+    monkeypatch.setattr(images, "LARGE", large)
+    monkeypatch.setattr(images, "_prepared", prepared)
     with ThreadPoolExecutor(4) as threads:
-        made = list(threads.map(lambda _: prepare(data, "a"), range(8)))
+        made = list(threads.map(lambda _: prepare(picture("png"), "a"), range(4)))
 
-    assert (len(made), most) == (8, 1)
+    assert (len(made), max(seen)) == (4, most)
