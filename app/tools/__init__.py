@@ -6,7 +6,7 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 """
 
 from app.core.tools import Tool
-from app.tools import list_dir, read_file, request_user_input, tool_search, update_plan
+from app.tools import list_dir, read_file, request_user_input, tool_search, update_plan, view_image
 
 BUILTINS: tuple[Tool, ...] = (
     list_dir.tool,
@@ -14,4 +14,5 @@ BUILTINS: tuple[Tool, ...] = (
     request_user_input.tool,
     tool_search.tool,
     update_plan.tool,
+    view_image.tool,
 )
