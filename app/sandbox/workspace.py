@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -68,6 +68,10 @@ class LocalWorkspace:
         return _whereabouts(self._fd) or os.path.realpath(self.root)
 
     @property
+    def closed(self) -> str | None:
+        return None
+
+    @property
     def is_in_place(self) -> bool:
         """Whether its path still leads to the folder that is held open."""
         try:
@@ -104,6 +108,20 @@ class LocalWorkspace:
         with self._opened(relative, FOLDER, path) as fd:
             self._require_approved(fd, relative, path, approved)
             return iter(_entries(fd, path))
+
+    @contextmanager
+    def hold(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[tuple[int, bool]]:
+        relative = self._relative(path)
+        with self._opened(relative, FILE, path) as fd:
+            is_file = not stat.S_ISDIR(os.fstat(fd).st_mode)
+            if is_file:
+                _require_regular(fd, path)
+            self._require_approved(fd, relative, path, approved)
+            yield fd, is_file
+
+    def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
+        with self.hold(path, approved=approved) as (fd, _):
+            return [_changed(fd, name) for name in names]
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
         with self.open(path, approved=approved) as file:
@@ -201,6 +219,13 @@ def _require_regular(fd: int, path: str) -> None:
         raise _failed(errno.EISDIR, path)
     if not stat.S_ISREG(mode):
         raise _failed(errno.EINVAL, path)
+
+
+def _changed(folder: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _joined(folder: str, rest: list[str], path: str) -> str:
