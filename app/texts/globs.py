@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from app.core.errors import InvalidArgs
+from app.core.errors import InvalidArgs, OutsideWorkspace
 
 MOST_LENGTH = 1000
 MOST_ALTERNATIVES = 100
@@ -48,7 +48,10 @@ class Glob:
 
 
 def compile(pattern: str) -> Glob:
-    """The files of one pattern, or with `!` before it all others. Raises `InvalidArgs` for what is no glob."""
+    """The files of one pattern, or with `!` before it all others.
+
+    Raises `InvalidArgs` for what is no glob, `OutsideWorkspace` for one that leads upwards.
+    """
     if len(pattern) > MOST_LENGTH:
         raise InvalidArgs(f"The glob is longer than {MOST_LENGTH} characters; use a shorter one.")
     paths = [_parts(path) for path in _expanded(pattern.removeprefix("!"))]
@@ -109,6 +112,8 @@ def _parts(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if not parts:
         raise InvalidArgs("The glob is empty; `*` is every file.")
+    if ".." in parts:
+        raise OutsideWorkspace(f"`{path}` has `..` in it; a glob speaks of what is below the folder.")
     if path.endswith("/"):
         parts.append("**")
     return parts if "/" in path else ["**", *parts]

@@ -76,7 +76,7 @@ def files(found: Found) -> Iterator[Hit]:
 
 def counts(found: Found) -> Iterator[Hit]:
     """The files of a list of counts."""
-    for name, count in re.findall(rb"([^\0]+)\0(\d+)\n", found.stdout):
+    for name, count in re.findall(rb"([^\0]+)\0(\d+)\r?\n", found.stdout):
         yield Hit(_name(name), count=int(count))
 
 

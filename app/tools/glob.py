@@ -4,7 +4,7 @@ import errno
 
 from pydantic import BaseModel, Field
 
-from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace
+from app.core.errors import FileFailed, InvalidArgs
 from app.core.files import touching
 from app.core.ports import Found, Scope
 from app.core.results import Result
@@ -67,14 +67,10 @@ tool = typed(
 
 def _relative(pattern: str, folder: str) -> str:
     """The pattern as seen from the folder. An absolute one is taken when it lies there."""
-    if pattern.startswith("/"):
-        inner = pattern.removeprefix(folder.rstrip("/") + "/")
-        if inner == pattern:
-            raise InvalidArgs(f"{pattern} is absolute and not in {folder}; use a pattern relative to the folder.")
-        pattern = f"/{inner}"
-    if ".." in pattern.split("/"):
-        raise OutsideWorkspace(f"{pattern} has `..` in it; name the folder by path and use a pattern below it.")
-    return pattern
+    inner = pattern.removeprefix(folder.rstrip("/"))
+    if pattern.startswith("/") and (inner == pattern or not inner.startswith("/")):
+        raise InvalidArgs(f"{pattern} is absolute and not in {folder}; use a pattern relative to the folder.")
+    return inner if pattern.startswith("/") else pattern
 
 
 def _files(found: Found, glob: Glob) -> list[str]:

@@ -154,29 +154,33 @@ def _told(args: Args, found: Found, hits: list[Hit], left_out: int, has_more: bo
             has_more = True
             break
         shown.append(line)
-    notes = [f"[{hit.name} is binary; where it matches is not all shown]" for hit in hits if hit.is_binary]
+    half = [searches.one_line(hit.name) for hit in hits if hit.is_binary and hit.lines]
+    notes = [f"[{name} is binary; not all of its matches are shown]" for name in half]
     notes += ["[there is more; narrow the search, or raise the limit]"] if has_more else []
     return Result(
         output="\n".join([*(shown or [NOTHING]), *notes, *searches.notes(found, left_out)]),
         title=args.pattern,
-        metadata={
-            "matches": sum(hit.count for hit in hits),
-            "files": len(hits),
-            "has_more": has_more,
-            "left_out": left_out,
-        },
+        metadata={"files": len(hits), "has_more": has_more, "left_out": left_out}
+        | ({} if args.output == "files" else {"matches": sum(hit.count for hit in hits)}),
     )
 
 
 def _lines(args: Args, hits: list[Hit]) -> Iterator[str]:
-    has_context = args.context or args.before or args.after
     is_first = True
     for hit in hits:
         name, last = searches.one_line(hit.name), -1
-        if args.output != "lines":
-            yield name if args.output == "files" else f"{name}: {hit.count}"
+        if args.output == "files":
+            yield name
+        elif args.output == "count":
+            yield f"{name}: {hit.count}"
+        elif hit.is_binary and not hit.lines:
+            yield f"{name}: binary file matches"
         for line in hit.lines:
-            if has_context and not is_first and line.number != last + 1:
+            if not is_first and line.number != last + 1 and _has_context(args):
                 yield "--"
             yield f"{name}:{line.number}: {line.text}" if line.is_match else f"{name}-{line.number}- {line.text}"
             last, is_first = line.number, False
+
+
+def _has_context(args: Args) -> bool:
+    return max(args.context, args.before, args.after) > 0
