@@ -55,14 +55,14 @@ def compile(pattern: str) -> Glob:
     if len(pattern) > MOST_LENGTH:
         raise InvalidArgs(f"The glob is longer than {MOST_LENGTH} characters; use a shorter one.")
     paths = [_parts(path) for path in _expanded(pattern.removeprefix("!"))]
-    if pattern.startswith("!"):
-        return Glob(pattern)
     parts = {part.lstrip("\\") for path in paths for part in path}
     names = dict.fromkeys(_simple(path[-1]) for path in paths)
     try:
         expression = re.compile("|".join(_expression(path) for path in paths), re.DOTALL)
     except re.error as error:
         raise InvalidArgs(f"`{pattern}` is no glob: {error.msg}.") from None
+    if pattern.startswith("!"):
+        return Glob(pattern)
     return Glob(
         pattern,
         names=tuple(names) if all(name.strip("*") for name in names) else (),

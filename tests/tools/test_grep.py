@@ -1,5 +1,6 @@
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,12 @@ async def test_rules_are_asked_no_further_than_needed(
     for number in range(300):
         put(workspace, f"f{number:03}")
     asked = list[Need]()
-    monkeypatch.setattr(line, "may", lambda needs: asked.extend(needs) or [True] * len(needs))
+
+    def may(needs: Sequence[Need]) -> list[bool]:
+        asked.extend(needs)
+        return [True] * len(needs)
+
+    monkeypatch.setattr(line, "may", may)
 
     await search(ctx, pattern="needle", limit=10)
 

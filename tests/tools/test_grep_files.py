@@ -32,7 +32,7 @@ async def found(ctx: Context, **arguments: Any) -> list[str]:
         result = await search(ctx, **arguments)
     except ProgramFailed:
         return []
-    return sorted(os.path.relpath(line, ctx.workspace.root) for line in result.output.split("\n"))
+    return sorted(line.removeprefix(f"{ctx.workspace.root}/") for line in result.output.split("\n"))
 
 
 def put(workspace: Path, *names: str, text: str = "needle\n") -> None:
