@@ -1,6 +1,6 @@
 """Files as tools see them: what tells one state of a file from another, and what is to become of it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -10,6 +10,7 @@ from app.core.rules import Need
 
 EXTERNAL = "external_directory"
 CLOSED_NAME = ".git"
+ASKED_AT_ONCE = 64
 
 
 def touching(scope: Scope, permission: str, paths: Iterable[str]) -> list[Need]:
@@ -23,6 +24,12 @@ def touching(scope: Scope, permission: str, paths: Iterable[str]) -> list[Need]:
             require_editable(name)
     folders = dict.fromkeys(scope.folder(path) for name, path in names.items() if name.startswith("/"))
     return [Need(permission, name) for name in names] + [Need(EXTERNAL, folder) for folder in folders]
+
+
+def readable(may: Callable[[Sequence[Need]], list[bool]], names: Sequence[str]) -> Iterator[bool]:
+    """Whether rules let each of these be read, found out no further than somebody asks."""
+    for start in range(0, len(names), ASKED_AT_ONCE):
+        yield from may([Need("read", name) for name in names[start : start + ASKED_AT_ONCE]])
 
 
 def require_editable(name: str) -> None:

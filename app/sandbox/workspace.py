@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -60,6 +60,10 @@ class LocalWorkspace:
         return self._home.place
 
     @property
+    def closed(self) -> str | None:
+        return self._records.place if self._records else None
+
+    @property
     def is_in_place(self) -> bool:
         """Whether its path still leads to the folder that is held open."""
         return self._home.is_in_place
@@ -103,10 +107,9 @@ class LocalWorkspace:
         finally:
             os.close(fd)
 
-    def closed_below(self, fd: int) -> str | None:
-        """Where the service's records are below a folder that is held, seen from it; None where they are not."""
-        where = whereabouts(fd)
-        return below(self._records.place, where) if self._records and where else None
+    def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
+        with self.hold(path, approved=approved) as (fd, _):
+            return [_changed(fd, name) for name in names]
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
         fd = self._open(path, FILE, approved, _require_regular)
@@ -307,3 +310,10 @@ def _kind(item: os.DirEntry[str]) -> EntryKind:
         return "file" if item.is_file(follow_symlinks=False) else "other"
     except OSError:  # gone, or in a folder that may be listed but not entered
         return "other"
+
+
+def _changed(folder: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0

@@ -6,9 +6,22 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 """
 
 from app.core.tools import Tool
-from app.tools import list_dir, read_file, request_user_input, tool_search, update_plan, view_image
+from app.tools import (
+    glob,
+    grep,
+    grep_files,
+    list_dir,
+    read_file,
+    request_user_input,
+    tool_search,
+    update_plan,
+    view_image,
+)
 
 BUILTINS: tuple[Tool, ...] = (
+    glob.tool,
+    grep.tool,
+    grep_files.tool,
     list_dir.tool,
     read_file.tool,
     request_user_input.tool,
