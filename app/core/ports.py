@@ -132,6 +132,47 @@ class Workspace(Scope, Protocol):
         ...
 
 
+class Upload(Protocol):
+    """A file on its way in. What the disk refuses is `FileFailed`."""
+
+    @property
+    def id(self) -> str:
+        """By which a call names it. Nobody can guess it."""
+        ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self) -> None:
+        """It is whole now, and on the disk."""
+        ...
+
+
+class Uploads(Protocol):
+    """Where files wait that came over HTTP, until the call that writes them has ended."""
+
+    def begin(self) -> Upload:
+        """Raises `TooBusy` when there is no room for one more."""
+        ...
+
+    def open(self, id: str) -> BinaryIO:
+        """One that is whole. Raises `FileFailed` when it is not there."""
+        ...
+
+    def discard(self, id: str) -> None:
+        """Take it away, whole or not; one that is not there is fine."""
+        ...
+
+    def sweep(self, kept: Collection[str]) -> int:
+        """Take away all but these, which an earlier start left; the answer is how many."""
+        ...
+
+
 class Places(Protocol):
     """The folders sessions work in. What is asked for badly raises `InvalidSession`."""
 

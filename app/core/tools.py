@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -70,6 +70,8 @@ class Line(Protocol):
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result: ...
 
     async def keep_plan(self, plan: dict[str, Any]) -> None: ...
+
+    def upload(self, id: str) -> BinaryIO: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,6 +142,10 @@ class Context:
         """Make this the session's plan: a `plan.updated` event."""
         await self.line.keep_plan(plan)
 
+    def upload(self, id: str) -> BinaryIO:
+        """A file that came with the request of this call, to be read; raises `FileFailed` when it is not there."""
+        return self.line.upload(id)
+
 
 @dataclass(frozen=True, slots=True)
 class Alias:
@@ -177,7 +183,8 @@ class Tool:
     A tool that takes `input` gets a text, which may have a `grammar` (Lark); `{"input": text}` as `arguments` is the
     same to it.
     `polls`: to call it again and again with the same arguments is its use. `owner` is the principal whose tool it
-    is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result.
+    is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
+    `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
     """
 
     name: str
@@ -203,6 +210,7 @@ class Tool:
     suits: Callable[[Audience], bool] | None = None
     owner: str | None = None
     is_client_run: bool = False
+    is_listed: bool = True
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)

@@ -55,7 +55,7 @@ class Registry:
     def all(self, principal: str | None) -> list[Tool]:
         """In the order of their names, so that a list is the same every time. Aliases are not listed."""
         seen = self._own.get(principal or "", {}) | self._everybodys
-        return [seen[name] for name in sorted(seen)]
+        return [seen[name] for name in sorted(seen) if seen[name].is_listed]
 
     def add(self, tool: Tool) -> None:
         """Put in a new tool; its name must be free, and no other tool may have its aliases."""

@@ -7,10 +7,14 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 
 from app.core.tools import Tool
 from app.tools import (
+    delete_file,
+    get_file,
     glob,
     grep,
     grep_files,
     list_dir,
+    list_files,
+    put_file,
     read_file,
     request_user_input,
     tool_search,
@@ -19,10 +23,14 @@ from app.tools import (
 )
 
 BUILTINS: tuple[Tool, ...] = (
+    delete_file.tool,
+    get_file.tool,
     glob.tool,
     grep.tool,
     grep_files.tool,
     list_dir.tool,
+    list_files.tool,
+    put_file.tool,
     read_file.tool,
     request_user_input.tool,
     tool_search.tool,

@@ -1,12 +1,13 @@
 """A workspace, and a context without an app: a toy line that writes down what the tool told it."""
 
 import base64
+import io
 import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -32,6 +33,7 @@ class ToyLine:
     plans: list[dict[str, Any]] = field(default_factory=list)
     forbidden: set[Need] = field(default_factory=set)
     workspace: LocalWorkspace | None = None
+    uploads: dict[str, bytes] = field(default_factory=dict)
 
     def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
         self.told.append((title, metadata))
@@ -65,6 +67,9 @@ class ToyLine:
 
     def tools(self) -> list[Tool]:
         return []
+
+    def upload(self, id: str) -> BinaryIO:
+        return io.BytesIO(self.uploads[id])
 
 
 @pytest.fixture
