@@ -21,7 +21,7 @@ run: setup
 test: setup-test
 	@bash scripts/need curl
 	@bash scripts/need chromium chromium-driver || echo "no chromium here: the browser tests are skipped"
-	$(BIN)/python -m pytest -q -m "not faults"
+	$(BIN)/python -m pytest -q -m "not faults" -n 2 --dist worksteal
 
 faults: setup-test
 	@bash scripts/need gcc libc6-dev

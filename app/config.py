@@ -59,6 +59,13 @@ class NetworkSetting(BaseModel, extra="forbid"):
         return NetworkPolicy(self.type, tuple(self.allowed_domains))
 
 
+class ExtraRootSetting(BaseModel, extra="forbid"):
+    """A folder outside the workspaces that tools may reach by its absolute path."""
+
+    path: Path
+    access: Literal["read", "write"] = "read"
+
+
 class HookSetting(BaseModel, extra="forbid"):
     """A hook that is a command or a webhook."""
 
@@ -146,6 +153,11 @@ class Settings(BaseSettings):
     allowed_origins: list[str] = Field(default=[], description="Origins of web pages that may call the service.")
     workspace_roots: list[Path] = Field(
         default=[], description="Folders in which sessions may have their workspaces, besides the default one."
+    )
+    extra_roots: list[ExtraRootSetting] = Field(
+        default=[],
+        description="Folders that tools may reach by absolute paths, for reading or also for writing; "
+        "the need `external_directory` stands before each, and what is in a workspace counts as the workspace's.",
     )
     rules: list[RuleSetting] = Field(
         default=[], description="Permission rules on top of the built-in ones; the last match wins."

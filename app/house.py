@@ -55,6 +55,7 @@ from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import make_workspace, python_files
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
+from app.sandbox.roots import Root, Surroundings, open_extras
 from app.sandbox.uploads import SpooledUploads
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import Workspaces
@@ -335,7 +336,9 @@ class House:
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
     def _open_workspaces(self, data_dir: Path) -> Workspaces:
-        home = LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"))
+        extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
+        around = Surroundings(extras, Root(data_dir))
+        home = LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"), around=around)
         return Workspaces(home, data_dir, self.settings.workspace_roots)
 
     async def _open_book(self) -> SecretBook:

@@ -3,7 +3,7 @@
 import errno
 import hashlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -13,6 +13,7 @@ from app.core.rules import Need
 
 EXTERNAL = "external_directory"
 CLOSED_NAME = ".git"
+ASKED_AT_ONCE = 64
 
 
 def touching(scope: Scope, permission: str, paths: Iterable[str]) -> list[Need]:
@@ -20,21 +21,32 @@ def touching(scope: Scope, permission: str, paths: Iterable[str]) -> list[Need]:
 
     Only what lies in an extra root of the operator has an absolute name; its folder is a need of its own.
     """
-    names = list(dict.fromkeys(scope.name(path) for path in paths))
+    names = {scope.name(path): path for path in paths}
     if permission == "edit":
         for name in names:
             require_editable(name)
-    folders = dict.fromkeys(name.rpartition("/")[0] or "/" for name in names if name.startswith("/"))
+    folders = dict.fromkeys(scope.folder(path) for name, path in names.items() if name.startswith("/"))
     return [Need(permission, name) for name in names] + [Need(EXTERNAL, folder) for folder in folders]
+
+
+def readable(may: Callable[[Sequence[Need]], list[bool]], names: Sequence[str]) -> Iterator[bool]:
+    """Whether rules let each of these be read, found out no further than somebody asks."""
+    for start in range(0, len(names), ASKED_AT_ONCE):
+        yield from may([Need("read", name) for name in names[start : start + ASKED_AT_ONCE]])
 
 
 def require_editable(name: str) -> None:
     """Nothing in `.git`, at any depth: what stands there is run by git."""
-    if any(part.casefold() == CLOSED_NAME for part in name.split("/")):
+    if is_of_git(name):
         raise PermissionDenied(
             f"{name} belongs to git itself, and edit tools do not write there; change it with git.",
             details={"permission": "edit", "pattern": name, "rule": None},
         )
+
+
+def is_of_git(name: str) -> bool:
+    """Some file systems do not tell capital letters from small ones."""
+    return any(part.casefold() == CLOSED_NAME for part in name.split("/"))
 
 
 @dataclass(frozen=True, slots=True)

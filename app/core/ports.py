@@ -1,6 +1,7 @@
 """The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
 
@@ -59,8 +60,13 @@ class Scope(Protocol):
     def name(self, path: str) -> str:
         """The canonical workspace-relative path ("." is the root), symlinks resolved.
 
-        Raises `OutsideWorkspace`. A path that does not exist is named by its nearest existing folder.
+        Raises `OutsideWorkspace`. A path that does not exist is named by its nearest existing folder. What is in an
+        extra root of the operator has an absolute name.
         """
+        ...
+
+    def folder(self, path: str) -> str:
+        """The canonical name of the folder that a path is in, or is."""
         ...
 
 
@@ -89,8 +95,24 @@ class Workspace(Scope, Protocol):
         """
         ...
 
+    @property
+    def closed(self) -> str | None:
+        """The one folder nobody looks into, by its absolute path, symlinks resolved; it may be anywhere."""
+        ...
+
     def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
         """The entries of one directory, sorted by name; symlinks are told, not followed."""
+        ...
+
+    def hold(self, path: str, *, approved: Collection[str] | None = None) -> AbstractContextManager[tuple[int, bool]]:
+        """A directory or a regular file, open as long as the context lasts: its descriptor, and whether it is a file.
+
+        Raises what `open` raises.
+        """
+        ...
+
+    def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
+        """When these files below one directory were changed, in nanoseconds; 0 for those that are gone."""
         ...
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> "Snapshot":
@@ -189,11 +211,27 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit."""
+    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit.
+
+    `is_cut`: it was to be ended as soon as it had written more than that, and had.
+    """
 
     code: int
     stdout: bytes
     stderr: bytes
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confines:
+    """How far a program reaches that works on what others wrote, as far as the kernel can see to it.
+
+    It opens nothing for reading but these (open descriptors or paths), what is below them, itself and the system's
+    libraries; `memory` is the most address space it gets, in bytes.
+    """
+
+    readable: tuple[int | str, ...]
+    memory: int
 
 
 class Processes(Protocol):
@@ -205,23 +243,36 @@ class Processes(Protocol):
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        pass_fds: Collection[int] = (),
+        confines: Confines | None = None,
         seconds: float,
         limit: int = 1024 * 1024,
+        until_full: bool = False,
     ) -> Finished:
-        """Run it to its end. Raises `TimeoutError`, or `OSError` when it cannot be started."""
+        """Run it to its end, or `until_full`: until it has written more than the limit.
+
+        `cwd` may be `/proc/self/fd/N`, a folder that is held open here; what is in `pass_fds` stays open there, too.
+        Raises `TimeoutError`, or `OSError` when it cannot be started.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What ripgrep answered: its exit code (1: nothing found), and its output. Names are relative to what was searched;
-    `is_file`: that was one file, and lines have no names."""
+    """What ripgrep answered: its exit code (1: nothing found), and its output up to a limit.
+
+    `name` is the canonical name of what was searched, and the names in the output are relative to it; `is_file`: that
+    was one file, and they mean nothing. `is_cut`: there was more, and which part of it came first is chance unless it
+    was told to sort. Code 2 without a word on stderr: some of what is there could not be read.
+    """
 
     code: int
     stdout: bytes
     stderr: bytes
     is_file: bool
     is_cut: bool = False
+    name: str = "."
 
 
 class Searcher(Protocol):
@@ -237,9 +288,10 @@ class Searcher(Protocol):
         seconds: float,
         limit: int,
     ) -> "Found":
-        """Search a folder or one file with these arguments of `rg`.
+        """Search a folder or one file with these arguments of `rg`. Ripgrep is stopped when it has said enough.
 
-        Raises `ToolUnavailable` when there is no ripgrep, `TimedOut`, and what opening the path raises.
+        Raises `ToolUnavailable` when there is no ripgrep, `TimedOut`, `TooLarge` when it took too much memory, and
+        what opening the path raises.
         """
         ...
 

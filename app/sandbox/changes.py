@@ -1,80 +1,79 @@
-"""Changes of files, all or none: each is written beside its place, synced, and put there by one rename."""
+"""Changes of files, all or none: each is written beside its place, synced, and put there by one rename.
+
+First every change is looked at, then all new contents are written, then one after the other is put in its place. If
+any of this fails, what was done is undone. Whoever reads meanwhile finds each file whole, old or new.
+
+A file that is replaced is another file afterwards: it keeps its mode and, as far as the service may, its owner and
+group; extended attributes are not kept, and other hard links of the old one keep the old content.
+"""
 
 import errno
-import os
-import secrets
-import shutil
-import stat
-from collections.abc import Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 
-from app.core.errors import FileFailed
-from app.core.files import Change, Stamp
-from app.sandbox.openat2 import O_PATH, open_beneath
-
-NEW_MODE = 0o644
-
-
-def stamp_of(about: os.stat_result) -> Stamp:
-    return Stamp(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
+from app.core.errors import CallError
+from app.core.files import Change
+from app.sandbox.failures import printable, unwritten, writing
+from app.sandbox.parents import Parents
+from app.sandbox.roots import Place
+from app.sandbox.swaps import Swap, swap_for
+from app.sandbox.temporaries import Names
 
 
-def make(root: int, changes: Sequence[tuple[str, Change]]) -> None:
-    """Make these changes to files of these canonical names beneath the directory `root`."""
-    for name, change in changes:
-        _make(root, name, change)
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A change, and the place it is for."""
+
+    change: Change
+    place: Place
 
 
-def _make(root: int, name: str, change: Change) -> None:
-    folder, _, last = name.rpartition("/")
-    parent = _folder(root, folder)
-    try:
-        about = _about(parent, last)
-        if (about and stamp_of(about)) != change.before:
-            number = errno.EEXIST if change.before is None else errno.ESTALE
-            raise FileFailed(number, change.path, f"{change.path} changed after it was read; read it again.")
-        if change.data is None:
-            os.unlink(last, dir_fd=parent)
-            return
-        mode = stat.S_IMODE(about.st_mode) if about else change.mode or NEW_MODE
-        temporary = _write(parent, change.data, mode)
-        os.replace(temporary, last, src_dir_fd=parent, dst_dir_fd=parent)
-        os.fsync(parent)
-    except OSError as error:
-        raise FileFailed(error.errno or errno.EIO, change.path) from None
-    finally:
-        os.close(parent)
-
-
-def _folder(root: int, path: str) -> int:
-    here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
-    for part in filter(None, path.split("/")):
+def make(targets: Sequence[Target]) -> None:
+    with closing(Parents()) as parents, closing(Names()) as names:
+        swaps = list[Swap]()
         try:
-            os.close(open_beneath(here, part, O_PATH))
-        except FileNotFoundError:
-            os.mkdir(part, dir_fd=here)
-        below = open_beneath(here, part, os.O_RDONLY | os.O_DIRECTORY)
-        os.close(here)
-        here = below
-    return here
+            swaps += [_swap(target, parents, names) for target in targets]
+            _each(swaps, lambda swap: parents.make(swap.parent))
+            _each(swaps, lambda swap: swap.write())
+            _each(swaps, lambda swap: swap.put())
+            with writing(targets[0].change.path):
+                parents.sync()
+        except BaseException as error:
+            lost = _undo(swaps)
+            parents.undo()
+            if lost and isinstance(error, CallError):
+                error.message += f" What was changed could not be put back: {', '.join(lost)}."
+                error.args = (error.message,)
+            raise
+        for swap in swaps:
+            swap.finish()
+        parents.sweep()
 
 
-def _about(parent: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
+def _swap(target: Target, parents: Parents, names: Names) -> Swap:
+    with writing(target.change.path):
+        last = target.place.inner.rpartition("/")[2]
+        return swap_for(target.change, last, parents.find(target.place), names)
 
 
-def _write(parent: int, data: bytes | BinaryIO, mode: int) -> str:
-    name = f".toolcrib-{secrets.token_hex(8)}"
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
-    with os.fdopen(fd, "wb") as file:
-        if isinstance(data, bytes):
-            file.write(data)
-        else:
-            shutil.copyfileobj(data, file)
-        file.flush()
-        os.fchmod(fd, mode)
-        os.fsync(fd)
-    return name
+def _each(swaps: Sequence[Swap], step: Callable[[Swap], None]) -> None:
+    """What is not there any more was there when it was looked at."""
+    for swap in swaps:
+        with writing(swap.path):
+            try:
+                step(swap)
+            except FileNotFoundError:
+                raise unwritten(errno.ESTALE, swap.path) from None
+
+
+def _undo(swaps: Sequence[Swap]) -> list[str]:
+    """What could not be undone, with the name that the content from before has now."""
+    lost = []
+    for swap in reversed(swaps):
+        try:
+            swap.undo()
+        except OSError:
+            kept = swap.keep()
+            lost.append(printable(f"{swap.path} is kept beside it as {kept}" if kept else swap.path))
+    return lost

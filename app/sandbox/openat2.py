@@ -10,10 +10,12 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
 from functools import cache
 
 SYSCALL = 437  # the same on x86_64 and aarch64
 NO_MAGICLINKS = 0x02
+NO_SYMLINKS = 0x04
 BENEATH = 0x08
 MOST_RETRIES = 64
 
@@ -34,10 +36,15 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(root: int, path: str, flags: int) -> int:
-    """Open `path` for reading beneath the directory `root`. Raises `OSError`: EXDEV means it leads out."""
+def open_beneath(root: int, path: str, flags: int, *, follow: bool = True) -> int:
+    """Open `path` for reading beneath the directory `root`. Raises `OSError`: EXDEV means it leads out.
+
+    Without `follow` no symlink is gone through (ELOOP), not even one that stays inside.
+    """
     flags |= os.O_CLOEXEC
-    return _openat2(root, path, flags) if is_supported() else _walk(root, path, flags)
+    if not is_supported():
+        return _walk(root, path, flags)
+    return _openat2(root, path, flags, 0 if follow else NO_SYMLINKS)
 
 
 @cache
@@ -57,10 +64,10 @@ def is_supported() -> bool:
     return True
 
 
-def _openat2(root: int, path: str, flags: int) -> int:
-    how = _How(flags=flags, mode=0, resolve=BENEATH | NO_MAGICLINKS)
+def _openat2(root: int, path: str, flags: int, resolve: int = 0) -> int:
+    how, name = _how(flags, BENEATH | NO_MAGICLINKS | resolve), os.fsencode(path)
     for _ in range(MOST_RETRIES):
-        number = _syscall(root, os.fsencode(path), how)
+        number = _syscall(root, name, how)
         if number >= 0:
             return number
         if -number not in (errno.EAGAIN, errno.EINTR):
@@ -70,21 +77,22 @@ def _openat2(root: int, path: str, flags: int) -> int:
 
 def _syscall(root: int, path: bytes, how: _How) -> int:
     """A descriptor, or a negative errno."""
-    answer = _libc().syscall(
-        ctypes.c_long(SYSCALL),
-        ctypes.c_int(root),
-        ctypes.c_char_p(path),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
-    return int(answer) if answer >= 0 else -ctypes.get_errno()
+    answer = _function()(SYSCALL, root, path, how, ctypes.sizeof(how))
+    return answer if answer >= 0 else -ctypes.get_errno()
 
 
 @cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return libc
+def _how(flags: int, resolve: int) -> _How:
+    """The kernel only reads it, so one serves all."""
+    return _How(flags=flags, mode=0, resolve=resolve)
+
+
+@cache
+def _function() -> Callable[[int, int, bytes, _How, int], int]:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_How), ctypes.c_size_t)
+    function.restype = ctypes.c_long
+    return function
 
 
 def _walk(root: int, path: str, flags: int) -> int:

@@ -3,170 +3,236 @@
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import BinaryIO
 
-from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
+from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
 from app.core.files import Change, Snapshot, Stamp, require_editable
 from app.core.ports import MOST_LOADED, Entry, EntryKind
-from app.sandbox.changes import make, stamp_of
-from app.sandbox.openat2 import O_PATH, StepRefused, open_beneath
+from app.core.sessions import is_inside
+from app.sandbox.changes import Target, make
+from app.sandbox.failures import explained, failed, outside, printable, shown, unwritten
+from app.sandbox.openat2 import O_PATH, open_beneath
+from app.sandbox.roots import Place, Root, Surroundings, below, normal, whereabouts
+from app.sandbox.swaps import stamp_of
 
 # O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 FOLDER = os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY
 BUFFER = 65_536
 MOST_PATH_BYTES = 4095
-MOST_SHOWN = 300
+MOST_READINGS = 5
+ALONE = Surroundings()
 
-SENTENCES = {
-    errno.ENOENT: "{path} does not exist.",
-    errno.ENOTDIR: "{path} is not a directory, or a part of it is a file.",
-    errno.EISDIR: "{path} is a directory, not a file.",
-    errno.EACCES: "{path} may not be read by this service.",
-    errno.ELOOP: "{path} goes through too many symlinks, or through one that is never followed.",
-    errno.ENAMETOOLONG: "{path} is too long for a path; use a shorter one.",
-    errno.ESTALE: "{path} changed after it was checked; try again.",
-    errno.EINVAL: "{path} is a pipe, a device or a socket and cannot be read as a file.",
-}
+RESTLESS = "{path} was changed again and again while it was read; try again."
+READ_ONLY_ROOT = "{path} is in a folder that the operator opened for reading only; nothing can be changed there."
 
 
 class LocalWorkspace:
     """A folder that exists, held open from the start: renaming it changes nothing, leaving it is impossible.
 
     It is closed when it is told to, or when nobody holds it any more. Its lane is its own, unless another is given.
+    What is `around` it counts too: absolute paths may be in an extra root, and the service's records are closed.
     """
 
-    _fd = -1
-
-    def __init__(self, root: Path, lane: str | None = None) -> None:
-        self.root = _normal(os.path.abspath(root))
-        self._fd = os.open(self.root, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.lane = lane or lane_of(os.fstat(self._fd))
-
-    def __del__(self) -> None:
-        self.close()
+    def __init__(self, root: Path, lane: str | None = None, around: Surroundings = ALONE) -> None:
+        self._home = Root(root)
+        self.root = self._home.path
+        self.lane = lane or lane_of(os.fstat(self._home.fd))
+        self.around = around
+        self._records = around.records_in(self._home)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
+        self._home.close()
 
     def in_lane(self, lane: str) -> "LocalWorkspace":
-        """The same folder, held once more, with another lane."""
-        held = os.dup(self._fd)
+        """The same folder, with another lane."""
         other = copy(self)
-        other._fd, other.lane = held, lane
+        other.lane = lane
         return other
 
     @property
     def whereabouts(self) -> str:
         """Where the folder is now, symlinks resolved, whatever it was opened by."""
-        return _whereabouts(self._fd) or os.path.realpath(self.root)
+        return self._home.place
+
+    @property
+    def closed(self) -> str | None:
+        return self._records.place if self._records else None
 
     @property
     def is_in_place(self) -> bool:
         """Whether its path still leads to the folder that is held open."""
-        try:
-            return os.path.samestat(os.stat(self.root), os.fstat(self._fd))
-        except OSError:
-            return False
+        return self._home.is_in_place
 
     def display(self, path: str) -> str:
         if path.startswith("/"):
-            return _printable(path)
-        return _printable(os.path.join(self.root, *(part for part in path.split("/") if part not in ("", "."))))
+            return printable(path)
+        return printable(os.path.join(self.root, *(part for part in path.split("/") if part not in ("", "."))))
 
     def name(self, path: str) -> str:
-        here, rest, flags = self._relative(path), list[str](), O_PATH
-        while True:
-            try:
-                with self._opened(here, flags, path) as fd:
-                    return _joined(self._name_of(fd, here), rest, path)
-            except FileFailed as error:
-                if error.code not in ("ENOENT", "ENOTDIR") or here == ".":
-                    raise
-            here, _, last = here.rstrip("/").rpartition("/")
-            here, rest, flags = here or ".", [last, *rest], O_PATH | os.O_DIRECTORY
+        return self._locate(path, path).name
+
+    def folder(self, path: str) -> str:
+        name = self.name(path)
+        try:
+            os.close(self._open(path, O_PATH | os.O_DIRECTORY, None))
+        except FileFailed:
+            return os.path.dirname(name) or "."
+        return name
 
     def open(self, path: str, *, approved: Collection[str] | None = None) -> BinaryIO:
-        relative = self._relative(path)
-        with self._opened(relative, FILE, path) as fd:
-            _require_regular(fd, path)
-            self._require_approved(fd, relative, path, approved)
-            return os.fdopen(os.dup(fd), "rb", buffering=BUFFER)
+        fd = self._open(path, FILE, approved, _require_regular)
+        return os.fdopen(fd, "rb", buffering=BUFFER)
 
     def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
-        relative = self._relative(path)
-        with self._opened(relative, FOLDER, path) as fd:
-            self._require_approved(fd, relative, path, approved)
+        fd = self._open(path, FOLDER, approved)
+        try:
             return iter(_entries(fd, path))
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def hold(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[tuple[int, bool]]:
+        """A descriptor of a folder or a regular file, open for reading as long as it is held; and whether it is a file.
+
+        It is checked as `open` and `scan` check. Whoever goes on from it by descriptor stays with what was checked.
+        """
+        fd = self._open(path, FILE, approved, _require_readable)
+        try:
+            yield fd, stat.S_ISREG(os.fstat(fd).st_mode)
+        finally:
+            os.close(fd)
+
+    def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
+        with self.hold(path, approved=approved) as (fd, _):
+            return [_changed(fd, name) for name in names]
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
-        with self.open(path, approved=approved) as file:
-            about = os.fstat(file.fileno())
-            data = file.read(limit + 1)
-        if len(data) > limit:
-            raise TooLarge(f"{_shown(path)} has more than {limit:,} bytes, which is more than this tool takes.")
-        return Snapshot(data, stamp_of(about), stat.S_IMODE(about.st_mode))
+        fd = self._open(path, FILE, approved, _require_regular)
+        try:
+            for _ in range(MOST_READINGS):
+                about = os.fstat(fd)
+                data = _read(fd, about.st_size, limit, path)
+                if _is_same(os.fstat(fd), about):
+                    return Snapshot(data, stamp_of(about), stat.S_IMODE(about.st_mode))
+        finally:
+            os.close(fd)
+        raise failed(errno.ESTALE, path, RESTLESS)
 
     def stamp(self, path: str, *, approved: Collection[str] | None = None) -> Stamp | None:
-        relative = self._relative(path)
         try:
-            with self._opened(relative, FILE, path) as fd:
-                _require_regular(fd, path)
-                self._require_approved(fd, relative, path, approved)
-                return stamp_of(os.fstat(fd))
+            fd = self._open(path, FILE, approved, _require_regular)
         except FileFailed as error:
             if error.code != "ENOENT":
                 raise
             return None
-
-    def commit(self, changes: Sequence[Change], *, approved: Collection[str] | None = None) -> None:
-        names = [self.name(change.path) for change in changes]
-        for change, name in zip(changes, names, strict=True):
-            require_editable(name)
-            if approved is not None and name not in approved:
-                raise _failed(errno.ESTALE, change.path)
-        make(self._fd, list(zip(names, changes, strict=True)))
-
-    def _relative(self, path: str) -> str:
-        """The path as the opener takes it. Whether it stays inside is for the opener to find out."""
-        _require_sane(path)
-        if not path.startswith("/"):
-            return path
-        asked = _normal(path)
-        for root in (self.root, self.whereabouts):
-            inner = _below(asked, root)
-            if inner is not None:
-                return inner
-        raise OutsideWorkspace(f"{_shown(path)} is outside the workspace; use a path inside {_printable(self.root)}.")
-
-    @contextmanager
-    def _opened(self, relative: str, flags: int, path: str) -> Iterator[int]:
         try:
-            fd = open_beneath(self._fd, relative, flags)
-        except OSError as error:
-            raise _explained(error, path) from None
-        try:
-            yield fd
+            return stamp_of(os.fstat(fd))
         finally:
             os.close(fd)
 
-    def _require_approved(self, fd: int, relative: str, path: str, approved: Collection[str] | None) -> None:
-        if approved is not None and self._name_of(fd, relative) not in approved:
-            raise _failed(errno.ESTALE, path)
+    def commit(self, changes: Sequence[Change], *, approved: Collection[str] | None = None) -> None:
+        targets = [self._target(change, approved) for change in changes]
+        if len({target.place.absolute for target in targets}) < len(targets):
+            raise InvalidArgs("The same file is to be changed twice at once; make it one change.")
+        if targets:
+            make(targets)
 
-    def _name_of(self, fd: int, relative: str) -> str:
-        """Where an open thing is now, seen from the root. Bytes that are not UTF-8 are replaced: rules match text."""
-        where = _whereabouts(fd) or os.path.realpath(os.path.join(self.root, relative))
-        inner = _below(where, self.whereabouts)
-        if inner is None:
-            raise OutsideWorkspace(f"{_shown(relative)} has been moved out of the workspace.")
-        return _printable(inner)
+    def _target(self, change: Change, approved: Collection[str] | None) -> Target:
+        """Where a change is to be made: symlinks are gone through now, and by nobody afterwards."""
+        place = self._locate(change.path, change.path)
+        if place.inner == "." or change.path.rpartition("/")[2] in ("", ".", ".."):
+            raise unwritten(errno.EISDIR, change.path)
+        for name in (self._start(change.path)[1], place.name):  # `.git` may be a link, and its target anything
+            require_editable(printable(name))
+        if approved is not None and place.name not in approved:
+            raise failed(errno.ESTALE, change.path)
+        if place.root.access == "read":
+            raise unwritten(errno.EROFS, change.path, READ_ONLY_ROOT)
+        return Target(change, place)
+
+    def _start(self, path: str) -> tuple[Root, str]:
+        """A path as the opener takes it: from which root, and how. Whether it stays inside is for the opener to say."""
+        _require_sane(path)
+        if not path.startswith("/"):
+            return self._home, path
+        asked = normal(path)
+        for root in (self._home, *self.around.extras):
+            if (inner := root.inner(asked)) is not None:
+                return root, inner
+        raise OutsideWorkspace(f"{shown(path)} is outside the workspace; use a path inside {printable(self.root)}.")
+
+    def _locate(self, path: str, given: str) -> Place:
+        """Where a path leads. As far as it does not exist, it is taken literally."""
+        (root, here), rest, flags = self._start(path), list[str](), O_PATH
+        while True:
+            try:
+                fd = _open(root, here, flags, given)
+            except FileFailed as error:
+                if error.code not in ("ENOENT", "ENOTDIR") or here == ".":
+                    raise
+            else:
+                break
+            here, _, last = here.rstrip("/").rpartition("/")
+            here, rest, flags = here or ".", [last, *rest], O_PATH | os.O_DIRECTORY
+        try:
+            place = self._place(fd, root, here, given)
+        finally:
+            os.close(fd)
+        return self._extended(place, rest, given)
+
+    def _extended(self, folder: Place, rest: list[str], given: str) -> Place:
+        """A place below an existing folder. What `..` leads back from is not there; what it leads back to may be."""
+        if not rest:
+            return folder
+        inner = os.path.normpath(os.path.join(folder.inner, *rest))
+        if inner == ".." or inner.startswith("../"):
+            raise outside(given)
+        place = Place(folder.root, folder.base, inner)
+        if ".." in rest:
+            return self._locate(place.absolute if place.root.is_extra else inner, given)
+        return self._require_open(place, given)
+
+    def _open(
+        self, path: str, flags: int, approved: Collection[str] | None, require: Callable[[int, str], None] | None = None
+    ) -> int:
+        """A descriptor of what a path leads to, once it is known to be what may be opened."""
+        root, relative = self._start(path)
+        try:
+            fd = _open(root, relative, flags, path)
+        except FileFailed:
+            if self._records:
+                self._locate(path, path)  # nobody is to learn what is missing among them
+            raise
+        try:
+            place = self._place(fd, root, relative, path)
+            if require is not None:
+                require(fd, path)
+            if approved is not None and place.name not in approved:
+                raise failed(errno.ESTALE, path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _place(self, fd: int, root: Root, relative: str, given: str) -> Place:
+        """Where an open thing is now. What is in the workspace is the workspace's, whichever root led there."""
+        where = whereabouts(fd) or os.path.realpath(os.path.join(root.path, relative))
+        for owner in (self._home, *self.around.extras):
+            base = owner.place
+            if (inner := below(where, base)) is not None:
+                return self._require_open(Place(owner, base, inner), given)
+        raise OutsideWorkspace(f"{shown(given)} has been moved out of the workspace.")
+
+    def _require_open(self, place: Place, given: str) -> Place:
+        """Not the service's own records. They may have been moved with a folder around them, so they are asked."""
+        if self._records and not place.root.is_extra and is_inside(place.absolute, self._records.place):
+            raise OutsideWorkspace(f"{shown(given)} belongs to the service's own records, which no tool may touch.")
+        return place
 
 
 def lane_of(about: os.stat_result) -> str:
@@ -174,12 +240,11 @@ def lane_of(about: os.stat_result) -> str:
     return f"workspace:{about.st_dev:x}:{about.st_ino:x}"
 
 
-def _whereabouts(fd: int) -> str | None:
-    """The kernel's own name for an open thing; None where there is no /proc to ask."""
+def _open(root: Root, relative: str, flags: int, path: str) -> int:
     try:
-        return os.readlink(f"/proc/self/fd/{fd}")
-    except OSError:
-        return None
+        return open_beneath(root.fd, relative, flags)
+    except OSError as error:
+        raise explained(error, path) from None
 
 
 def _require_sane(path: str) -> None:
@@ -192,25 +257,39 @@ def _require_sane(path: str) -> None:
     except UnicodeEncodeError:
         raise InvalidArgs("The path contains characters that no file name can have (lone surrogates).") from None
     if size > MOST_PATH_BYTES:
-        raise _failed(errno.ENAMETOOLONG, path)
+        raise failed(errno.ENAMETOOLONG, path)
 
 
 def _require_regular(fd: int, path: str) -> None:
     mode = os.fstat(fd).st_mode
     if stat.S_ISDIR(mode):
-        raise _failed(errno.EISDIR, path)
+        raise failed(errno.EISDIR, path)
     if not stat.S_ISREG(mode):
-        raise _failed(errno.EINVAL, path)
+        raise failed(errno.EINVAL, path)
 
 
-def _joined(folder: str, rest: list[str], path: str) -> str:
-    """A name below an existing folder. The rest does not exist, so `..` in it can only be taken literally."""
-    if not rest:
-        return folder
-    name = os.path.normpath(os.path.join(folder, *rest))
-    if name == ".." or name.startswith("../"):
-        raise _outside(path)
-    return _printable(name)
+def _require_readable(fd: int, path: str) -> None:
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        _require_regular(fd, path)
+
+
+def _read(fd: int, size: int, limit: int, path: str) -> bytes:
+    """All of an open file from its start. Most often its size is told rightly, and two reads are enough."""
+    pieces, room, start = list[bytes](), limit + 1, 0
+    try:
+        while room and (piece := os.pread(fd, min(room, max(size - start, 0) + BUFFER), start)):
+            pieces.append(piece)
+            room, start = room - len(piece), start + len(piece)
+    except OSError as error:
+        raise explained(error, path) from None
+    if not room:
+        raise TooLarge(f"{shown(path)} has more than {limit:,} bytes, which is more than this tool takes.")
+    return b"".join(pieces)
+
+
+def _is_same(about: os.stat_result, before: os.stat_result) -> bool:
+    """Whether a file was left alone: its change time also tells of who sets the time back after a change."""
+    return stamp_of(about) == stamp_of(before) and about.st_ctime_ns == before.st_ctime_ns
 
 
 def _entries(fd: int, path: str) -> list[Entry]:
@@ -218,7 +297,7 @@ def _entries(fd: int, path: str) -> list[Entry]:
         with os.scandir(fd) as items:
             entries = [Entry(item.name, _kind(item)) for item in items]
     except OSError as error:
-        raise _explained(error, path) from None
+        raise explained(error, path) from None
     return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
 
@@ -233,48 +312,8 @@ def _kind(item: os.DirEntry[str]) -> EntryKind:
         return "other"
 
 
-def _explained(error: OSError, path: str) -> CallError:
-    """The system's error as one that shows the path as the caller gave it, and no other."""
-    if isinstance(error, StepRefused):
-        return OutsideWorkspace(
-            f"{_shown(path)} goes through `{_shown(error.filename)}`: symlinks and `..` are not followed"
-            " on this system; name the file by its own path."
-        )
-    if error.errno == errno.EXDEV:
-        return _outside(path)
-    if error.errno in (errno.ENXIO, errno.ENODEV):  # what opening a socket or a device without driver gives
-        return _failed(errno.EINVAL, path)
-    return _failed(error.errno or errno.EIO, path)
-
-
-def _outside(path: str) -> OutsideWorkspace:
-    return OutsideWorkspace(
-        f"{_shown(path)} leads out of the workspace by `..` or a symlink (absolute symlinks count as outside);"
-        " use a path that stays inside."
-    )
-
-
-def _failed(number: int, path: str) -> FileFailed:
-    sentence = SENTENCES.get(number)
-    return FileFailed(number, _shown(path), sentence and sentence.format(path=_shown(path)))
-
-
-def _normal(path: str) -> str:
-    """Lexically normal, with one leading slash (POSIX lets two mean something else)."""
-    return "/" + os.path.normpath(path).lstrip("/")
-
-
-def _below(path: str, root: str) -> str | None:
-    if path == root:
-        return "."
-    prefix = root.rstrip("/") + "/"
-    return path.removeprefix(prefix) if path.startswith(prefix) else None
-
-
-def _shown(path: str) -> str:
-    text = _printable(path)
-    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
-
-
-def _printable(path: str) -> str:
-    return os.fsencode(path).decode(errors="replace")
+def _changed(folder: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0

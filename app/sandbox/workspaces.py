@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.core.errors import ToolUnavailable
+from app.core.files import is_of_git
 from app.core.sessions import InvalidSession, Session, is_inside
 from app.sandbox.workspace import LocalWorkspace, lane_of
 
@@ -48,6 +49,7 @@ class Workspaces:
         """Close all, also what is still in use: the service is at its end."""
         for workspace in (self._home, *self._pool.values()):
             workspace.close()
+        self._home.around.close()
         self._pool.clear()
 
     def of(self, session: Session) -> LocalWorkspace:
@@ -73,7 +75,7 @@ class Workspaces:
         if not self._allows(principal, real):
             raise InvalidSession(
                 f"workspace: {asked[:200]!r} is neither inside the service's workspace nor in one of the folders its "
-                "operator allows (`workspace_roots`), symlinks resolved; or it holds the service's own records."
+                "operator allows (`workspace_roots`), symlinks resolved; or it is the service's or git's own."
             )
         return real
 
@@ -126,7 +128,7 @@ class Workspaces:
 
     def _open(self, root: str) -> LocalWorkspace:
         """Open a folder by its resolved path, and see that it is the one: a part of the path may be a link by now."""
-        opened = LocalWorkspace(Path(root), self._lane(root))
+        opened = LocalWorkspace(Path(root), self._lane(root), self._home.around)
         if opened.whereabouts != root:
             raise OSError(errno.ESTALE, "moved or replaced")
         self._pool[root] = opened
@@ -136,13 +138,19 @@ class Workspaces:
         return opened
 
     def _allows(self, principal: str, real: str) -> bool:
-        """Never the service's own records: nothing in the data directory but workspaces, and nothing around it."""
+        """Never the service's own records: nothing in the data directory but workspaces, and nothing around it.
+
+        Never git's either: seen from inside, it would not show that what is written there is run by git.
+        """
+        around = [root for root in (self.home, *self._roots, self.made) if is_inside(real, root)]
+        if around and is_of_git(real.removeprefix(max(around, key=len))):
+            return False
         if is_inside(real, self._data):
             own = os.path.join(self.made, _name(principal))
             return self._is_in_home(real) or (is_inside(real, own) and real != own)
         if is_inside(self._data, real):
             return False
-        return any(is_inside(real, root) for root in (self.home, *self._roots))
+        return any(root != self.made for root in around)
 
     def _is_in_home(self, real: str) -> bool:
         """Whether it is in the service's own workspace, where that lies in the data directory."""

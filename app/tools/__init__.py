@@ -9,6 +9,9 @@ from app.core.tools import Tool
 from app.tools import (
     delete_file,
     get_file,
+    glob,
+    grep,
+    grep_files,
     list_dir,
     list_files,
     put_file,
@@ -16,11 +19,15 @@ from app.tools import (
     request_user_input,
     tool_search,
     update_plan,
+    view_image,
 )
 
 BUILTINS: tuple[Tool, ...] = (
     delete_file.tool,
     get_file.tool,
+    glob.tool,
+    grep.tool,
+    grep_files.tool,
     list_dir.tool,
     list_files.tool,
     put_file.tool,
@@ -28,4 +35,5 @@ BUILTINS: tuple[Tool, ...] = (
     request_user_input.tool,
     tool_search.tool,
     update_plan.tool,
+    view_image.tool,
 )

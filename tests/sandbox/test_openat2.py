@@ -25,13 +25,6 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def ws(root: Path) -> Iterator[LocalWorkspace]:
-    workspace = LocalWorkspace(root)
-    yield workspace
-    workspace.close()
-
-
 def read(workspace: LocalWorkspace, path: str, approved: str | None = None) -> str:
     with workspace.open(path, approved=approved) as file:
         return file.read().decode()

@@ -1,14 +1,14 @@
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
+from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
+from app.core.files import Snapshot, Stamp
 from app.core.ports import Entry, Workspace
 from app.sandbox import openat2
 from app.sandbox.workspace import LocalWorkspace
@@ -62,20 +62,6 @@ def root(tmp_path: Path) -> Path:
     (root / "magic").symlink_to("/proc/self/cwd")
     os.mkfifo(root / "pipe")
     return root
-
-
-@pytest.fixture
-def ws(root: Path) -> Iterator[LocalWorkspace]:
-    workspace = LocalWorkspace(root)
-    yield workspace
-    workspace.close()
-
-
-@pytest.fixture(params=["openat2", "walk"])
-def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both openers: the kernel's, and the one for systems without it."""
-    if request.param == "walk":
-        monkeypatch.setattr(openat2, "is_supported", lambda: False)
 
 
 def read(workspace: Workspace, path: str, approved: str | None = None) -> str:
@@ -294,6 +280,100 @@ def test_a_link_that_was_turned_elsewhere_is_not_the_approved_file(ws: LocalWork
     assert caught.value.code == "ESTALE"
 
 
+@pytest.mark.usefixtures("opener")
+def test_a_folder_or_a_file_is_held_as_long_as_it_is_needed(ws: LocalWorkspace, root: Path) -> None:
+    with ws.hold("d", approved={"d"}) as (fd, is_file):
+        assert (os.listdir(fd), is_file) == (os.listdir(root / "d"), False)
+    with ws.hold("d/f", approved={"d/f"}) as (fd, is_file):
+        (root / "d").rename(root / "moved")
+        assert (os.read(fd, 9), is_file) == (b"ok", True)
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize(
+    ("path", "approved", "code"),
+    [
+        ("d/f", {"d"}, "ESTALE"),
+        ("d", {"d/f"}, "ESTALE"),
+        ("nope", None, "ENOENT"),
+        ("pipe", None, "EINVAL"),
+        ("d/up", None, "OutsideWorkspace"),
+    ],
+)
+def test_what_may_not_be_opened_is_not_held(ws: LocalWorkspace, path: str, approved: set[str], code: str) -> None:
+    with pytest.raises(CallError) as caught, ws.hold(path, approved=approved):
+        pytest.fail("held")
+
+    assert caught.value.code == code
+
+
+@pytest.mark.usefixtures("opener")
+def test_a_file_is_loaded_whole_with_its_state(ws: LocalWorkspace, root: Path) -> None:
+    data = os.urandom(200_000)
+    (root / "d/f").write_bytes(data)
+    (root / "d/f").chmod(0o751)
+    about = (root / "d/f").stat()
+    stamp = Stamp(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
+
+    assert ws.load("d/f", approved={"d/f"}) == Snapshot(data, stamp, 0o751)
+    assert ws.load("d/f", limit=200_000).data == data
+    assert (ws.stamp("d/f"), ws.stamp("nope"), ws.stamp("d/nope/nope")) == (stamp, None, None)
+    with pytest.raises(TooLarge, match="more than 199,999 bytes"):
+        ws.load("d/f", limit=199_999)
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize(("path", "code"), [*FAILURES, ("d/up", "OutsideWorkspace"), ("d\0", "InvalidArgs")])
+def test_what_cannot_be_opened_is_neither_loaded_nor_has_a_state(ws: LocalWorkspace, path: str, code: str) -> None:
+    with pytest.raises(CallError) as caught:
+        ws.load(path)
+    assert caught.value.code == code
+
+    if code == "ENOENT":
+        assert ws.stamp(path) is None
+        return
+    with pytest.raises(CallError) as caught:
+        ws.stamp(path)
+    assert caught.value.code == code
+
+
+def wait_for_a_tick(path: Path) -> None:
+    """On older kernels two changes within a few milliseconds have the same time."""
+    probe, before = path.with_name("probe"), path.stat().st_ctime_ns
+    while not probe.exists() or probe.stat().st_ctime_ns <= before:
+        probe.write_text("")
+
+
+@pytest.mark.parametrize("times", [1, 4, 5])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch, times: int, is_hidden: bool
+) -> None:
+    """Also when its size stays and its time is set back, so that only its change time tells."""
+    about, pread, changes = (root / "d/f").stat(), os.pread, list[int]()
+
+    def meanwhile(fd: int, size: int, start: int) -> bytes:
+        piece = pread(fd, size, start)
+        if start == 0 and len(changes) < times:
+            changes.append(start)
+            wait_for_a_tick(root / "d/f")
+            (root / "d/f").write_text(f"{len(changes)}!" if is_hidden else "!" * 9 * len(changes))
+            if is_hidden:
+                os.utime(root / "d/f", ns=(about.st_atime_ns, about.st_mtime_ns))
+        return piece
+
+    monkeypatch.setattr(os, "pread", meanwhile)
+    if times < 5:
+        assert ws.load("d/f").data == (root / "d/f").read_bytes()
+        return
+    with pytest.raises(FileFailed, match="again and again") as caught:
+        ws.load("d/f")
+    assert caught.value.code == "ESTALE"
+
+
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
@@ -361,10 +441,16 @@ def test_no_descriptor_is_left_behind(ws: LocalWorkspace, root: Path) -> None:
     before = os.listdir("/proc/self/fd")
     for path in ("d/f", "d", "d/up", "nope", "in", "pipe", "d/new/x", "/etc/passwd"):
         for approved in (None, "other"):
-            for use in (partial(read, ws, path, approved), partial(ws.scan, path, approved=approved)):
+            for use in (
+                partial(read, ws, path, approved),
+                partial(ws.scan, path, approved=approved),
+                partial(ws.load, path, approved=approved),
+                partial(ws.stamp, path, approved=approved),
+            ):
                 with suppress(CallError):
                     use()
-        with suppress(CallError):
-            ws.name(path)
+        for look in (ws.name, ws.folder):
+            with suppress(CallError):
+                look(path)
 
     assert os.listdir("/proc/self/fd") == before

@@ -92,15 +92,29 @@ def test_a_folder_in_the_home_or_an_allowed_root_can_be_had(
         "{world}/data/workspaces/ada",
         "{world}/data/workspaces/bob/s",
         "{world}/data/workspaces/ada/../bob/s",
+        "{world}/data/workspaces/ada/s/.git",
+        "{world}/root/a/.git",
+        "{world}/root/a/.GIT/hooks",
+        "inner/.git/hooks",
+        "link_to_git",
         "a\0b",
     ],
 )
 def test_any_other_folder_is_refused_whether_it_exists_or_not(places: Workspaces, world: Path, asked: str) -> None:
     (world / "root/out").symlink_to(world / "outside")
+    (world / "home/link_to_git").symlink_to("inner/.git")
     (world / "data/workspaces/bob/s").mkdir(parents=True)
 
     with pytest.raises(InvalidSession, match=r"^workspace: "):
         places.locate("ada", asked.format(world=world))
+
+
+def test_a_root_that_the_operator_put_into_git_is_one_all_the_same(world: Path) -> None:
+    (world / "root/.git/tree/a").mkdir(parents=True)
+    places = Workspaces(LocalWorkspace(world / "home"), world / "data", [world / "root/.git/tree"])
+
+    assert places.locate("ada", str(world / "root/.git/tree/a")) == str(world / "root/.git/tree/a")
+    places.close()
 
 
 def test_a_folder_around_the_records_is_never_given_out(world: Path) -> None:

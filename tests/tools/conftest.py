@@ -21,6 +21,7 @@ from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.workspace import LocalWorkspace
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
+SEARCHER = Ripgrep(TrustedProcesses())
 
 
 @dataclass
@@ -59,8 +60,7 @@ class ToyLine:
     async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found:
         """With the real ripgrep, as nothing else answers like it."""
         assert self.workspace is not None, "the context sets it"
-        searcher = Ripgrep(TrustedProcesses())
-        return await searcher.search(self.workspace, path, arguments, approved=None, seconds=seconds, limit=limit)
+        return await SEARCHER.search(self.workspace, path, arguments, approved=None, seconds=seconds, limit=limit)
 
     def may(self, needs: Sequence[Need]) -> list[bool]:
         return [need not in self.forbidden for need in needs]

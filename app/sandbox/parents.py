@@ -1,0 +1,109 @@
+"""Parents: the folders that changes are made in. Each is opened once, and made where it is missing."""
+
+import errno
+import os
+from contextlib import suppress
+
+from app.core.errors import TooLarge
+from app.sandbox.openat2 import open_beneath
+from app.sandbox.roots import Place, Root, whereabouts
+from app.sandbox.temporaries import sweep
+
+FOLDER = os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY
+MOST_FOLDERS = 512
+SYNCLESS = (errno.EINVAL, errno.ENOTSUP)
+
+
+class Parent:
+    """A folder, open as far down as it is there; `missing` is what has to be made of it."""
+
+    def __init__(self, fd: int, missing: list[str]) -> None:
+        self.fd = fd
+        self.missing = missing
+
+    def about(self, name: str) -> os.stat_result | None:
+        """What has a name in here; a symlink is itself."""
+        if self.missing:
+            return None
+        try:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+
+class Parents:
+    """The folders of one commit. Nothing in them is reached by any other name than the canonical one."""
+
+    def __init__(self) -> None:
+        self._found = dict[tuple[Root, str], Parent]()
+        self._held = list[int]()
+        self._made = list[tuple[int, str]]()
+
+    def find(self, place: Place) -> Parent:
+        path = place.inner.rpartition("/")[0]
+        found = self._found.get((place.root, path))
+        if found is None:
+            found = self._found[place.root, path] = self._open(place, path)
+        return found
+
+    def make(self, parent: Parent) -> None:
+        while parent.missing:
+            part = parent.missing[0]
+            try:
+                os.mkdir(part, dir_fd=parent.fd)
+            except FileExistsError:  # somebody else's, or of a change before
+                pass
+            else:
+                self._made.append((parent.fd, part))
+            parent.fd = self._hold(open_beneath(parent.fd, part, FOLDER, follow=False))
+            del parent.missing[0]
+
+    def sync(self) -> None:
+        """Until here a power cut may bring the old names back; from here on it cannot."""
+        for fd in self._held:
+            try:
+                os.fsync(fd)
+            except OSError as error:
+                if error.errno not in SYNCLESS:
+                    raise
+
+    def sweep(self) -> None:
+        for parent in self._found.values():
+            sweep(parent.fd)
+
+    def undo(self) -> None:
+        """Take away what was made; where somebody has put something in meanwhile, it stays."""
+        for fd, part in reversed(self._made):
+            with suppress(OSError):
+                os.rmdir(part, dir_fd=fd)
+
+    def close(self) -> None:
+        for fd in self._held:
+            os.close(fd)
+
+    def _open(self, place: Place, path: str) -> Parent:
+        here, missing = path, list[str]()
+        while True:
+            try:
+                fd = self._hold(open_beneath(place.root.fd, here or ".", FOLDER, follow=False))
+            except FileNotFoundError:
+                if not here:
+                    raise
+                here, _, last = here.rpartition("/")
+                missing.insert(0, last)
+            else:
+                _require_place(fd, os.path.join(place.base, here).rstrip("/") or "/")
+                return Parent(fd, missing)
+
+    def _hold(self, fd: int) -> int:
+        """Descriptors are everybody's, so no commit has very many of them."""
+        self._held.append(fd)
+        if len(self._held) > MOST_FOLDERS:
+            raise TooLarge(f"These changes are in more than {MOST_FOLDERS} folders; make them in several calls.")
+        return fd
+
+
+def _require_place(fd: int, expected: str) -> None:
+    """What was opened must be where it was said to be when it was approved."""
+    if (where := whereabouts(fd)) is not None and where != expected:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

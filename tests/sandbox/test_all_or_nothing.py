@@ -1,0 +1,400 @@
+"""All or nothing: whatever goes wrong on the way, and whoever comes between, no commit is half made."""
+
+import errno
+import io
+import os
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.errors import CallError, FileFailed
+from app.core.files import Change
+from app.sandbox import openat2, renames
+from app.sandbox.parents import Parents
+from app.sandbox.workspace import LocalWorkspace
+from tests.sandbox.conftest import as_nobody, contents, tree
+
+CALLS = ("open", "mkdir", "read", "write", "fstat", "fchmod", "utime", "fsync", "rename", "link", "stat", "access")
+MEGA = 1024 * 1024
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/a").write_text("SECRET")
+    root = tmp_path / "root"
+    (root / "d").mkdir(parents=True)
+    (root / "a").write_text("alpha")
+    (root / "b").write_text("beta")
+    (root / "d/c").write_text("gamma")
+    for number, name in enumerate(("a", "b", "d/c"), 1):
+        (root / name).chmod(0o600 + number)
+        os.utime(root / name, ns=(number, number * 1_000_000_007))
+    return root
+
+
+def three(ws: LocalWorkspace) -> list[Change]:
+    """A replacement, a creation in a folder that has to be made, a removal; and one more to be replaced."""
+    return [
+        Change(path="a", data=b"ALPHA", before=ws.stamp("a")),
+        Change(path="new/folder/file", data=b"new", before=None),
+        Change(path="b", data=None, before=ws.stamp("b")),
+        Change(path="d/c", data=io.BytesIO(b"GAMMA"), before=ws.stamp("d/c")),
+    ]
+
+
+MADE = {"a": "ALPHA", "new/folder/file": "new", "d/c": "GAMMA"}
+
+
+def broken() -> OSError:
+    return OSError(errno.EIO, "broken")
+
+
+class Breaker:
+    """Counts what is asked of the system, and fails one time, or from one time on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.fails: Callable[[int], bool] = lambda number: False
+        self.error: Callable[[], BaseException] = broken
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
+        monkeypatch.setattr(openat2, "_syscall", self._wrapped(openat2._syscall, answers=-errno.EIO))
+        monkeypatch.setattr(renames, "_call", self._wrapped(renames._call, answers=errno.EIO))
+
+    def _wrapped(self, call: Callable[..., Any], answers: int | None = None) -> Callable[..., Any]:
+        def wrapped(*args: Any, **more: Any) -> Any:
+            self.count += 1
+            if not self.fails(self.count):
+                return call(*args, **more)
+            if answers is not None and isinstance(self.error(), OSError):
+                return answers
+            raise self.error()
+
+        return wrapped
+
+
+@pytest.mark.parametrize("error", [broken, MemoryError])
+def test_at_whatever_step_it_fails_everything_is_as_it_was(
+    ws: LocalWorkspace, root: Path, renamer: str, error: Callable[[], BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Parents, "sweep", lambda self: None)  # by then all is done
+    world, descriptors = tree(root.parent), os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patch:
+        breaker = Breaker(patch)
+        breaker.error = error
+        points = 0
+        while True:
+            changes = three(ws)
+            breaker.count, last = 0, points + 1
+            breaker.fails = lambda number, last=last: number == last
+            try:
+                ws.commit(changes)
+            except (CallError, MemoryError):
+                points += 1
+            if breaker.count < last:
+                break
+            breaker.fails = lambda number: False
+            assert same(tree(root.parent), world, renamer), f"step {last}"
+
+    assert points > 40
+    assert contents(root) == MADE
+    assert os.listdir("/proc/self/fd") == descriptors
+
+
+def same(now: dict[str, Any], before: dict[str, Any], renamer: str) -> bool:
+    """To the inode, where old files can be kept; the copies of the others are to be told from them by nothing else."""
+    if renamer != "copy":
+        return now == before
+    return {name: about[:4] for name, about in now.items()} == {name: about[:4] for name, about in before.items()}
+
+
+def test_when_nothing_can_be_put_back_nothing_is_lost_and_it_is_said(
+    ws: LocalWorkspace, root: Path, renamer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system becomes read-only in the middle, as a broken disk's does."""
+    said = set[str]()
+    with monkeypatch.context() as patch:
+        breaker = Breaker(patch)
+        for start in range(1, 200):
+            before = contents(root)
+            breaker.count, breaker.fails = 0, lambda number: False
+            changes = three(ws)
+            breaker.count, breaker.fails = 0, lambda number, start=start: number >= start
+            try:
+                ws.commit(changes)
+            except CallError as error:
+                said.add(error.message.partition(" What was")[2])
+                assert set(before.values()) <= set(contents(root).values()), f"step {start}"
+            else:
+                assert contents(root) == MADE
+            breaker.fails = lambda number: False
+            if breaker.count < start:
+                break
+            after = contents(root)
+            assert all(after[name] in (before.get(name), text) for name, text in MADE.items() if name in after)
+            rebuild(root)
+
+    assert start > 40
+    assert any("could not be put back: " in text and "is kept beside it as .toolcrib-" in text for text in said)
+
+
+def rebuild(root: Path) -> None:
+    shutil.rmtree(root / "new", ignore_errors=True)
+    for name, text in {"a": "alpha", "b": "beta", "d/c": "gamma"}.items():
+        (root / name).write_text(text)
+    for leftover in root.rglob(".toolcrib-*"):
+        leftover.unlink()
+
+
+def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, calls = renames.exchange, list[str]()
+
+    def once(folder: int, one: str, other: str) -> None:
+        calls.append(other)
+        if len(calls) > 1:
+            raise OSError(errno.EIO, "broken")
+        exchange(folder, one, other)
+
+    monkeypatch.setattr(renames, "exchange", once)
+    with pytest.raises(FileFailed, match=r"could not be put back: a is kept beside it as \.toolcrib-kept-") as caught:
+        ws.commit([three(ws)[0], three(ws)[3]])
+
+    [kept] = root.glob(".toolcrib-*")
+    assert (kept.read_text(), kept.name in caught.value.message) == ("alpha", True)
+    assert ((root / "a").read_text(), (root / "d/c").read_text()) == ("ALPHA", "gamma")
+
+
+@pytest.mark.usefixtures("renamer")
+def test_a_file_that_grows_too_big_half_way_changes_nothing(ws: LocalWorkspace, root: Path) -> None:
+    world = tree(root)
+    changes = [*three(ws), Change(path="big", data=b"x" * 9 * MEGA, before=None)]
+
+    with largest_file(8 * MEGA), pytest.raises(FileFailed) as caught:
+        ws.commit(changes)
+
+    assert (caught.value.code, tree(root)) == ("EFBIG", world)
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_folder_that_may_not_be_written_half_way_changes_nothing(
+    ws: LocalWorkspace, root: Path, renamer: str
+) -> None:
+    """The last change is a removal, so that it is not noticed before everything else is in its place."""
+    root.chmod(0o777)
+    (root / "a").chmod(0o666)
+    (root / "d").chmod(0o555)
+    (root / "d/c").chmod(0o666)
+    world = tree(root)
+
+    replacement, creation, _, last = three(ws)
+    changes = [replacement, creation, Change(path="d/c", data=None, before=last.before)]
+
+    with as_nobody(), pytest.raises(FileFailed) as caught:
+        ws.commit(changes)
+
+    assert caught.value.code == "EACCES"
+    assert same(tree(root), world, renamer)
+
+
+class Intruder(io.BytesIO):
+    """A stream that does something to the workspace when it is read: after all was looked at, before any is put."""
+
+    def __init__(self, deed: Callable[[], object]) -> None:
+        super().__init__(b"GAMMA")
+        self._deed: Callable[[], object] | None = deed
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self._deed is not None:
+            self._deed()
+            self._deed = None
+        return super().read(size)
+
+
+def write_over(root: Path) -> None:
+    (root / "a").write_text("other")
+
+
+def rename_over(root: Path) -> None:
+    (root / "other").write_text("other")
+    (root / "other").rename(root / "a")
+
+
+def remove(root: Path) -> None:
+    (root / "a").unlink()
+
+
+def make_folder(root: Path) -> None:
+    (root / "a").unlink()
+    (root / "a").mkdir()
+
+
+def make_link_out(root: Path) -> None:
+    (root / "a").unlink()
+    (root / "a").symlink_to("../outside/a")
+
+
+def make_pipe(root: Path) -> None:
+    (root / "a").unlink()
+    os.mkfifo(root / "a")
+
+
+@pytest.mark.parametrize("kind", ["replacement", "removal"])
+@pytest.mark.parametrize("deed", [write_over, rename_over, remove, make_folder, make_link_out, make_pipe])
+def test_who_comes_between_wins_and_the_rest_is_undone(
+    ws: LocalWorkspace, root: Path, renamer: str, kind: str, deed: Callable[[Path], None]
+) -> None:
+    world = dict[str, Any]()
+
+    def intrude() -> None:
+        deed(root)
+        world.update(leaving_out_temporaries(tree(root.parent)))
+
+    mine = Change(path="a", data=b"ALPHA" if kind == "replacement" else None, before=ws.stamp("a"))
+    second = Change(path="b", data=b"BETA", before=ws.stamp("b"))
+    stream = Change(path="d/c", data=Intruder(intrude), before=ws.stamp("d/c"))
+
+    with pytest.raises(FileFailed, match=r"a was changed, moved or removed|a is a directory") as caught:
+        ws.commit([second, mine, stream])
+
+    assert caught.value.code in ("ESTALE", "EISDIR")
+    assert same(tree(root.parent), world, renamer)
+
+
+def leaving_out_temporaries(known: dict[str, Any]) -> dict[str, Any]:
+    return {name: about for name, about in known.items() if ".toolcrib-" not in name}
+
+
+@pytest.mark.usefixtures("renamer")
+def test_a_file_made_by_somebody_else_meanwhile_is_not_replaced(ws: LocalWorkspace, root: Path) -> None:
+    world = contents(root)
+
+    def make() -> None:
+        (root / "new").write_text("theirs")
+
+    with pytest.raises(FileFailed) as caught:
+        ws.commit(
+            [
+                Change(path="a", data=b"ALPHA", before=ws.stamp("a")),
+                Change(path="new", data=b"mine", before=None),
+                Change(path="d/c", data=Intruder(make), before=ws.stamp("d/c")),
+            ]
+        )
+
+    assert (caught.value.code, contents(root)) == ("EEXIST", world | {"new": "theirs"})
+
+
+@pytest.mark.usefixtures("opener", "renamer")
+def test_a_folder_that_becomes_a_link_out_is_not_gone_through(ws: LocalWorkspace, root: Path) -> None:
+    """The folder that was looked at is held; what has its name by then does not count."""
+    outside = tree(root.parent / "outside")
+
+    def swap() -> None:
+        (root / "d").rename(root / "moved")
+        (root / "d").symlink_to("../outside")
+
+    ws.commit(
+        [
+            Change(path="d/a", data=b"mine", before=None),
+            Change(path="d/c", data=Intruder(swap), before=ws.stamp("d/c")),
+        ]
+    )
+
+    assert tree(root.parent / "outside") == outside
+    assert contents(root) == {"a": "alpha", "b": "beta", "moved/a": "mine", "moved/c": "GAMMA"}
+
+
+@pytest.mark.usefixtures("renamer")
+def test_a_folder_that_is_gone_meanwhile_ends_it(ws: LocalWorkspace, root: Path) -> None:
+    def remove_folder() -> None:
+        shutil.rmtree(root / "d")
+
+    with pytest.raises(FileFailed) as caught:
+        ws.commit(
+            [
+                Change(path="a", data=b"ALPHA", before=ws.stamp("a")),
+                Change(path="b", data=Intruder(remove_folder), before=ws.stamp("b")),
+                Change(path="d/c", data=b"GAMMA", before=ws.stamp("d/c")),
+            ]
+        )
+
+    assert (caught.value.code, contents(root)) == ("ESTALE", {"a": "alpha", "b": "beta"})
+
+
+@pytest.mark.parametrize("change", ["replacement", "creation", "removal"])
+def test_what_somebody_put_in_the_place_before_it_is_undone_stays(
+    ws: LocalWorkspace, root: Path, change: str, renamer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = {"replacement": "a", "creation": "new", "removal": "b"}[change]
+    data = None if change == "removal" else b"mine"
+    fsync, is_put = os.fsync, lambda: (root / path).exists() != (change == "removal")
+
+    def break_after(fd: int) -> None:
+        """When everything is in its place and only the folders are to be synced."""
+        if os.path.isdir(f"/proc/self/fd/{fd}") and is_put():
+            (root / "other").write_text("newer")
+            (root / "other").rename(root / path)
+            raise OSError(errno.EIO, "broken")
+        fsync(fd)
+
+    changes = [Change(path=path, data=data, before=ws.stamp(path)), three(ws)[3]]
+    monkeypatch.setattr(os, "fsync", break_after)
+    with pytest.raises(FileFailed):
+        ws.commit(changes)
+
+    assert contents(root) == {"a": "alpha", "b": "beta", "d/c": "gamma"} | {path: "newer"}
+
+
+@pytest.mark.parametrize("change", ["replacement", "creation"])
+def test_what_somebody_puts_in_the_place_while_it_is_undone_stays(
+    ws: LocalWorkspace, root: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the moment between the look and the rename."""
+    path = {"replacement": "a", "creation": "new"}[change]
+    changes = [
+        Change(path=path, data=b"mine", before=ws.stamp(path)),
+        Change(path="b", data=None, before=ws.stamp("b")),
+    ]
+    exchange, move = renames.exchange, renames.move
+    is_undoing = list[bool]()
+
+    def newer() -> None:
+        if is_undoing == [True]:
+            (root / "other").write_text("newer")
+            (root / "other").rename(root / path)
+            is_undoing.append(True)
+
+    def exchange_late(folder: int, one: str, other: str) -> None:
+        newer()
+        exchange(folder, one, other)
+
+    def move_late(folder: int, name: str, to: str) -> None:
+        if name == "b":
+            is_undoing.append(True)
+            raise OSError(errno.EIO, "broken")
+        newer()
+        move(folder, name, to)
+
+    monkeypatch.setattr(renames, "exchange", exchange_late)
+    monkeypatch.setattr(renames, "move", move_late)
+    with pytest.raises(FileFailed):
+        ws.commit(changes)
+
+    assert len(is_undoing) == 2
+    assert contents(root) == {"a": "alpha", "b": "beta", "d/c": "gamma"} | {path: "newer"}
