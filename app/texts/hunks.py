@@ -44,18 +44,28 @@ class _Sides:
 
 def fit(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
     """Make these changes to the text of a file. Raises `PatchMismatch` when one of them has no place in it."""
-    if "\r" not in text:
-        sheet = Sheet(text)
-        spans = _spans(_edits(sheet, hunks, path), Lines(sheet), "\n")
-        return Fitted(_rewritten(sheet.count, spans, sheet.piece), spans, Lines(sheet))
+    has_cr = "\r" in text
+    sheet = Sheet(text.replace("\r\n", "\n") if has_cr else text)
+    # Each CRLF made it shorter by one: fewer than there are ends now, and some were another kind.
+    if has_cr and ("\r" in sheet.text or len(text) - len(sheet.text) < sheet.ends):
+        return _fit_mixed(text, hunks, path)
+    edits = _edits(sheet, hunks, path)
+    after = _rewritten(sheet.count, edits, sheet.piece, "\n")
+    line_end = "\r\n" if has_cr else "\n"
+    lines = Lines(sheet, line_end)
+    return Fitted(after.replace("\n", line_end) if has_cr else after, _spans(edits, lines, line_end), lines)
+
+
+def _fit_mixed(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
+    """The same where lines end in several ways: each keeps its own."""
     lines = list(io.StringIO(text, newline=""))
     bare = [line.rstrip("\r\n") for line in lines]
     sheet = Sheet("\n".join(bare) + ("\n" if lines[-1] != bare[-1] else ""))
-    spans = _spans(_edits(sheet, hunks, path), lines, lines[0][len(bare[0]) :])
-    after = _rewritten(sheet.count, spans, lambda start, end: "".join(lines[start:end]))
-    # In a diff a CR alone ends no line, so these spans would count other lines than it does.
+    edits, line_end = _edits(sheet, hunks, path), lines[0][len(bare[0]) :]
+    after = _rewritten(sheet.count, edits, lambda start, end: "".join(lines[start:end]), line_end)
+    # In a diff a CR alone ends no line, so these edits would count other lines than it does.
     is_told = text.count("\r") == text.count("\r\n")
-    return Fitted(after, spans if is_told else None, lines if is_told else None)
+    return Fitted(after, _spans(edits, lines, line_end) if is_told else None, lines if is_told else None)
 
 
 def _edits(sheet: Sheet, hunks: Sequence[Hunk], path: str) -> list[_Edit]:
@@ -143,11 +153,11 @@ def _spans(edits: list[_Edit], lines: Sequence[str], line_end: str) -> list[Span
     return [Span(edit.start, lines[edit.start : edit.end], [line + line_end for line in edit.new]) for edit in edits]
 
 
-def _rewritten(count: int, spans: list[Span], between: Callable[[int, int], str]) -> str:
+def _rewritten(count: int, edits: list[_Edit], between: Callable[[int, int], str], line_end: str) -> str:
     """The text with its changes; `between` gives what stands from one line to another."""
     pieces, here = list[str](), 0
-    for span in spans:
-        pieces.append(between(here, span.start))
-        pieces += span.new
-        here = span.start + len(span.old)
+    for edit in edits:
+        pieces.append(between(here, edit.start))
+        pieces += [line + line_end for line in edit.new]
+        here = edit.end
     return "".join([*pieces, between(here, count)])

@@ -29,11 +29,12 @@ def lines_missing(
     sheet: Sheet, wanted: Wanted, old: Sequence[str], new: Sequence[str], here: int, *, is_at_end: bool
 ) -> PatchMismatch:
     what = f"these lines are not {'at the end of the file' if is_at_end else f'there{_after(here)}'}"
-    return _mismatch(sheet, wanted, what, old, _applied(sheet, old, new) or _elsewhere(sheet, old, here))
+    why = _applied(sheet, old, new) or _elsewhere(sheet, old, here, is_at_end=is_at_end)
+    return _mismatch(sheet, wanted, what, old, why)
 
 
 def _mismatch(sheet: Sheet, wanted: Wanted, what: str, looked_for: Sequence[str], why: str | None) -> PatchMismatch:
-    lines = sheet.exact.lines[: sheet.count]
+    lines = sheet.exact.lines
     near = nearest(lines, looked_for)
     if why is None and near is None:
         why = "Nothing in the file is like that; read the file again and take the lines from it."
@@ -62,8 +63,8 @@ def _applied(sheet: Sheet, old: Sequence[str], new: Sequence[str]) -> str | None
     )
 
 
-def _elsewhere(sheet: Sheet, looked_for: Sequence[str], here: int) -> str | None:
-    found = sheet.seek(looked_for, 0)
+def _elsewhere(sheet: Sheet, looked_for: Sequence[str], here: int, *, is_at_end: bool = False) -> str | None:
+    found = sheet.seek(looked_for, 0) if here or is_at_end else None
     if found is None:
         return None
     if found.line >= here:

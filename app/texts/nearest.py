@@ -1,4 +1,4 @@
-"""Nearest: the lines of a text that are most like some others. Each line of the text is looked at once or twice."""
+"""Nearest: the lines of a text that are most like some others, found by a few looks through the whole of it."""
 
 import difflib
 import re
@@ -8,18 +8,17 @@ from collections.abc import Iterator, Sequence
 MOST_WANTED = 50
 MOST_COLUMNS = 120
 CANDIDATES = 5
-REPEATS = 4
-WORDS = 8
+PIECES = 8
 PLACES = 200
-ENOUGH = 0.6
+ENOUGH = 0.4
 _WORD = re.compile(r"\w{3,}")
 
 
 def nearest(lines: Sequence[str], wanted: Sequence[str]) -> range | None:
     """Where the lines stand that are most like `wanted`; None when nothing is like it."""
-    sought = [_bare(line) for line in wanted[:MOST_WANTED]]
-    for votes in (_votes_by_line, _votes_by_word):
-        candidates = [start for start, _ in votes(lines, sought).most_common(CANDIDATES)]
+    sought, text = [line.strip() for line in wanted[:MOST_WANTED]], "\n".join(lines)
+    for pieces in (_lines(sought), _words(sought)):
+        candidates = _candidates(text, pieces)
         likeness = {start: _likeness(lines, sought, start) for start in candidates}
         best = max(candidates, key=lambda start: likeness[start], default=None)
         if best is not None and likeness[best] >= ENOUGH:
@@ -27,31 +26,23 @@ def nearest(lines: Sequence[str], wanted: Sequence[str]) -> range | None:
     return None
 
 
-def _bare(line: str) -> str:
-    return line.strip()[:MOST_COLUMNS]
+def _lines(sought: list[str]) -> dict[str, int]:
+    """Each line, and where it stands first."""
+    return {line: place for place, line in reversed([*enumerate(sought)])}
 
 
-def _votes_by_line(lines: Sequence[str], sought: list[str]) -> Counter[int]:
-    """Where the whole would begin, by each line that is there as it is sought; long lines say more."""
-    places: dict[str, list[int]] = {}
-    for place, line in enumerate(sought):
-        if line and len(places.setdefault(line, [])) < REPEATS:
-            places[line].append(place)
+def _words(sought: list[str]) -> dict[str, int]:
+    """Each word, and in which line it stands first."""
+    return {word: place for place, line in reversed([*enumerate(sought)]) for word in _WORD.findall(line)}
+
+
+def _candidates(text: str, pieces: dict[str, int]) -> list[int]:
+    """Where the whole may begin, by the longest of its pieces that are there; `pieces` tell where they belong."""
     votes = Counter[int]()
-    for number, line in enumerate(map(_bare, lines)):
-        for place in places.get(line, ()):
-            votes[number - place] += len(line)
-    return votes
-
-
-def _votes_by_word(lines: Sequence[str], sought: list[str]) -> Counter[int]:
-    """The same by the longest words, for lines of which none is there as it is."""
-    words = {word: place for place, line in enumerate(sought) for word in _WORD.findall(line)}
-    text, votes = "\n".join(lines), Counter[int]()
-    for word in sorted(words, key=len, reverse=True)[:WORDS]:
-        for number in _lines_with(text, word):
-            votes[number - words[word]] += len(word)
-    return votes
+    for piece in sorted(filter(None, pieces), key=len, reverse=True)[:PIECES]:
+        for number in _lines_with(text, piece):
+            votes[number - pieces[piece]] += len(piece)
+    return [start for start, _ in votes.most_common(CANDIDATES)]
 
 
 def _lines_with(text: str, word: str) -> Iterator[int]:
@@ -68,7 +59,13 @@ def _likeness(lines: Sequence[str], sought: list[str], start: int) -> float:
     """How much of what is sought is there, line by line: 1 is all of it."""
     alike, size = 0.0, 0
     for number, line in enumerate(sought, start):
-        there = _bare(lines[number]) if 0 <= number < len(lines) else ""
-        alike += len(line) * difflib.SequenceMatcher(None, there, line, autojunk=False).ratio()
+        there = lines[number].strip() if 0 <= number < len(lines) else ""
+        alike += len(line) * _ratio(there, line)
         size += len(line)
     return alike / size if size else 0.0
+
+
+def _ratio(one: str, other: str) -> float:
+    if one == other:
+        return 1.0
+    return difflib.SequenceMatcher(None, one[:MOST_COLUMNS], other[:MOST_COLUMNS], autojunk=False).ratio()

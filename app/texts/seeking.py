@@ -5,6 +5,7 @@ ends, those of typography. Copies are made when they are needed, once, and searc
 what one look at the text costs, however many lines are sought and however often they almost fit.
 """
 
+import re
 import secrets
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,8 @@ FOLDS = (
     | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
     | dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " ")
 )
+_CHANGED = re.compile(r"[-'\"\s]+")
+PIECES = 3
 NEAR = 64
 """Lines that are walked one by one from a known place; farther ones are looked up in an index of all of them."""
 IN_VAIN = 4
@@ -50,7 +53,8 @@ class Sheet:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.count = text.count("\n") + (not text.endswith("\n") and text != "")
+        self.ends = text.count("\n")
+        self.count = self.ends + (not text.endswith("\n") and text != "")
         self.exact = View(text, self.count)
 
     def seek(self, wanted: Sequence[str], start: int, *, is_at_end: bool = False) -> Match | None:
@@ -60,13 +64,30 @@ class Sheet:
         start = max(start, self.count - len(wanted)) if is_at_end else start
         if start + len(wanted) > self.count:
             return None
-        for number, (view_of, same) in enumerate(_PASSES):
-            lines = [same(line) for line in wanted]
-            view = view_of(self)
-            found = view.find_last(lines, start) if is_at_end else view.find(lines, start)
-            if found is not None:
-                return Match(found, is_trimmed=number > 1)
-        return None
+        exact = self._pass(0, wanted, start, is_at_end)
+        if exact is not None:
+            return Match(exact, is_trimmed=False)
+        # What the most lenient pass does not find, none does: the others need not even be made ready.
+        loose = self._pass(3, wanted, start, is_at_end) if self._has_pieces_of(wanted) else None
+        if loose is None:
+            return None
+        ended = self._pass(1, wanted, start, is_at_end)
+        if ended is not None:
+            return Match(ended, is_trimmed=False)
+        trimmed = self._pass(2, wanted, start, is_at_end)
+        return Match(loose if trimmed is None else trimmed, is_trimmed=True)
+
+    def _pass(self, number: int, wanted: Sequence[str], start: int, is_at_end: bool) -> int | None:
+        view_of, same = _PASSES[number]
+        view, lines = view_of(self), list(map(same, wanted))
+        return view.find_last(lines, start) if is_at_end else view.find(lines, start)
+
+    def _has_pieces_of(self, wanted: Sequence[str]) -> bool:
+        """Whether it is worth while to make the lenient views: not if a piece is missing that no pass changes."""
+        if "folded" in self.__dict__:
+            return True
+        pieces = [max(_CHANGED.split(fold(line)), key=len) for line in wanted]
+        return all(piece in self.text for piece in sorted(pieces, key=len)[-PIECES:])
 
     def piece(self, start: int, end: int) -> str:
         """The text from line `start` to before line `end`."""
@@ -78,11 +99,11 @@ class Sheet:
 
     @cached_property
     def ended(self) -> "View":
-        return View.of(list(map(str.rstrip, self.exact.lines)), self.count)
+        return View.of(list(map(str.rstrip, self.exact.lines)))
 
     @cached_property
     def trimmed(self) -> "View":
-        return View.of(list(map(str.strip, self.exact.lines)), self.count)
+        return View.of(list(map(str.strip, self.exact.lines)))
 
     @cached_property
     def folded(self) -> "View":
@@ -108,8 +129,9 @@ class View:
         self._marks = sorted({(0, 0), (count, len(text))})
 
     @classmethod
-    def of(cls, lines: list[str], count: int) -> "View":
-        view = cls("\n".join(lines), count)
+    def of(cls, lines: list[str]) -> "View":
+        """Each line has its end here, or a last one that is blank by now would be none any more."""
+        view = cls("\n".join([*lines, ""]), len(lines))
         view.__dict__["lines"] = lines
         return view
 
@@ -149,8 +171,10 @@ class View:
 
     @cached_property
     def lines(self) -> list[str]:
-        """All lines; where the last one has an end, an empty one follows."""
-        return self.text.split("\n")
+        lines = self.text.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        return lines
 
     @cached_property
     def _lengths(self) -> list[int]:
@@ -163,7 +187,7 @@ class View:
 
     @cached_property
     def _windows(self) -> "Windows":
-        return Windows(self.lines[:-1] if not self.lines[-1] else self.lines)
+        return Windows(self.lines)
 
     def _search(self, needle: str, begin: int) -> int | None:
         text = self.text
@@ -231,8 +255,9 @@ class Windows:
 class Lines(Sequence[str]):
     """The lines of a sheet with their ends, cut only where somebody looks."""
 
-    def __init__(self, sheet: Sheet) -> None:
+    def __init__(self, sheet: Sheet, line_end: str) -> None:
         self._sheet = sheet
+        self._line_end = line_end
 
     def __len__(self) -> int:
         return self._sheet.count
@@ -246,9 +271,9 @@ class Lines(Sequence[str]):
     def __getitem__(self, at: int | slice) -> str | list[str]:
         if isinstance(at, slice):
             start, end, step = at.indices(len(self))
-            lines = [f"{line}\n" for line in self._sheet.cut(start, end)]
+            lines = [line + self._line_end for line in self._sheet.cut(start, end)]
             if lines and end == len(self) and not self._sheet.text.endswith("\n"):
-                lines[-1] = lines[-1].removesuffix("\n")
+                lines[-1] = lines[-1].removesuffix(self._line_end)
             return lines[::step]
         at = range(len(self))[at]
         return self[at : at + 1][0]
