@@ -1,5 +1,6 @@
 """Hunks in a file: where they go, what they leave alone, and what is said when they do not fit."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -209,3 +210,36 @@ def test_a_hunk_for_every_line_is_put_together_in_one_go() -> None:
 
     assert fitted.text == "".join(f"{number}!\n" for number in range(count))
     assert [(span.start, len(span.old), len(span.new)) for span in fitted.spans or []] == [(0, count, count)]
+
+
+def steps(count: int, body: str) -> int:
+    """How many calls of functions a hunk takes in a file of so many lines."""
+    taken = 0
+
+    def count_call(frame: object, event: str, arg: object) -> None:
+        nonlocal taken
+        taken += event in ("call", "c_call")
+
+    text = "".join(f"    value_{number} = compute({number % 97})\n" for number in range(count))
+    sys.setprofile(count_call)
+    try:
+        patched(text, body)
+    except PatchMismatch:
+        pass
+    finally:
+        sys.setprofile(None)
+    return taken
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "-    value_9000 = compute(76)\n+x",
+        "-value_9000 = compute(76)\n+x",
+        "-value_9000 = compute(\u2013)\n+x",
+        "     value_9000 = compute(76)\n-    nothing_like_this = 1\n+x",
+        "\n".join(f"-    value_{number} = compute({number % 97})" for number in range(9000, 9049)) + "\n-    not there",
+    ],
+)
+def test_no_line_of_the_file_is_a_step_of_its_own(body: str) -> None:
+    assert steps(40_000, body) < 1.2 * steps(10_000, body) < 10_000

@@ -398,28 +398,24 @@ def test_a_patch_and_its_reverse_give_the_original_bytes_over_and_over(ctx: Cont
     there_and_back(ctx, edit)
 
 
-PATHS = st.sampled_from(
-    [
-        "f",
-        "g",
-        "./f",
-        "new",
-        "d/h",
-        "d",
-        "d/../f",
-        "../secret",
-        "../ws/f",
-        "d/../../secret",
-        ".git/x",
-        "/",
-        "f/x",
-        " f ",
-    ]
-)
-CHANGE = st.lists(
-    st.sampled_from(["@@", "@@ a", "@@ zz", " a", "-a", " b", "-b", "-c", "+x", "+", "", " ", "- a", "*** End of File"])
-    | TEXT,
-    max_size=5,
+GOOD_PATHS = ["f", "g", "./f", "new", "d/new", "d/../f"]
+BAD_PATHS = ["d", "d/h", "../secret", "../ws/f", "d/../../secret", ".git/x", "/", "f/x", "nothing", " f "]
+PATHS = st.sampled_from(GOOD_PATHS * 5 + BAD_PATHS)
+CHANGE = st.one_of(
+    st.sampled_from(
+        [
+            *(
+                ["-a", "+x"],
+                [" a", "-b", "+x"],
+                ["@@ b", "-a"],
+                ["@@ b", "+x"],
+                ["+x"],
+                ["-c", "+x", "*** End of File"],
+            ),
+            *([" a", "", "+x"], ["- a", "+x"], ["-b", "+y", "@@", " c", "+z"], [" a"], ["-zz"], ["@@ zz", "-a"]),
+        ]
+    ),
+    st.lists(st.sampled_from(["@@", "@@ a", " a", "-b", "+x", "", " ", "*** End of File"]) | TEXT, max_size=5),
 )
 OPERATION = st.one_of(
     st.tuples(PATHS, CHANGE).map(lambda parts: [f"*** Update File: {parts[0]}", *parts[1]]),
