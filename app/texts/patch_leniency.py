@@ -3,11 +3,11 @@
 What is let pass here, each because models do it and it can only mean one thing:
 
     wrapped   in JSON, in a here-document, in a fence with or without words around it, in blank space
-    markers   `*** Begin Patch ***`, blank space around markers and paths, an environment's id, CRLF
+    markers   `*** Begin Patch ***`, blank space around markers and paths, CRLF, an environment, the end twice
     paths     in quotes or backticks, or beginning with `./`
     add       a file without lines
-    hunks     an empty line instead of one space, nothing after `@@ `, blank lines and a bare addition after
-              `*** End of File`
+    hunks     an empty line instead of one space, nothing after `@@ `, blank lines after `*** End of File`, and more
+              lines for the end after that
 
 What could mean two things, or may have been cut off, is refused with what was received.
 """
@@ -25,7 +25,6 @@ from app.texts.patches import (
     END,
     END_OF_FILE,
     HEADER,
-    MARKS,
     MOVE,
     UPDATE,
     Add,
@@ -63,6 +62,8 @@ def read(text: str) -> list[Operation]:
         raise unreadable(
             len(lines), lines[-1], f"the patch must end with the line `{END}`; it may have been cut off, send it whole."
         )
+    if lines[-2].rstrip() == END:
+        lines.pop()
     tidied = _Tidied()
     for number, line in enumerate(lines[1:-1], 2):
         tidied.take(number, line)
@@ -75,8 +76,9 @@ def read(text: str) -> list[Operation]:
 class _Tidied:
     """The lines between the markers as the grammar wants them, and the number each had.
 
-    `state` is the operation we are in, by its marker. Of an update: `size` counts the lines of its hunks, `is_over`
-    tells that the end of the file was reached. `empty` are the numbers of the added files without lines.
+    `state` is the operation we are in, by its marker, and `size` counts its lines. `empty` are the numbers of the
+    added files without lines. `over` is the number of an `*** End of File`, which is put where the update ends; `tail`
+    is what came last after it: itself, a header, or an added line.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -84,7 +86,8 @@ class _Tidied:
     empty: set[int] = field(default_factory=set)
     state: str = BEGIN
     size: int = 0
-    is_over: int = 0
+    over: int = 0
+    tail: str = ""
 
     def take(self, number: int, line: str) -> None:
         # Within an update only the right side is trimmed: what is indented there is a line that stays.
@@ -109,35 +112,51 @@ class _Tidied:
         if self.state == ADD and self.lines[-1].startswith(ADD):
             self.empty.add(self.numbers[-1])
             self._put(self.numbers[-1], "+")
-        if self.is_over:
-            self._put(self.is_over, END_OF_FILE)
-        self.is_over = 0
+        if self.tail == HEADER:
+            raise unreadable(self.over, END_OF_FILE, "the hunk after it has no lines; say which come.")
+        if self.over:
+            self._put(self.over, END_OF_FILE)
+        self.over, self.tail = 0, ""
 
     def _take_change(self, number: int, line: str, bare: str) -> None:
         if bare.startswith(MOVE) and not self.size:
             self._put(number, MOVE + _path(bare[len(MOVE) :]))
             self.size = 0
-        elif self.is_over:
+        elif self.tail:
             self._take_after_end(number, line, bare)
         elif bare == END_OF_FILE:
-            # Before the first hunk it tells nothing.
-            self.is_over = number if self.size else 0
+            self._take_end(number, line)
         elif bare.startswith(HEADER):
             _require_header(number, bare)
             self._put(number, bare)
         else:
             self._put(number, line or " ")
 
+    def _take_end(self, number: int, line: str) -> None:
+        if not self.size:
+            return  # before the first hunk it tells nothing
+        if self.lines[-1].startswith(HEADER):
+            raise unreadable(number, line, "the hunk before it has no lines; say which go, come and stay.")
+        self.tail = END_OF_FILE
+        before = next((line for line in reversed(self.lines) if not line.startswith("+")), "")
+        # A hunk that only adds stands at the end anyhow, and others may follow it.
+        if before != HEADER and not before.startswith((UPDATE, MOVE)):
+            self.over = number
+
     def _take_after_end(self, number: int, line: str, bare: str) -> None:
         """Only more lines for the end of the file can follow it; they become part of the hunk that stands there."""
-        if not bare or bare == HEADER:
+        if not bare:
             return
-        if not line.startswith("+"):
-            what = f"nothing of the file comes after `{END_OF_FILE}`; put the hunks in the order of the file"
-            if not line.startswith((*MARKS, HEADER)):
-                what = "a hunk begins with `@@`, and its lines with a space (stays), `-` (goes) or `+` (comes)"
-            raise unreadable(number, line, f"{what}.")
-        self._put(number, line)
+        if bare.startswith(HEADER) and not self.over:
+            self.tail = ""
+            self._take_change(number, line, bare)
+        elif bare == HEADER or (bare == END_OF_FILE and self.tail == "+"):
+            self.tail = bare
+        elif line.startswith("+") and self.tail != END_OF_FILE:
+            self.tail = "+"
+            self._put(number, line)
+        else:
+            raise unreadable(number, line, f"after `{END_OF_FILE}` there can only be more lines that come, after `@@`.")
 
     def _put(self, number: int, line: str) -> None:
         self.lines.append(line)

@@ -45,6 +45,7 @@ WRAPPED = {
     "stars after the markers": PATCH.replace("Begin Patch", "Begin Patch ***").replace("End Patch", "End Patch ***"),
     "indented markers": PATCH.replace("*** Begin", "  *** Begin").replace("*** End", "\t*** End"),
     "blank space after markers": PATCH.replace("Patch", "Patch  ").replace("a.py", "a.py \t"),
+    "last line twice": f"{PATCH}\n*** End Patch\n",
     "environment": PATCH.replace("Begin Patch", "Begin Patch\n*** Environment ID: local"),
     "quoted path": PATCH.replace("src/a.py", '"src/a.py"'),
     "path in single quotes": PATCH.replace("src/a.py", "'src/a.py'"),
@@ -147,7 +148,7 @@ def test_a_line_that_could_mean_two_things_is_refused(line: str, what: str) -> N
         ("*** Move to: g\n", "the update has no hunk"),
         ("@@\n", "the hunk has no lines"),
         ("-a\n@@ x\n", "the hunk has no lines"),
-        ("@@\n*** End of File\n", "the hunk has no lines"),
+        ("@@\n*** End of File\n", "the hunk before it has no lines"),
     ],
 )
 def test_an_update_that_says_nothing_is_refused(body: str, what: str) -> None:
@@ -190,17 +191,39 @@ def test_blank_lines_after_the_end_of_the_file_tell_nothing(after: str) -> None:
     assert updated(f"-a\n*** End of File{after}") == Update(2, "f", None, (Hunk(3, (), ("-a",), is_at_end=True),))
 
 
-def test_what_is_added_after_the_end_of_the_file_belongs_to_the_hunk_there() -> None:
-    assert updated("-a\n*** End of File\n@@\n+b") == Update(2, "f", None, (Hunk(3, (), ("-a", "+b"), is_at_end=True),))
+@pytest.mark.parametrize("after", ["@@\n+b", "\n@@  \n+b\n", "@@\n+b\n*** End of File"])
+def test_what_is_added_after_the_end_of_the_file_belongs_to_the_hunk_there(after: str) -> None:
+    assert updated(f"-a\n*** End of File\n{after}") == Update(
+        2, "f", None, (Hunk(3, (), ("-a", "+b"), is_at_end=True),)
+    )
+
+
+@pytest.mark.parametrize("header", ["", "@@\n"])
+def test_after_a_hunk_that_only_adds_at_the_end_others_may_follow(header: str) -> None:
+    update = updated(f"{header}+z\n*** End of File\n\n@@ a\n-b")
+
+    assert isinstance(update, Update)
+    assert [(hunk.headers, hunk.lines, hunk.is_at_end) for hunk in update.hunks] == [
+        ((), ("+z",), False),
+        (("a",), ("-b",), False),
+    ]
 
 
 def test_the_end_of_the_file_before_any_hunk_tells_nothing() -> None:
     assert updated("*** Move to: g\n*** End of File\n-a") == Update(2, "f", "g", (Hunk(5, (), ("-a",)),))
 
 
-@pytest.mark.parametrize("line", ["-b", " b", "@@ b", "*** End of File"])
-def test_nothing_of_the_file_comes_after_its_end(line: str) -> None:
-    refused(f"*** Begin Patch\n*** Update File: f\n-a\n*** End of File\n{line}\n*** End Patch")
+@pytest.mark.parametrize("before", ["-a", "@@ b\n+a"])
+@pytest.mark.parametrize(
+    "after", ["-b", "+b", "@@", "@@ b\n+c", "@@\n-b", "@@\n b", "@@\n*** End of File", "*** End of File", "x"]
+)
+def test_nothing_of_the_file_comes_after_its_end(before: str, after: str) -> None:
+    refused(f"*** Begin Patch\n*** Update File: f\n{before}\n*** End of File\n{after}\n*** End Patch")
+
+
+@pytest.mark.parametrize("after", ["+b", "x", "*** End of File", "@@x"])
+def test_after_an_addition_at_the_end_a_hunk_begins_with_a_header(after: str) -> None:
+    refused(f"*** Begin Patch\n*** Update File: f\n+a\n*** End of File\n{after}\n*** End Patch")
 
 
 @pytest.mark.parametrize(
