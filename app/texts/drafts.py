@@ -18,7 +18,8 @@ class Draft:
 
     `path` is the one that is shown and written to. `moved_from` is where the file was until now, if it moves; what
     stood at its new place, if anything did, is `replaced`. `spans` tell what changed, if that is known; else it is
-    found out. A `Content` that could not be read as text is None in `old`, and the diff is left out.
+    found out. `lines` are those before, if somebody has them already. A `Content` that could not be read as text is
+    None in `old`, and the diff is left out.
     """
 
     path: str
@@ -26,6 +27,7 @@ class Draft:
     old: Content | None
     new: Content | None
     spans: Sequence[Span] | None = None
+    lines: Sequence[str] | None = None
     moved_from: str | None = None
     replaced: Snapshot | None = None
 
@@ -55,7 +57,9 @@ class Draft:
     def diff(self) -> Diff:
         if self.before is not None and self.old is None:
             return Diff("", 0, 0)
-        before = lines_of(self.old.text) if self.old else []
+        before = self.lines
+        if before is None:
+            before = lines_of(self.old.text) if self.old else []
         spans = self.spans
         if spans is None:
             spans = compare(before, lines_of(self.new.text) if self.new else [])

@@ -7,6 +7,7 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 
 from app.core.tools import Tool
 from app.tools import (
+    apply_patch,
     delete_file,
     get_file,
     glob,
@@ -23,6 +24,7 @@ from app.tools import (
 )
 
 BUILTINS: tuple[Tool, ...] = (
+    apply_patch.tool,
     delete_file.tool,
     get_file.tool,
     glob.tool,
