@@ -6,12 +6,24 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 """
 
 from app.core.tools import Tool
-from app.tools import list_dir, read_file, request_user_input, tool_search, update_plan
+from app.tools import (
+    edit_file,
+    list_dir,
+    read_file,
+    request_user_input,
+    tool_search,
+    update_plan,
+    write_file,
+    write_files,
+)
 
 BUILTINS: tuple[Tool, ...] = (
+    edit_file.tool,
     list_dir.tool,
     read_file.tool,
     request_user_input.tool,
     tool_search.tool,
     update_plan.tool,
+    write_file.tool,
+    write_files.tool,
 )
