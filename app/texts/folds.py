@@ -13,7 +13,7 @@ from typing import NamedTuple
 from app.texts.diffs import Span, compare, lines_of
 
 Hit = tuple[int, int]
-"""Where a piece of the folded text begins and ends."""
+"""Where a piece of a text begins and ends."""
 
 
 class Edit(NamedTuple):
@@ -26,29 +26,61 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spliced:
+    """What an edit made, how many pieces it replaced, and in which lines (the first is 1) they were."""
+
     text: str
     spans: list[Span]
+    count: int
     first_line: int
     last_line: int
 
 
 class Fold:
-    """`text` is `raw` with every line end a line feed; `end` is what they all are, or None when they differ."""
+    """A text as it is, `raw`, and folded, `text`. A literal one is left as it is, and so is what is given for it."""
 
-    def __init__(self, raw: str, text: str, end: str | None, is_literal: bool = False) -> None:
-        self.raw, self.text, self.end = raw, text, end
+    def __init__(self, raw: str, is_literal: bool) -> None:
+        self.raw = raw
         self._is_literal = is_literal
+
+    @cached_property
+    def end(self) -> str | None:
+        """What every line ends in; None when they differ.
+
+        Where no line feed is, lone returns end the lines; where one is, they are like any other character.
+        """
+        if self._is_literal or "\r" not in self.raw:
+            return "\n"
+        if "\n" not in self.raw:
+            return "\r"
+        returned = self.raw.count("\r\n")
+        if not returned:
+            return "\n"
+        return "\r\n" if returned == self.raw.count("\n") else None
+
+    @cached_property
+    def text(self) -> str:
+        return self.raw if self.end == "\n" else self.raw.replace(self.end or "\r\n", "\n")
 
     def take(self, given: str) -> str:
         """A text somebody gave, folded as this one is."""
-        if self._is_literal:
+        if self._is_literal or "\r" not in given:
             return given
         plain = given.replace("\r\n", "\n")
-        return plain.replace("\r", "\n") if self.end == "\r" else plain
+        return plain.replace("\r", "\n") if "\r" in plain and self.end == "\r" else plain
+
+    def raw_form(self, taken: str) -> str | None:
+        """How a text that was taken stands in the raw one; None when that is not the same everywhere."""
+        if "\n" not in taken:
+            return taken
+        return None if self.end is None else taken.replace("\n", self.end)
 
     def splice(self, hits: Iterable[Hit], new: str) -> Spliced:
-        """The raw text with each hit (they come in order) replaced; lines end as they do around it."""
-        edits = list(self._edits(hits, new))
+        """The raw text with each hit in the folded one (they come in order) replaced."""
+        return self.splice_raw(self._raw_hits(hits), new)
+
+    def splice_raw(self, hits: Iterable[Hit], new: str) -> Spliced:
+        """The raw text with each of its hits (they come in order) replaced; lines end as they do around it."""
+        edits = [Edit(start, end, self._dressed(new, start, end)) for start, end in hits]
         pieces, seen = list[str](), 0
         for edit in edits:
             pieces += (self.raw[seen : edit.start], edit.text)
@@ -57,17 +89,17 @@ class Fold:
         return Spliced(
             text="".join([*pieces, self.raw[seen:]]),
             spans=list(_spans(self.raw, edits)),
+            count=len(edits),
             first_line=self.raw.count("\n", 0, first) + 1,
             last_line=self.raw.count("\n", 0, last) + 1,
         )
 
-    def _edits(self, hits: Iterable[Hit], new: str) -> Iterator[Edit]:
+    def _raw_hits(self, hits: Iterable[Hit]) -> Iterator[Hit]:
         line, seen = 0, 0
         for start, end in hits:
             line += self.text.count("\n", seen, start)
             last = line + self.text.count("\n", start, end)
-            a, b = self._raw_offset(start, line), self._raw_offset(end, last)
-            yield Edit(a, b, self._dressed(new, a, b))
+            yield self._raw_offset(start, line), self._raw_offset(end, last)
             line, seen = last, end
 
     def _raw_offset(self, offset: int, line: int) -> int:
@@ -94,23 +126,13 @@ class Fold:
 
 
 def fold(raw: str) -> Fold:
-    """Where no line feed is, lone returns end the lines; where one is, they are like any other character.
-
-    A text without any line end has none to keep: what is given for it is taken as it is.
-    """
-    if "\r" not in raw:
-        return Fold(raw, raw, "\n", is_literal="\n" not in raw)
-    if "\n" not in raw:
-        return Fold(raw, raw.replace("\r", "\n"), "\r")
-    returned = raw.count("\r\n")
-    if not returned:
-        return Fold(raw, raw, "\n")
-    return Fold(raw, raw.replace("\r\n", "\n"), "\r\n" if returned == raw.count("\n") else None)
+    """A text without any line end has none to keep, and is left as it is."""
+    return Fold(raw, is_literal="\n" not in raw and "\r" not in raw)
 
 
 def literal(raw: str) -> Fold:
     """The text as it is, returns and all."""
-    return Fold(raw, raw, "\n", is_literal=True)
+    return Fold(raw, is_literal=True)
 
 
 def _with_ends(new: str, old: Sequence[str]) -> str:

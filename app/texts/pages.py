@@ -12,6 +12,9 @@ SPACES = (
 )
 """What counts as white space. Python's own idea of it differs a little from the one the replacers were made with."""
 
+MOST_PLACES = 1000
+"""Places of one thing that are looked at. Whoever means one of more than these has to say which."""
+
 RUN = re.compile(f"[{SPACES}]+")
 _RUN_IN_LINE = re.compile(f"[{SPACES.replace(chr(10), '')}]+")
 
@@ -76,9 +79,11 @@ class Page:
 
 
 def numbered(text: str, sought: str) -> Iterator[int]:
-    """How many line feeds stand before each place where something is, one place after the other."""
+    """How many line feeds stand before each place where something is, up to so many places."""
     line, seen, at = 0, 0, text.find(sought)
-    while at >= 0:
+    for _ in range(MOST_PLACES):
+        if at < 0:
+            return
         line, seen = line + text.count("\n", seen, at), at
         yield line
         at = text.find(sought, at + 1)

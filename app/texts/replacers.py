@@ -5,24 +5,23 @@ there only once is replaced (with `replace_all`: the first piece at all, whereve
 larger than what was asked for is never replaced. They are those of OpenCode, without its defects: the new text is
 taken literally, the indentation of the file is kept, and so are its line ends.
 
-None of them costs more than a few passes over the text: they search in views of it (see `pages`), and name no more
-than `MOST_NAMED` pieces, of which no more than `MOST_CHECKED` different ones are looked up.
+None of them costs more than a few passes over the text: they search in views of it (see `pages`), look at no more
+than `MOST_PLACES` places each, and of the pieces they name no more than `MOST_CHECKED` different ones are looked up.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from app.core.errors import EditMismatch
 from app.texts.anchors import block_anchor, context_aware
-from app.texts.diffs import Span
-from app.texts.folds import Fold, Hit, fold, literal
+from app.texts.folds import Fold, Hit, Spliced, fold, literal
 from app.texts.indents import reindent
-from app.texts.pages import SPACES, Candidate, Page, bared, numbered
+from app.texts.pages import MOST_PLACES, SPACES, Candidate, Page, bared, numbered
 from app.texts.spacings import whitespace_normalized
 
-MOST_NAMED = 1000
 MOST_CHECKED = 32
 MOST_LINES = 5
 
@@ -31,37 +30,52 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
-    """The text after an edit: by which replacer, how many pieces, and in which lines (the first is 1) they were."""
+class Replaced(Spliced):
+    """The text after an edit, and the replacer that found what was meant."""
 
-    text: str
     strategy: str
-    count: int
-    spans: list[Span]
-    first_line: int
-    last_line: int
 
 
-def replace(content: str, old: str, new: str, replace_all: bool = False, strict: bool = False) -> Replaced:
+class _Edit(NamedTuple):
+    folded: Fold
+    wanted: str
+    new: str
+    replace_all: bool
+
+
+def replace(content: str, old: str, new: str, *, replace_all: bool = False, strict: bool = False) -> Replaced:
     """Replace what is meant by `old`. Raises `EditMismatch`; its details tell the `reason`."""
     folded = fold(content)
-    if folded.end != "\r" and "\r" in old.replace("\r\n", "") and old in content:
+    if "\r" in old.replace("\r\n", "") and folded.end != "\r" and old in content:
         # Who names a return that ends no line means the text as it is, to the letter.
         folded, strict = literal(content), True
-    page, wanted, made = Page(folded.text), folded.take(old), folded.take(new)
-    ambiguous: Candidate | None = None
-    for name, candidate in _candidates(page, wanted, strict):
+    edit = _Edit(folded, folded.take(old), folded.take(new), replace_all)
+    return _at_once(edit) or _searched(edit, strict)
+
+
+def _at_once(edit: _Edit) -> Replaced | None:
+    """What is there to the letter is found in the text as it is; mostly nothing else is to be done."""
+    raw, piece = edit.folded.raw, edit.folded.raw_form(edit.wanted)
+    at = -1 if piece is None else raw.find(piece)
+    if piece is None or at < 0 or not (edit.replace_all or raw.find(piece, at + 1) < 0):
+        return None
+    return _replaced(EXACT, edit.folded.splice_raw(_hits(raw, piece, at), edit.new))
+
+
+def _searched(edit: _Edit, strict: bool) -> Replaced:
+    page, ambiguous = Page(edit.folded.text), list[Candidate]()
+    for name, candidate in _candidates(page, edit.wanted, strict):
         at = page.text.find(candidate.text)
         if at < 0:
             continue
-        if _is_out_of_proportion(candidate.text, wanted):
+        if _is_out_of_proportion(candidate.text, edit.wanted):
             raise _refused(page, at, candidate.text)
-        if not replace_all and page.text.find(candidate.text, at + 1) >= 0:
-            ambiguous = ambiguous or candidate
+        if not edit.replace_all and page.text.find(candidate.text, at + 1) >= 0:
+            ambiguous.append(candidate)
             continue
-        dressed = reindent(made, wanted, candidate.text) if candidate.is_whole else made
-        return _replaced(folded, name, _hits(page.text, candidate.text, at), dressed)
-    raise _not_found() if ambiguous is None else _ambiguous(page, ambiguous, wanted)
+        new = reindent(edit.new, edit.wanted, candidate.text) if candidate.is_whole else edit.new
+        return _replaced(name, edit.folded.splice(_hits(page.text, candidate.text, at), new))
+    raise _ambiguous(page, ambiguous[0].text, edit.wanted) if ambiguous else _not_found()
 
 
 def exact(page: Page, wanted: str) -> Iterator[Candidate]:
@@ -86,7 +100,7 @@ def indentation_flexible(page: Page, wanted: str) -> Iterator[Candidate]:
 
 def escape_normalized(page: Page, wanted: str) -> Iterator[Candidate]:
     """The text that is meant when what is escaped in it, or in the file, should not be."""
-    plain = _unescaped(wanted)
+    plain = _unescaped(wanted).replace("\r\n", "\n")
     if plain in page.text:
         yield Candidate(plain)
     if "\\" not in page.text:
@@ -132,7 +146,7 @@ def _candidates(page: Page, wanted: str, strict: bool) -> Iterator[tuple[str, Ca
     seen = set[str]()
     strategies = STRATEGIES[:1] if strict or not wanted.strip(SPACES) else STRATEGIES
     for name, strategy in strategies:
-        for candidate in islice(strategy(page, wanted), MOST_NAMED):
+        for candidate in islice(strategy(page, wanted), MOST_PLACES):
             if candidate.text in seen:
                 continue
             if len(seen) == MOST_CHECKED:
@@ -147,10 +161,8 @@ def _hits(text: str, piece: str, at: int) -> Iterator[Hit]:
         at = text.find(piece, at + len(piece))
 
 
-def _replaced(folded: Fold, strategy: str, hits: Iterator[Hit], new: str) -> Replaced:
-    found = list(hits)
-    spliced = folded.splice(found, new)
-    return Replaced(spliced.text, strategy, len(found), spliced.spans, spliced.first_line, spliced.last_line)
+def _replaced(strategy: str, made: Spliced) -> Replaced:
+    return Replaced(made.text, made.spans, made.count, made.first_line, made.last_line, strategy)
 
 
 def _is_out_of_proportion(piece: str, wanted: str) -> bool:
@@ -189,9 +201,9 @@ def _not_found() -> EditMismatch:
     return EditMismatch("old_string was not found", details={"reason": "not_found"})
 
 
-def _ambiguous(page: Page, candidate: Candidate, wanted: str) -> EditMismatch:
+def _ambiguous(page: Page, piece: str, wanted: str) -> EditMismatch:
     """How often and where it is there, so that the model can say which one it means."""
-    piece, text = candidate.text, page.text
+    text = page.text
     count = max(2, text.count(piece))
     lines = list(dict.fromkeys(line + 1 for line in islice(numbered(text, piece), MOST_LINES)))
     what = "old_string" if piece == wanted else "what comes nearest to old_string"

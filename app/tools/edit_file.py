@@ -92,7 +92,7 @@ def _edit(args: Args, ctx: Context, may_show: bool, stop: Event) -> Result:
     before = _loaded(args.file_path, ctx)
     old = of_file(args.file_path, before)
     try:
-        made = replace(old.text, args.old_string, args.new_string, args.replace_all, args.strict)
+        made = replace(old.text, args.old_string, args.new_string, replace_all=args.replace_all, strict=args.strict)
     except EditMismatch as mismatch:
         shown = old.text if may_show else None
         raise explained(mismatch, args.file_path, (args.old_string, args.new_string), shown) from None
