@@ -49,7 +49,8 @@ def most_likeness(a: str, b: str) -> float:
     """What `likeness` cannot be above: their lengths alone tell so much."""
     if a == b:
         return 1.0 if a else 0.0
-    return min(len(a), len(b)) / max(len(a), len(b))
+    size = max(len(a), len(b))
+    return 1 - (size - min(len(a), len(b))) / size
 
 
 def _trimmed(a: str, b: str) -> tuple[str, str]:

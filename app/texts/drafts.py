@@ -13,7 +13,6 @@ from app.texts.lines import Lines
 MOST_DIFF = 256 * 1024
 NOWHERE = "/dev/null"
 MARK = "\ufeff"
-NEW_MODE = 0o644
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\]')
 
 
@@ -57,13 +56,24 @@ class Draft:
             Change(path=self.moved_from, data=None, before=before),
         ]
 
-    def diff(self, limit: int | None = None) -> Diff:
-        """The change as `git apply` and `patch` take it; what is over the limit is left out."""
+    @property
+    def needs_head(self) -> bool:
+        """Whether hunks cannot tell all of it: a file moves, or an empty one comes or goes."""
+        is_empty = not self.before.data if self.before else self.new is not None and not _shown(self.new)
+        return self.moved_from is not None or (is_empty and self.kind != "modified")
+
+    def diff(self, limit: int | None = None, has_head: bool | None = None) -> Diff:
+        """The change as `git apply` and `patch` take it; what is over the limit is left out.
+
+        Git's own first lines are there when they are needed, or asked for: what comes after them needs them too.
+        """
         before, spans = self._spans()
         old_name = NOWHERE if self.before is None else _ended(self._old_name)
         new_name = NOWHERE if self.new is None else _ended(self._new_name)
         made = unified(before, spans, old_name, new_name, limit=limit)
-        return replace(made, text=self._head(bool(spans)) + made.text)
+        is_told = bool(spans) or self.needs_head
+        head = self._head() if is_told and (self.needs_head if has_head is None else has_head) else ""
+        return replace(made, text=head + made.text)
 
     @property
     def _old_name(self) -> str:
@@ -83,15 +93,17 @@ class Draft:
             return before, compare(before, lines_of(new))
         return Lines(old), self.spans
 
-    def _head(self, has_hunks: bool) -> str:
-        """What hunks cannot tell: that a file moves, or that an empty one comes or goes."""
+    def _head(self) -> str:
         top = f"diff --git {_quoted(self._old_name)} {_quoted(self._new_name)}\n"
-        if self.moved_from:
-            return f"{top}rename from {_quoted(self.moved_from)}\nrename to {_quoted(self.path)}\n"
-        if has_hunks or self.kind == "modified" or (self.before and self.before.data):
-            return ""
-        mode = self.before.mode if self.before else NEW_MODE
-        return f"{top}{'new' if self.before is None else 'deleted'} file mode 100{755 if mode & 0o100 else 644}\n"
+        match self.kind:
+            case "added":
+                return f"{top}new file mode 100644\n"
+            case "deleted":
+                is_run = self.before is not None and self.before.mode & 0o100
+                return f"{top}deleted file mode 100{755 if is_run else 644}\n"
+            case "moved":
+                return f"{top}rename from {_quoted(self.moved_from or '')}\nrename to {_quoted(self.path)}\n"
+        return top
 
 
 def of_file(path: str, before: Snapshot) -> Content:
@@ -106,8 +118,10 @@ def changes_of(drafts: Iterable[Draft]) -> list[Change]:
 def facts(drafts: Iterable[Draft]) -> dict[str, Any]:
     """What a result tells frontends: the diff, how much it adds and takes, and the same for each file."""
     files, texts, left, is_cut = list[dict[str, Any]](), list[str](), MOST_DIFF, False
-    for draft in drafts:
-        diff = draft.diff(left)
+    told = list(drafts)
+    has_head = any(draft.needs_head for draft in told)
+    for draft in told:
+        diff = draft.diff(left, has_head)
         files.append(_about(draft, diff))
         texts.append(diff.text)
         left, is_cut = max(0, left - len(diff.text)), is_cut or diff.is_cut

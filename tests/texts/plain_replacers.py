@@ -53,9 +53,7 @@ def line_trimmed(content: str, wanted: str) -> Iterator[str]:
 def block_anchor(content: str, wanted: str) -> Iterator[str]:
     lines = without_empty_end(wanted.split("\n"))
     blocks = [
-        block
-        for block in anchored(content, wanted)
-        if abs(len(block) - len(lines)) <= max(1, int(len(lines) * 0.25))
+        block for block in anchored(content, wanted) if abs(len(block) - len(lines)) <= max(1, int(len(lines) * 0.25))
     ]
     scores = [score(block, lines, is_only=len(blocks) == 1) for block in blocks]
     if scores and max(scores) >= ENOUGH:

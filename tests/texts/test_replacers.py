@@ -184,7 +184,25 @@ def test_a_needle_is_ambiguous_whatever_its_lines_end_in() -> None:
 
 INDENTS = st.sampled_from(["", "  ", "    ", "\t", " \t"])
 WORDS = st.sampled_from(
-    ["foo", "bar", "a b", "a  b", "}", "{", "aaaa", "aaab", "\\n", "\\", "\\\\", "'q'", "\\'q\\'", "$x", "\xa0", "é", ""]
+    [
+        "foo",
+        "bar",
+        "a b",
+        "a  b",
+        "}",
+        "{",
+        "aaaa",
+        "aaab",
+        "\\n",
+        "\\",
+        "\\\\",
+        "'q'",
+        "\\'q\\'",
+        "$x",
+        "\xa0",
+        "é",
+        "",
+    ]
 )
 LINES = st.builds(
     lambda indent, words, tail: indent + " ".join(words) + tail,
