@@ -1,7 +1,7 @@
 """write_files: make or replace several whole files, all of them or none."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import Any
@@ -58,7 +58,7 @@ tool = typed(
 
 
 def names_of(files: Sequence[File], scope: Scope) -> list[str]:
-    """The canonical names of the files; a file that is there twice has no one text to be written."""
+    """The canonical names of the files; none of them is there twice, or a folder for another."""
     given: dict[str, str] = {}
     for file in files:
         name = scope.name(file.path)
@@ -66,7 +66,17 @@ def names_of(files: Sequence[File], scope: Scope) -> list[str]:
             same = file.path if given[name] == file.path else f"{given[name]} and {file.path}, which are the same file,"
             raise InvalidArgs(f"The files name {same} twice; give each file once.")
         given[name] = file.path
+    for name, path in given.items():
+        above = next((parent for parent in _parents(name) if parent in given), None)
+        if above is not None:
+            raise InvalidArgs(f"{given[above]} cannot be a file and the folder of {path} at once.")
     return list(given)
+
+
+def _parents(name: str) -> Iterator[str]:
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name
 
 
 def write(files: Sequence[File], ctx: Context, stop: Event) -> Result:
@@ -142,6 +152,7 @@ def _said(sheet: _Sheet, about: dict[str, Any] | None) -> str:
     if about is None:
         return f"Unchanged: {sheet.path} is already as given."
     if about["kind"] == "added":
-        return f"Created {sheet.path} ({about['additions']} lines)."
+        count = about["additions"]
+        return f"Created {sheet.path} ({count} {'line' if count == 1 else 'lines'})."
     kept = f", {' and '.join(KEPT[what] for what in sheet.kept)} kept" if sheet.kept else ""
     return f"Updated {sheet.path} (+{about['additions']} -{about['deletions']}{kept})."
