@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.texts.diffs import Span
-from app.texts.indents import Shift
-from app.texts.mismatches import Wanted, header_missing, lines_missing
+from app.texts.indents import reindent
+from app.texts.lines import Lines
+from app.texts.misfits import Wanted, header_missing, lines_missing
 from app.texts.patches import Hunk
-from app.texts.seeking import Lines, Match, Sheet
+from app.texts.seeking import Match, Sheet
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The text after all hunks. `spans` and `lines` (before them) are what a diff needs, where they are known."""
+    """The text after all hunks. `spans` are what a diff needs, where they are known."""
 
     text: str
     spans: list[Span] | None
-    lines: Sequence[str] | None
 
 
 @dataclass(slots=True)
@@ -52,8 +52,7 @@ def fit(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
     edits = _edits(sheet, hunks, path)
     after = _rewritten(sheet.count, edits, sheet.piece, "\n")
     line_end = "\r\n" if has_cr else "\n"
-    lines = Lines(sheet, line_end)
-    return Fitted(after.replace("\n", line_end) if has_cr else after, _spans(edits, lines, line_end), lines)
+    return Fitted(after.replace("\n", line_end) if has_cr else after, _spans(edits, Lines(text), line_end))
 
 
 def _fit_mixed(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
@@ -65,7 +64,7 @@ def _fit_mixed(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
     after = _rewritten(sheet.count, edits, lambda start, end: "".join(lines[start:end]), line_end)
     # In a diff a CR alone ends no line, so these edits would count other lines than it does.
     is_told = text.count("\r") == text.count("\r\n")
-    return Fitted(after, _spans(edits, lines, line_end) if is_told else None, lines if is_told else None)
+    return Fitted(after, _spans(edits, lines, line_end) if is_told else None)
 
 
 def _edits(sheet: Sheet, hunks: Sequence[Hunk], path: str) -> list[_Edit]:
@@ -116,19 +115,14 @@ def _found(sheet: Sheet, sides: _Sides, here: int, *, is_at_end: bool) -> tuple[
 
 def _changes(sheet: Sheet, sides: _Sides, found: Match) -> Iterator[_Edit]:
     """What changes between the lines a hunk keeps, which stay as they are in the file."""
-    lines = sheet.cut(found.line, found.line + len(sides.old))
-    shift = Shift(zip(sides.old, lines, strict=True)) if found.is_trimmed else None
+    new = sides.new
+    if new and found.is_trimmed:
+        there = sheet.cut(found.line, found.line + len(sides.old))
+        new = reindent("\n".join(new), "\n".join(sides.old), "\n".join(there)).split("\n")
     old_at = new_at = 0
-    for old_end, new_end in [*sides.kept, (len(sides.old), len(sides.new))]:
-        new = sides.new[new_at:new_end]
-        if shift:
-            for theirs, ours in zip(sides.old[old_at:old_end], lines[old_at:old_end], strict=True):
-                shift.tell(theirs, ours)
-            new = [shift.put(line) for line in new]
+    for old_end, new_end in [*sides.kept, (len(sides.old), len(new))]:
         if (old_at, new_at) != (old_end, new_end):
-            yield _Edit(found.line + old_at, found.line + old_end, new)
-        if shift and old_end < len(lines):
-            shift.tell(sides.old[old_end], lines[old_end])
+            yield _Edit(found.line + old_at, found.line + old_end, new[new_at:new_end])
         old_at, new_at = old_end + 1, new_end + 1
 
 

@@ -1,92 +1,55 @@
-"""Mismatches: what to say when a hunk has no place in its file, so that the next try has one."""
+"""Mismatches: why an edit did not fit its file, in words that let a model do better."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from app.core.errors import PatchMismatch
+from app.core.errors import EditMismatch
+from app.texts.folds import fold
 from app.texts.nearest import nearest
-from app.texts.seeking import Sheet
 
-MOST_LINES = 20
-MOST_COLUMNS = 200
+MOST_SHOWN = 30
+LONGEST_SHOWN = 300
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which hunk it is about, of how many in which file."""
-
-    path: str
-    number: int
-    total: int
+ADVICE = {
+    "ambiguous": "give more of what stands around the one that is meant, or set replace_all to change all of them",
+    "disproportionate": "read the file again and give all of the text that is to be replaced",
+}
 
 
-def header_missing(sheet: Sheet, wanted: Wanted, header: str, here: int) -> PatchMismatch:
-    what = f"the line of its `@@` header is not there{_after(here)}"
-    return _mismatch(sheet, wanted, what, [header], _elsewhere(sheet, [header], here))
+def explained(mismatch: EditMismatch, path: str, edit: tuple[str, str], text: str | None) -> EditMismatch:
+    """The same mismatch of an edit (old and new string) of this path, with advice.
+
+    `text` is what the file says; None when that may not be shown.
+    """
+    details = {"path": path} | (mismatch.details or {})
+    advice = ADVICE.get(details["reason"])
+    if advice is not None:
+        return EditMismatch(f"In {path}, {mismatch.message}; {advice}.", details=details)
+    said, more = [f"old_string is not in {path}."], dict[str, Any]()
+    if text is not None:
+        more = _clues(text, *edit)
+    if "already_applied" in more:
+        said.append(f"But new_string is, in line {more['already_applied']}: the edit seems to be made already.")
+    if "nearest" in more:
+        said.append(f"Did you mean to replace these lines?\n{_numbered(**more['nearest'])}")
+    if not more:
+        said.append("Read the file again, and give the text as it stands there.")
+    return EditMismatch(" ".join(said), details=details | more)
 
 
-def lines_missing(
-    sheet: Sheet, wanted: Wanted, old: Sequence[str], new: Sequence[str], here: int, *, is_at_end: bool
-) -> PatchMismatch:
-    what = f"these lines are not {'at the end of the file' if is_at_end else f'there{_after(here)}'}"
-    why = _applied(sheet, old, new) or _elsewhere(sheet, old, here, is_at_end=is_at_end)
-    return _mismatch(sheet, wanted, what, old, why)
+def _clues(text: str, old: str, new: str) -> dict[str, Any]:
+    """Whether the edit is made already, in which line, and what is most like the text it looks for."""
+    folded = fold(text)
+    clues: dict[str, Any] = {}
+    at = folded.text.find(folded.take(new)) if new.strip() else -1
+    if at >= 0:
+        clues["already_applied"] = folded.text.count("\n", 0, at) + 1
+    lines = folded.text.split("\n")
+    close = nearest(lines, folded.take(old).split("\n"))
+    if close is not None:
+        shown = [line[:LONGEST_SHOWN] for line in lines[close.start : close.stop][:MOST_SHOWN]]
+        clues["nearest"] = {"line": close.start + 1, "text": "\n".join(shown)}
+    return clues
 
 
-def _mismatch(sheet: Sheet, wanted: Wanted, what: str, looked_for: Sequence[str], why: str | None) -> PatchMismatch:
-    lines = sheet.exact.lines
-    near = nearest(lines, looked_for)
-    if why is None and near is None:
-        why = "Nothing in the file is like that; read the file again and take the lines from it."
-    elif why is None and near is not None:
-        why = f"The nearest lines of the file are these:\n{_numbered(lines, near)}"
-    text = _shown(looked_for)
-    return PatchMismatch(
-        f"{wanted.path}: hunk {wanted.number} of {wanted.total} does not fit; {what}:\n{text}\n{why}",
-        details={
-            "path": wanted.path,
-            "hunk": wanted.number,
-            "looked_for": text,
-            "nearest": near and {"line": near.start + 1, "text": _shown(lines[near.start : near.stop])},
-        },
-    )
-
-
-def _applied(sheet: Sheet, old: Sequence[str], new: Sequence[str]) -> str | None:
-    if not any(map(str.strip, set(new) - set(old))):
-        return None
-    found = sheet.seek(new, 0)
-    return (
-        None
-        if found is None
-        else f"What it would make of them is there already, at line {found.line + 1}; it seems to be applied."
-    )
-
-
-def _elsewhere(sheet: Sheet, looked_for: Sequence[str], here: int, *, is_at_end: bool = False) -> str | None:
-    found = sheet.seek(looked_for, 0) if here or is_at_end else None
-    if found is None:
-        return None
-    if found.line >= here:
-        return f"That is at line {found.line + 1}, but other lines follow; leave `*** End of File` out."
-    return (
-        f"That is at line {found.line + 1}, but the hunk or header before it reaches to line {here}; hunks come in the"
-        " order of the file, and the line of a header is not repeated in its hunk."
-    )
-
-
-def _after(here: int) -> str:
-    return f" after line {here}" if here else ""
-
-
-def _numbered(lines: Sequence[str], near: range) -> str:
-    shown = [f"{number + 1}: {_cut(lines[number])}" for number in near[:MOST_LINES]]
-    return "\n".join(shown + (["…"] if len(near) > MOST_LINES else []))
-
-
-def _shown(lines: Sequence[str]) -> str:
-    return "\n".join([*map(_cut, lines[:MOST_LINES]), *(["…"] if len(lines) > MOST_LINES else [])])
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= MOST_COLUMNS else line[:MOST_COLUMNS] + "…"
+def _numbered(line: int, text: str) -> str:
+    return "\n".join(f"L{number}: {shown}" for number, shown in enumerate(text.split("\n"), line))

@@ -1,71 +1,106 @@
-"""Nearest: the lines of a text that are most like some others, found by a few looks through the whole of it."""
+"""Nearest: the lines of a file that come closest to lines that are not in it, and the names closest to a wrong one.
+
+A few passes over the file find places worth a look, and only so many of them are looked at, as far as a purse of
+fixed size lasts: what is far away is not found by trying everything.
+"""
 
 import difflib
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
-MOST_WANTED = 50
-MOST_COLUMNS = 120
-CANDIDATES = 5
-PIECES = 8
-PLACES = 200
-ENOUGH = 0.4
-_WORD = re.compile(r"\w{3,}")
+from app.texts.distances import Purse, likeness
+from app.texts.pages import SPACES, numbered
+
+ENOUGH = 0.6
+MOST_WANTED = 100
+"""Wanted lines that are compared; of more, the first ones stand for all."""
+MOST_PLACES = 12
+MOST_SEEN = 500
+"""How often a line or a scrap may be in the file and still tell one place from another."""
+MOST_NAMES = 3
+SCRAPS = (12, 6, 3)
+SCRAPS_OF_A_LINE = 3
+MOST_LINES = 4
+LONGEST = 200
+STEPS = 400_000
+
+Votes = dict[int, float]
+"""For each line at which the wanted ones may begin, how much speaks for it."""
 
 
 def nearest(lines: Sequence[str], wanted: Sequence[str]) -> range | None:
-    """Where the lines stand that are most like `wanted`; None when nothing is like it."""
-    sought, text = [line.strip() for line in wanted[:MOST_WANTED]], "\n".join(lines)
-    for pieces in (_lines(sought), _words(sought)):
-        candidates = _candidates(text, pieces)
-        likeness = {start: _likeness(lines, sought, start) for start in candidates}
-        best = max(candidates, key=lambda start: likeness[start], default=None)
-        if best is not None and likeness[best] >= ENOUGH:
-            return range(max(best, 0), min(best + len(wanted), len(lines)))
+    """The lines that are most like the wanted ones, if any are much like them; blank ones around these do not count."""
+    sought = [line.strip(SPACES) for line in wanted]
+    filled = [place for place, line in enumerate(sought) if line]
+    if not filled:
+        return None
+    sought = sought[filled[0] : filled[-1] + 1]
+    bare, purse = [line.strip(SPACES) for line in lines], Purse(STEPS)
+    for votes in _elections(bare, sought[:MOST_WANTED]):
+        best = _best(bare, sought[:MOST_WANTED], votes, purse)
+        if best is not None:
+            return range(max(0, best), min(len(bare), best + len(sought)))
     return None
 
 
-def _lines(sought: list[str]) -> dict[str, int]:
-    """Each line, and where it stands first."""
-    return {line: place for place, line in reversed([*enumerate(sought)])}
+def similar_names(wanted: str, names: Iterable[str]) -> list[str]:
+    """Up to three names that are much like this one, the closest first; whether letters are capital does not count."""
+    folded = {name.casefold(): name for name in names}
+    return [folded[close] for close in difflib.get_close_matches(wanted.casefold(), folded, MOST_NAMES)]
 
 
-def _words(sought: list[str]) -> dict[str, int]:
-    """Each word, and in which line it stands first."""
-    return {word: place for place, line in reversed([*enumerate(sought)]) for word in _WORD.findall(line)}
+def _elections(bare: Sequence[str], sought: Sequence[str]) -> Iterator[Votes]:
+    """Places to look at: by lines that are there, then by scraps of lines, the longest ones first."""
+    yield _votes_of_lines(bare, sought)
+    text = "\n".join(bare)
+    for size in SCRAPS:
+        yield _votes_of_scraps(text, sought, size)
 
 
-def _candidates(text: str, pieces: dict[str, int]) -> list[int]:
-    """Where the whole may begin, by the longest of its pieces that are there; `pieces` tell where they belong."""
-    votes = Counter[int]()
-    for piece in sorted(filter(None, pieces), key=len, reverse=True)[:PIECES]:
-        for number in _lines_with(text, piece):
-            votes[number - pieces[piece]] += len(piece)
-    return [start for start, _ in votes.most_common(CANDIDATES)]
+def _votes_of_lines(bare: Sequence[str], sought: Sequence[str]) -> Votes:
+    seen: dict[str, list[int]] = {line: [] for line in sought if line}
+    for number, line in enumerate(bare):
+        if line in seen and len(seen[line]) <= MOST_SEEN:
+            seen[line].append(number)
+    return _counted((place, seen[line]) for place, line in enumerate(sought) if line)
 
 
-def _lines_with(text: str, word: str) -> Iterator[int]:
-    number, counted, at = 0, 0, text.find(word)
-    for _ in range(PLACES):
-        if at < 0:
-            return
-        number, counted = number + text.count("\n", counted, at), at
-        yield number
-        at = text.find(word, at + len(word))
+def _votes_of_scraps(text: str, sought: Sequence[str], size: int) -> Votes:
+    places = sorted(range(len(sought)), key=lambda place: -len(sought[place]))[:MOST_LINES]
+    scraps = ((place, scrap) for place in places for scrap in _scraps(sought[place], size))
+    return _counted((place, list(numbered(text, scrap))) for place, scrap in scraps if text.count(scrap) <= MOST_SEEN)
 
 
-def _likeness(lines: Sequence[str], sought: list[str], start: int) -> float:
-    """How much of what is sought is there, line by line: 1 is all of it."""
-    alike, size = 0.0, 0
-    for number, line in enumerate(sought, start):
-        there = lines[number].strip() if 0 <= number < len(lines) else ""
-        alike += len(line) * _ratio(there, line)
-        size += len(line)
-    return alike / size if size else 0.0
+def _counted(found: Iterable[tuple[int, Sequence[int]]]) -> Votes:
+    """What is at few places says more about each of them than what is at many, and what is at too many says nothing."""
+    votes: Votes = defaultdict(float)
+    for place, numbers in found:
+        if len(numbers) > MOST_SEEN:
+            continue
+        for number in numbers:
+            votes[number - place] += 1 / len(numbers)
+    return votes
 
 
-def _ratio(one: str, other: str) -> float:
-    if one == other:
-        return 1.0
-    return difflib.SequenceMatcher(None, one[:MOST_COLUMNS], other[:MOST_COLUMNS], autojunk=False).ratio()
+def _scraps(line: str, size: int) -> list[str]:
+    """A few pieces of a line, spread evenly over it."""
+    if len(line) <= size:
+        return []
+    last = len(line) - size
+    return list(dict.fromkeys(line[last * part // (SCRAPS_OF_A_LINE - 1) :][:size] for part in range(SCRAPS_OF_A_LINE)))
+
+
+def _best(bare: Sequence[str], sought: Sequence[str], votes: Votes, purse: Purse) -> int | None:
+    """Of the places most speaks for, the one whose lines are most alike, if they are enough."""
+    places = sorted(votes, key=lambda place: (-votes[place], place))[:MOST_PLACES]
+    alike = {place: _closeness(bare, sought, place, purse) for place in sorted(places)}
+    best = max(alike, key=lambda place: alike[place], default=None)
+    return best if best is not None and alike[best] >= ENOUGH else None
+
+
+def _closeness(bare: Sequence[str], sought: Sequence[str], place: int, purse: Purse) -> float:
+    """How much the lines here are like the sought ones: one by one, or in order where some are left out."""
+    here = [bare[number] if 0 <= number < len(bare) else "" for number in range(place, place + len(sought))]
+    pairs = [(mine[:LONGEST], theirs[:LONGEST]) for mine, theirs in zip(here, sought, strict=True) if mine or theirs]
+    one_by_one = sum(likeness(mine, theirs, purse) or 0.0 for mine, theirs in pairs) / len(pairs)
+    return max(one_by_one, difflib.SequenceMatcher(None, here, sought, autojunk=False).ratio())

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import overload
 
 FOLDS = (
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
@@ -250,30 +249,3 @@ class Windows:
 
     def _summed(self, ids: Iterable[int]) -> list[int]:
         return list(accumulate(ids, lambda total, id: (total * self._base + id) % _PRIME, initial=0))
-
-
-class Lines(Sequence[str]):
-    """The lines of a sheet with their ends, cut only where somebody looks."""
-
-    def __init__(self, sheet: Sheet, line_end: str) -> None:
-        self._sheet = sheet
-        self._line_end = line_end
-
-    def __len__(self) -> int:
-        return self._sheet.count
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-
-    def __getitem__(self, at: int | slice) -> str | list[str]:
-        if isinstance(at, slice):
-            start, end, step = at.indices(len(self))
-            lines = [line + self._line_end for line in self._sheet.cut(start, end)]
-            if lines and end == len(self) and not self._sheet.text.endswith("\n"):
-                lines[-1] = lines[-1].removesuffix(self._line_end)
-            return lines[::step]
-        at = range(len(self))[at]
-        return self[at : at + 1][0]

@@ -9,6 +9,7 @@ from app.core.tools import Tool
 from app.tools import (
     apply_patch,
     delete_file,
+    edit_file,
     get_file,
     glob,
     grep,
@@ -21,11 +22,14 @@ from app.tools import (
     tool_search,
     update_plan,
     view_image,
+    write_file,
+    write_files,
 )
 
 BUILTINS: tuple[Tool, ...] = (
     apply_patch.tool,
     delete_file.tool,
+    edit_file.tool,
     get_file.tool,
     glob.tool,
     grep.tool,
@@ -38,4 +42,6 @@ BUILTINS: tuple[Tool, ...] = (
     tool_search.tool,
     update_plan.tool,
     view_image.tool,
+    write_file.tool,
+    write_files.tool,
 )

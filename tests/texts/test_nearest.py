@@ -1,43 +1,83 @@
 import pytest
 
-from app.texts.nearest import nearest
+from app.texts import nearest as module
+from app.texts.nearest import nearest, similar_names
+from tests.texts.works import work_of
 
-CODE = [
-    "def first(item):",
-    "    return item",
+FILE = [
+    "import os",
     "",
-    "def second(items):",
-    "    total = 0",
+    "def total(items):",
+    "    result = 0",
     "    for item in items:",
-    "        total += item",
-    "    return total",
+    "        result += item.price",
+    "    return result",
+    "",
+    "def average(items):",
+    "    return total(items) / len(items)",
     "",
 ]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "place"),
+    ("wanted", "found"),
     [
-        (["def second(items):", "    total = 1"], range(3, 5)),
-        (["def second(elements):"], range(3, 4)),
-        (["    for item in items:", "        total = total + item", "    return total"], range(5, 8)),
-        (["import os", "def first(item):", "    return item"], range(0, 2)),
-        (["    return total", "", "print(second([1]))"], range(7, 9)),
-        (["nothing at all like it"], None),
-        ([""], None),
-        ([], None),
+        pytest.param(["def totl(items):"], range(2, 3), id="a typing mistake"),
+        pytest.param(["for item in items:", "result += item.cost"], range(4, 6), id="one line is right"),
+        pytest.param(["", "for item in things:", "    result += item.prize", ""], range(4, 6), id="none is right"),
+        pytest.param(
+            ["def total(items):", "    total = 0", "    result = 0", "    for item in items:", "    return result"],
+            range(2, 7),
+            id="a line too many",
+        ),
+        pytest.param(
+            ["def average(items):", "  return total(items) / length(items)", "x"], range(8, 11), id="over the end"
+        ),
     ],
 )
-def test_the_lines_most_like_those_sought_are_found(wanted: list[str], place: range | None) -> None:
-    assert nearest(CODE, wanted) == place
+def test_the_lines_most_like_the_wanted_ones_are_found(wanted: list[str], found: range) -> None:
+    assert nearest(FILE, wanted) == found
 
 
-def test_in_nothing_is_nothing() -> None:
-    assert nearest([], ["a line that is sought"]) is None
+@pytest.mark.parametrize("wanted", [[], [""], ["  ", "\t"], ["completely different"], ["zz"]])
+def test_where_nothing_is_like_them_nothing_is_found(wanted: list[str]) -> None:
+    assert nearest(FILE, wanted) is None
 
 
-@pytest.mark.parametrize("line", ["same line again", "{", ""])
-def test_a_text_of_one_line_over_and_over_is_answered_too(line: str) -> None:
-    lines, wanted = [line] * 100_000, [line] * 1000 + ["another one"]
+def test_an_empty_file_has_nothing_near() -> None:
+    assert nearest([], ["a line"]) is None
+    assert nearest([""], ["a line"]) is None
 
-    assert nearest(lines, wanted) == (range(0, 1001) if line else None)
+
+def test_of_equals_the_first_is_taken() -> None:
+    assert nearest(["some line one", "other", "some line one"], ["some line two"]) == range(0, 1)
+
+
+def test_a_long_text_is_found_by_its_first_lines() -> None:
+    file = [f"line {number} of the file" for number in range(1000)]
+    wanted = [f"line {number} of the file" if number % 10 else "changed" for number in range(300, 700)]
+
+    assert nearest(file, wanted) == range(300, 700)
+
+
+def test_what_is_everywhere_tells_no_place_from_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_SEEN", 10)
+
+    assert nearest(["}"] * 50 + ["first thing", "}"], ["frist thing", "}"]) == range(50, 52)
+    assert nearest(["}"] * 50, ["}", "x"]) is None
+
+
+def test_it_looks_closely_at_few_places_only() -> None:
+    short = work_of(lambda: nearest([f"value {i} here" for i in range(2000)], [f"value {i} hers" for i in range(50)]))
+    long = work_of(lambda: nearest([f"value {i} here" for i in range(8000)], [f"value {i} hers" for i in range(50)]))
+
+    assert long.calls < 6 * short.calls
+    assert long.searched < 6 * short.searched
+
+
+def test_similar_names_come_closest_first_and_are_three_at_most() -> None:
+    names = ["Main.py", "main.ts", "maim.py", "mein.py", "other.md"]
+
+    assert similar_names("main.py", names)[0] == "Main.py"
+    assert len(similar_names("main.py", names)) == 3
+    assert similar_names("main.py", ["zzz"]) == []

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.texts import seeking
-from app.texts.seeking import FOLDS, Lines, Match, Sheet, Windows, fold
+from app.texts.seeking import FOLDS, Match, Sheet, Windows, fold
 
 PASSES: list[Callable[[str], str]] = [
     lambda line: line,
@@ -83,8 +83,6 @@ def test_pieces_are_cut_where_lines_begin(text: str, data: st.DataObject) -> Non
         end = data.draw(st.integers(start, len(lines)))
         assert sheet.piece(start, end) == "".join(ended[start:end])
         assert sheet.cut(start, end) == lines[start:end]
-        assert Lines(sheet, "\n")[start:end] == ended[start:end]
-    assert list(Lines(sheet, "\n")) == ended
 
 
 def test_lines_far_from_each_other_are_cut_too() -> None:
@@ -97,14 +95,6 @@ def test_lines_far_from_each_other_are_cut_too() -> None:
         ["4999"],
         ["9999"],
     ]
-
-
-def test_lines_have_the_end_they_are_asked_with() -> None:
-    lines = Lines(Sheet("a\nb"), "\r\n")
-
-    assert (len(lines), lines[0], lines[-1], lines[:]) == (2, "a\r\n", "b", ["a\r\n", "b"])
-    with pytest.raises(IndexError):
-        lines[2]
 
 
 def test_typography_is_folded() -> None:

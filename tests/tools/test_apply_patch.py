@@ -157,10 +157,10 @@ async def test_a_patch_adds_changes_moves_and_deletes(ctx: Context, workspace: P
     assert result.output == "Success. Updated the following files:\nA new/d\nM a\nM e\nD c\n"
     assert result.metadata == {
         "diff": (
-            "--- a/c\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n"
-            "--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n"
-            "--- /dev/null\n+++ b/new/d\n@@ -0,0 +1 @@\n+d\n"
-            "--- a/b\n+++ b/e\n@@ -1 +1 @@\n-x\n+y\n"
+            "diff --git a/c b/c\ndeleted file mode 100644\n--- a/c\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n"
+            "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n"
+            "diff --git a/new/d b/new/d\nnew file mode 100644\n--- /dev/null\n+++ b/new/d\n@@ -0,0 +1 @@\n+d\n"
+            "diff --git a/b b/e\nrename from b\nrename to e\n--- a/b\n+++ b/e\n@@ -1 +1 @@\n-x\n+y\n"
         ),
         "additions": 3,
         "deletions": 3,
@@ -247,7 +247,7 @@ async def test_what_cannot_be_done_is_said(
 ) -> None:
     lay_out(workspace, {"f": "a\n", "folder/x": "a\n"})
     (workspace / "latin").write_bytes(b"\xe9\n")
-    (workspace / "binary").write_bytes(b"a\0")
+    (workspace / "binary").write_bytes(b"\x7fELF\0\0\1")
     os.mkfifo(workspace / "pipe")
     before = tree(workspace)
 
@@ -329,7 +329,7 @@ def edits(draw: st.DrawFn) -> Edit:
         bom + ended[: len(ended) - (0 if last_touched else cut)].encode(),
         hunks_of(marked, context),
         hunks_of([({"-": "+", "+": "-"}.get(mark, mark), text) for mark, text in marked], context),
-        is_told_by_lines=not is_whole and (has_end or not last_touched),
+        is_told_by_lines=not is_whole and not has_bom and (has_end or not last_touched),
     )
 
 
