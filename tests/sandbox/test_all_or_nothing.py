@@ -14,12 +14,12 @@ import pytest
 
 from app.core.errors import CallError, FileFailed
 from app.core.files import Change
-from app.sandbox import openat2, renames
+from app.sandbox import renames
 from app.sandbox.parents import Parents
 from app.sandbox.workspace import LocalWorkspace
+from tests.sandbox.breaking import four_changes, intercept
 from tests.sandbox.conftest import as_nobody, contents, tree
 
-CALLS = ("open", "mkdir", "read", "write", "fstat", "fchmod", "utime", "fsync", "rename", "link", "stat", "access")
 MEGA = 1024 * 1024
 
 
@@ -38,16 +38,6 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def three(ws: LocalWorkspace) -> list[Change]:
-    """A replacement, a creation in a folder that has to be made, a removal; and one more to be replaced."""
-    return [
-        Change(path="a", data=b"ALPHA", before=ws.stamp("a")),
-        Change(path="new/folder/file", data=b"new", before=None),
-        Change(path="b", data=None, before=ws.stamp("b")),
-        Change(path="d/c", data=io.BytesIO(b"GAMMA"), before=ws.stamp("d/c")),
-    ]
-
-
 MADE = {"a": "ALPHA", "new/folder/file": "new", "d/c": "GAMMA"}
 
 
@@ -62,21 +52,16 @@ class Breaker:
         self.count = 0
         self.fails: Callable[[int], bool] = lambda number: False
         self.error: Callable[[], BaseException] = broken
-        for name in CALLS:
-            monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
-        monkeypatch.setattr(openat2, "_syscall", self._wrapped(openat2._syscall, answers=-errno.EIO))
-        monkeypatch.setattr(renames, "_call", self._wrapped(renames._call, answers=errno.EIO))
+        intercept(monkeypatch, self._watch)
 
-    def _wrapped(self, call: Callable[..., Any], answers: int | None = None) -> Callable[..., Any]:
-        def wrapped(*args: Any, **more: Any) -> Any:
-            self.count += 1
-            if not self.fails(self.count):
-                return call(*args, **more)
-            if answers is not None and isinstance(self.error(), OSError):
-                return answers
-            raise self.error()
-
-        return wrapped
+    def _watch(self, by_answer: bool) -> int | None:
+        self.count += 1
+        if not self.fails(self.count):
+            return None
+        error = self.error()
+        if by_answer and isinstance(error, OSError):
+            return error.errno
+        raise error
 
 
 @pytest.mark.parametrize("error", [broken, MemoryError])
@@ -90,7 +75,7 @@ def test_at_whatever_step_it_fails_everything_is_as_it_was(
         breaker.error = error
         points = 0
         while True:
-            changes = three(ws)
+            changes = four_changes(ws)
             breaker.count, last = 0, points + 1
             breaker.fails = lambda number, last=last: number == last
             try:
@@ -124,7 +109,7 @@ def test_when_nothing_can_be_put_back_nothing_is_lost_and_it_is_said(
         for start in range(1, 200):
             before = contents(root)
             breaker.count, breaker.fails = 0, lambda number: False
-            changes = three(ws)
+            changes = four_changes(ws)
             breaker.count, breaker.fails = 0, lambda number, start=start: number >= start
             try:
                 ws.commit(changes)
@@ -165,7 +150,7 @@ def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
 
     monkeypatch.setattr(renames, "exchange", once)
     with pytest.raises(FileFailed, match=r"could not be put back: a is kept beside it as \.toolcrib-kept-") as caught:
-        ws.commit([three(ws)[0], three(ws)[3]])
+        ws.commit([four_changes(ws)[0], four_changes(ws)[3]])
 
     [kept] = root.glob(".toolcrib-*")
     assert (kept.read_text(), kept.name in caught.value.message) == ("alpha", True)
@@ -175,7 +160,7 @@ def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
 @pytest.mark.usefixtures("renamer")
 def test_a_file_that_grows_too_big_half_way_changes_nothing(ws: LocalWorkspace, root: Path) -> None:
     world = tree(root)
-    changes = [*three(ws), Change(path="big", data=b"x" * 9 * MEGA, before=None)]
+    changes = [*four_changes(ws), Change(path="big", data=b"x" * 9 * MEGA, before=None)]
 
     with largest_file(8 * MEGA), pytest.raises(FileFailed) as caught:
         ws.commit(changes)
@@ -203,7 +188,7 @@ def test_a_folder_that_may_not_be_written_half_way_changes_nothing(
     (root / "d/c").chmod(0o666)
     world = tree(root)
 
-    replacement, creation, _, last = three(ws)
+    replacement, creation, _, last = four_changes(ws)
     changes = [replacement, creation, Change(path="d/c", data=None, before=last.before)]
 
     with as_nobody(), pytest.raises(FileFailed) as caught:
@@ -353,7 +338,7 @@ def test_what_somebody_put_in_the_place_before_it_is_undone_stays(
             raise OSError(errno.EIO, "broken")
         fsync(fd)
 
-    changes = [Change(path=path, data=data, before=ws.stamp(path)), three(ws)[3]]
+    changes = [Change(path=path, data=data, before=ws.stamp(path)), four_changes(ws)[3]]
     monkeypatch.setattr(os, "fsync", break_after)
     with pytest.raises(FileFailed):
         ws.commit(changes)
