@@ -14,7 +14,7 @@ import pytest
 
 from app.core.errors import CallError, FileFailed
 from app.core.files import Change
-from app.sandbox import renames
+from app.sandbox import parents, renames
 from app.sandbox.parents import Parents
 from app.sandbox.workspace import LocalWorkspace
 from tests.sandbox.breaking import four_changes, intercept
@@ -260,6 +260,68 @@ def test_who_comes_between_wins_and_the_rest_is_undone(
 
     assert caught.value.code in ("ESTALE", "EISDIR")
     assert same(tree(root.parent), world, renamer)
+
+
+@pytest.mark.parametrize("kind", ["replacement", "removal"])
+@pytest.mark.parametrize("deed", [write_over, rename_over, remove, make_folder, make_link_out, make_pipe])
+def test_who_comes_between_the_last_look_and_the_rename_wins_too(
+    ws: LocalWorkspace, root: Path, kind: str, deed: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, step = dict[str, Any](), "exchange" if kind == "replacement" else "move"
+    rename: Callable[[int, str, str], None] = getattr(renames, step)
+
+    def late(folder: int, one: str, other: str) -> None:
+        if "a" in (one, other) and not world:
+            deed(root)
+            world.update(leaving_out_temporaries(tree(root.parent)))
+        rename(folder, one, other)
+
+    second, mine = four_changes(ws)[1], Change(path="a", data=None, before=ws.stamp("a"))
+    monkeypatch.setattr(renames, step, late)
+    with pytest.raises(FileFailed) as caught:
+        ws.commit([second, four_changes(ws)[0] if kind == "replacement" else mine])
+
+    assert caught.value.code == "ESTALE"
+    assert tree(root.parent) == {name: about for name, about in world.items() if not name.startswith("root/new")}
+
+
+@pytest.mark.parametrize("deed", [write_over, rename_over, remove])
+def test_who_comes_after_the_old_file_was_saved_wins_too(
+    ws: LocalWorkspace, root: Path, renamer: str, deed: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where names cannot be exchanged, the old file gets another one first."""
+    world, link = dict[str, Any](), renames.link
+
+    def late(folder: int, name: str, to: str) -> bool:
+        is_linked = link(folder, name, to)
+        deed(root)
+        world.update(leaving_out_temporaries(tree(root.parent)))
+        return is_linked
+
+    monkeypatch.setattr(renames, "_call", lambda *args: errno.EINVAL)
+    monkeypatch.setattr(renames, "link", late)
+    with pytest.raises(FileFailed) as caught:
+        ws.commit(four_changes(ws)[:1])
+
+    assert (caught.value.code, tree(root.parent)) == ("ESTALE", world)
+
+
+def test_a_folder_that_is_moved_while_it_is_opened_is_not_the_one_that_was_named(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_beneath = parents.open_beneath
+
+    def slowly(*args: Any, **more: Any) -> int:
+        fd = open_beneath(*args, **more)
+        (root / "d").rename(root / "private")
+        return fd
+
+    before = ws.stamp("d/c")
+    monkeypatch.setattr(parents, "open_beneath", slowly)
+    with pytest.raises(FileFailed) as caught:
+        ws.commit([Change(path="d/c", data=b"GAMMA", before=before)], approved={"d/c"})
+
+    assert (caught.value.code, (root / "private/c").read_text()) == ("ESTALE", "gamma")
 
 
 def leaving_out_temporaries(known: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def test_what_a_killed_commit_left_behind_is_gone_after_the_next_one_an_hour_lat
     assert {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} == {"a", "b", "d/c", "new/file"}
 
 
-@pytest.mark.parametrize("times", [15, pytest.param(400, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("times", [15, pytest.param(150, marks=pytest.mark.faults)])
 def test_at_whatever_moment_it_is_killed_every_file_is_whole(tmp_path: Path, times: int) -> None:
     told = killed(tmp_path / "root", "at-random", str(times))
 
