@@ -6,9 +6,10 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 """
 
 from app.core.tools import Tool
-from app.tools import list_dir, read_file, request_user_input, tool_search, update_plan
+from app.tools import apply_edits, list_dir, read_file, request_user_input, tool_search, update_plan
 
 BUILTINS: tuple[Tool, ...] = (
+    apply_edits.tool,
     list_dir.tool,
     read_file.tool,
     request_user_input.tool,
