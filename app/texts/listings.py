@@ -76,7 +76,7 @@ def name_before(lines: Sequence[str]) -> str | None:
 def quote(lines: Sequence[str], at: int, expected: str) -> str:
     """What was read up to a line, and what was expected there."""
     shown = lines[max(0, at + 1 - QUOTED) : at + 1]
-    return "\n".join([*shown, f"^^^ {expected}"])
+    return "\n".join([*(line[:LONGEST_NAME] for line in shown), f"^^^ {expected}"])
 
 
 def _may_be_name(name: str) -> bool:

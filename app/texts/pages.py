@@ -1,12 +1,14 @@
 """Pages: the text of a file while edits are made to it, one after the other. Its line ends stay its own."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from app.texts.diffs import Span, compare, lines_of
+from app.texts.diffs import Span, compare
 
 # What begins a line and what ends it, where lines are searched: no text that is edited has a NUL.
 BEGIN, END = "\0", "\n"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,6 @@ class Page:
     """
 
     def __init__(self, text: str = "") -> None:
-        self._text = text
         self._end = "\r\n" if text.find("\r\n") == text.find("\n") - 1 >= 0 else "\n"
         self._ends: list[str] | None = None
         is_even = text.count("\r\n") == (text.count("\n") if self._end == "\r\n" else 0)
@@ -46,6 +47,7 @@ class Page:
         if not self._is_open:
             self.lines.pop()
         self._origins = list(range(len(self.lines)))
+        self._before = _State(self.lines, self._end, self._ends, self._is_open)
         self._bare: list[str] | None = None
         self._joined: dict[bool, str] = {}
 
@@ -76,26 +78,28 @@ class Page:
 
     def make(self, splices: Iterable[Splice]) -> None:
         """Make all these changes. They do not meet; lines are numbered as they are before the first of them."""
-        for splice in reversed(sorted(splices, key=lambda splice: (splice.start, splice.stop))):
-            spans = compare(self.lines[splice.start : splice.stop], splice.lines)
-            for span in reversed(spans):
-                self._put(splice.start + span.start, span)
+        spans = [
+            Span(splice.start + span.start, span.old, span.new)
+            for splice in sorted(splices, key=lambda splice: (splice.start, splice.stop))
+            for span in compare(self.lines[splice.start : splice.stop], splice.lines)
+        ]
+        self._put(spans)
         if self._is_open and self.lines and not self.lines[-1]:
-            self._close()
-        self._joined.clear()
+            self._put([Span(len(self.lines) - 1, [""], [])])
+            self._is_open = False  # an open line with nothing in it is none: the one before has its end
 
     def spans(self) -> list[Span]:
         """What became what since the page was opened, as a diff tells it."""
-        before, after = lines_of(self._text), lines_of(self.text)
+        before, after = self._before, _State(self.lines, self._end, self._ends, self._is_open)
         spans, old, new = list[Span](), 0, 0
         for here, origin in enumerate(self._kept(before, after)):
             if origin < 0:
                 continue
             if (old, new) != (origin, here):
-                spans.append(Span(old, before[old:origin], after[new:here]))
+                spans.append(Span(old, before.slice(old, origin), after.slice(new, here)))
             old, new = origin + 1, here + 1
-        if old < len(before) or new < len(after):
-            spans.append(Span(old, before[old:], after[new:]))
+        if old < len(before.lines) or new < len(after.lines):
+            spans.append(Span(old, before.slice(old, len(before.lines)), after.slice(new, len(after.lines))))
         return spans
 
     def _take_ends(self) -> None:
@@ -107,25 +111,22 @@ class Page:
         if self._is_open:
             self._ends.append(self._end)
 
-    def _put(self, start: int, span: Span) -> None:
-        stop = start + len(span.old)
-        self.lines[start:stop] = span.new
-        self._origins[start:stop] = [-1] * len(span.new)
+    def _put(self, spans: Sequence[Span]) -> None:
+        self.lines = _spliced(self.lines, spans, lambda line: line)
+        self._origins = _spliced(self._origins, spans, lambda _: -1)
         if self._ends is not None:
-            self._ends[start:stop] = [self._end] * len(span.new)
+            self._ends = _spliced(self._ends, spans, lambda _: self._end)
         if self._bare is not None:
-            self._bare[start:stop] = [line.lstrip() for line in span.new]
+            self._bare = _spliced(self._bare, spans, str.lstrip)
+        self._joined.clear()
 
-    def _close(self) -> None:
-        """An open line with nothing in it is none: the one before has its end."""
-        self._put(len(self.lines) - 1, Span(0, self.lines[-1:], []))
-        self._is_open = False
-
-    def _kept(self, before: Sequence[str], after: Sequence[str]) -> list[int]:
+    def _kept(self, before: "_State", after: "_State") -> list[int]:
         """The number each line had, -1 for those that came. Of those that stayed, only a last one may have changed."""
-        kept = self._origins[:]
-        for here in {len(kept) - 1, kept.index(len(before) - 1) if len(before) - 1 in kept else -1}:
-            if here >= 0 and kept[here] >= 0 and before[kept[here]] != after[here]:
+        kept, last = self._origins[:], len(before.lines) - 1
+        for here in {len(kept) - 1, kept.index(last) if last in kept else -1}:
+            if here < 0 or kept[here] < 0:
+                continue
+            if before.slice(kept[here], kept[here] + 1) != after.slice(here, here + 1):
                 kept[here] = -1
         return kept
 
@@ -136,6 +137,33 @@ class Page:
         if bare not in self._joined:
             self._joined[bare] = _form(self._bare or [] if bare else self.lines)
         return self._joined[bare]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The lines of a page at one moment, and how each of them ends."""
+
+    lines: Sequence[str]
+    end: str
+    ends: Sequence[str] | None
+    is_open: bool
+
+    def slice(self, start: int, stop: int) -> list[str]:
+        """Some of the lines, with their ends."""
+        ends = [self.end] * (stop - start) if self.ends is None else list(self.ends[start:stop])
+        if self.is_open and start < stop == len(self.lines):
+            ends[-1] = ""
+        return [line + end for line, end in zip(self.lines[start:stop], ends, strict=True)]
+
+
+def _spliced(items: list[T], spans: Iterable[Span], of: Callable[[str], T]) -> list[T]:
+    """A list in which what stands for old lines is replaced by what stands for new ones; spans come in order."""
+    made, here = list[T](), 0
+    for span in spans:
+        made += items[here : span.start]
+        made += map(of, span.new)
+        here = span.start + len(span.old)
+    return made + items[here:]
 
 
 def _form(lines: Sequence[str]) -> str:

@@ -45,12 +45,20 @@ class _Change:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Place:
-    """A place for a change: how many lines around it fit, and whether it is there without a shift."""
+    """A place for a change: how many lines around it fit, how many of them count before, and whether it is not shifted.
+
+    What is only added may go after the lines above or before those below when others are between; above comes first.
+    """
 
     context: int
+    above: int
     is_exact: bool
     start: int
     add: str
+
+    @property
+    def rank(self) -> tuple[int, int, bool]:
+        return self.context, self.above, self.is_exact
 
 
 def find(page: Page, lines: Marked, every: bool = False) -> Match | Unclear | None:
@@ -185,20 +193,20 @@ def _best(page: Page, change: _Change) -> list[_Place]:
     places = {place.start: place for place in sorted(_places(page, change))}
     if not places:
         return []
-    best = max((place.context, place.is_exact) for place in places.values())
-    return [place for place in places.values() if (place.context, place.is_exact) == best]
+    best = max(place.rank for place in places.values())
+    return [place for place in places.values() if place.rank == best]
 
 
 def _places(page: Page, change: _Change) -> Iterator[_Place]:
     """Where a change may be: where its old lines are, or if it has none, beside a line of its context."""
-    left = shifts.MOST_COMPARED
+    left, has_old = shifts.MOST_COMPARED, _says_something(change.old)
     for start, add in _anchored(page, change):
-        context = _fitting(page, change, start, add)
-        left -= context + 1
+        above, below = _fitting(page, change, start, add)
+        left -= above + below + 1
         if left < 0:
             raise shifts.Endless
-        if context or _says_something(change.old):
-            yield _Place(context, not add, start, add)
+        if above + below or has_old:
+            yield _Place(above + below, 0 if has_old else above, not add, start, add)
 
 
 def _anchored(page: Page, change: _Change) -> Iterator[tuple[int, str]]:
@@ -212,12 +220,12 @@ def _anchored(page: Page, change: _Change) -> Iterator[tuple[int, str]]:
     yield from chain(starts, shifts.places(page, below))
 
 
-def _fitting(page: Page, change: _Change, start: int, add: str) -> int:
+def _fitting(page: Page, change: _Change, start: int, add: str) -> tuple[int, int]:
     """How many lines before and after a place are as the hunk says, without a gap."""
     there, stop = page.lines, start + len(change.old)
     above = ((there[start - 1 - n], line) for n, line in zip(range(start), reversed(change.before), strict=False))
     below = ((there[n], line) for n, line in zip(range(stop, len(there)), change.after, strict=False))
-    return sum(_run(pairs, add) for pairs in (above, below))
+    return _run(above, add), _run(below, add)
 
 
 def _run(pairs: Iterable[tuple[str, str]], add: str) -> int:

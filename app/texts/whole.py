@@ -77,9 +77,7 @@ def _end(lines: Sequence[str], start: int, fence: Fence) -> int:
             depth += 1
         if not depth:
             return at
-    expected = (
-        f"Expected `{fence.closing}`: this fence is not closed. If the file has such lines itself, use four backticks"
-    )
+    expected = f"Expected {fence.closing} to close this fence. If the file has such lines itself, use four backticks"
     raise _unreadable(lines, start, expected)
 
 

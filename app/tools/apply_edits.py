@@ -112,6 +112,7 @@ def _apply(args: Args, ctx: Context, stop: Event) -> Result:
     has_failed = not all(isinstance(outcome.end, Made) for outcome in outcomes)
     drafts = [] if args.atomic and has_failed else desk.drafts()
     changes = changes_of(drafts)
+    _require_no_clash({change.path for change in changes if change.data is not None})
     go_on()
     if changes and not args.dry_run:
         ctx.workspace.commit(changes, approved=ctx.approved)
@@ -127,6 +128,15 @@ def _apply(args: Args, ctx: Context, stop: Event) -> Result:
         details=_details(outcomes, args.atomic),
         result=Result(report, title=title, metadata=about),
     )
+
+
+def _require_no_clash(names: set[str]) -> None:
+    """What is made as a file cannot have files in it."""
+    for name in names:
+        folder = name
+        while folder := folder.rpartition("/")[0]:
+            if folder in names:
+                raise InvalidArgs(f"{folder} cannot be a file and have {name} in it; give one of them another path.")
 
 
 def _load(name: str, ctx: Context) -> Snapshot | None:
