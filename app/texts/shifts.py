@@ -41,9 +41,8 @@ def places(page: Page, lines: Sequence[str], *, apart: bool = False) -> Iterator
 
 
 def before(there: str, line: str) -> str | None:
-    """What stands before a line in the file; None when that is no indentation more."""
-    add = there.removesuffix(line)
-    return add if there.endswith(line) and not add.strip() else None
+    """What stands before a line in the file where both are the same but for that; None where the file has less."""
+    return there.removesuffix(line) if there.endswith(line) else None
 
 
 def fits(there: str, line: str, add: str) -> bool:

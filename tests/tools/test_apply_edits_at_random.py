@@ -181,29 +181,48 @@ WORDS = [
     *("<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "```", "```diff", "```bash", "````", "<source>", "</source>"),
     *("@@ @@", "--- a/a.txt", "+++ b/a.txt", "--- /dev/null", "+++ /dev/null", "+++ b/n.txt", "-a", "+x", " a", "-  a"),
 ]
-TEXTS = st.lists(st.sampled_from(LINES), max_size=8).map(lambda lines: "\n".join(lines).encode())
+FILES = st.lists(st.sampled_from(LINES), max_size=8)
 SIDES = st.lists(st.sampled_from(LINES), max_size=4)
 
 
+@dataclass(frozen=True)
+class Case:
+    files: dict[str, bytes]
+    format: str
+    content: str
+
+
 @st.composite
-def contents(draw: st.DrawFn) -> tuple[str, str]:
-    """A format and a text that is much like it, or not at all."""
+def cases(draw: st.DrawFn) -> Case:
+    """Files, and a text that is much like one of the formats, or not at all."""
+    files = {"a.txt": draw(FILES), "b.txt": draw(FILES), "e": []}
+    data = {name: "\n".join(lines).encode() for name, lines in files.items()}
     kind = draw(st.sampled_from(["search_replace", "udiff", "whole", "any"]))
     if kind == "any":
         lines = draw(st.lists(st.sampled_from([*PATHS, *LINES, *WORDS]), min_size=1, max_size=20))
-        return draw(st.sampled_from(["search_replace", "udiff", "whole"])), "\n".join(lines)
-    parts = list[str]()
-    for _ in range(draw(st.integers(1, 4))):
-        path, old, new = draw(st.sampled_from(PATHS)), draw(SIDES), draw(SIDES)
-        if kind == "search_replace":
-            parts += [path, "<<<<<<< SEARCH", *old, "=======", *new, ">>>>>>> REPLACE"]
-        elif kind == "udiff":
-            marks = draw(st.lists(st.sampled_from(" +-"), min_size=len(old), max_size=len(old)))
-            hunk = [mark + line for mark, line in zip(marks, old, strict=True)]
-            parts += ["```diff", f"--- {path}", f"+++ {draw(st.sampled_from([path, '/dev/null']))}", *hunk, "```"]
-        else:
-            parts += [path, "````", *old, "````"]
-    return kind, "\n".join(parts)
+        return Case(data, draw(st.sampled_from(["search_replace", "udiff", "whole"])), "\n".join(lines))
+    paths = st.sampled_from(PATHS) if draw(st.booleans()) else st.sampled_from(["a.txt", "b.txt"])
+    parts = [draw(edits(kind, files, draw(paths))) for _ in range(draw(st.integers(1, 4)))]
+    return Case(data, kind, "\n".join(parts))
+
+
+@st.composite
+def edits(draw: st.DrawFn, kind: str, files: dict[str, list[str]], path: str) -> str:
+    """An edit whose old lines are some of the file, or anything."""
+    there = files.get(path, [])
+    start = draw(st.integers(0, len(there)))
+    old = there[start : start + draw(st.integers(0, 4))] if draw(st.booleans()) else draw(SIDES)
+    new = draw(SIDES)
+    if kind == "search_replace":
+        return "\n".join([path, "<<<<<<< SEARCH", *old, "=======", *new, ">>>>>>> REPLACE"])
+    if kind == "whole":
+        return "\n".join([path, "````", *new, "````"])
+    marks = draw(st.lists(st.sampled_from(" -"), min_size=len(old), max_size=len(old)))
+    lines = [mark + line for mark, line in zip(marks, old, strict=True)]
+    at = draw(st.integers(0, len(lines)))
+    hunk = [*lines[:at], *(f"+{line}" for line in new), *lines[at:]]
+    after = draw(st.sampled_from([path, path, path, "/dev/null"]))
+    return "\n".join(["```diff", f"--- {path}", f"+++ {after}", *hunk, "```"])
 
 
 def outcome(at: Desk, format: str, content: str, **more: Any) -> tuple[str, Any]:
@@ -225,20 +244,19 @@ def without_dry_run(told: Any) -> Any:
     return told
 
 
-def foretell(texts: list[bytes], edits: tuple[str, str], is_atomic: bool) -> None:
+def foretell(case: Case, **how: bool) -> None:
     """A dry run changes nothing and says what the real run does; what fails leaves all as it was, if that is wanted."""
-    format, content = edits
-    with desk({"a.txt": texts[0], "b.txt": texts[1], "e": b""}) as at:
+    with desk(case.files) as at:
         before = at.tree()
-        dry = outcome(at, format, content, dry_run=True, atomic=is_atomic)
+        dry = outcome(at, case.format, case.content, dry_run=True, **how)
         between = at.tree()
-        real = outcome(at, format, content, atomic=is_atomic)
+        real = outcome(at, case.format, case.content, **how)
         after = at.tree()
 
         assert between == before
         assert (dry[0], without_dry_run(dry[1])) == (real[0], without_dry_run(real[1]))
         assert at.outside() == {"outside.txt": OUTSIDE}
-        if real[0] not in ("completed", "EditMismatch") or (is_atomic and real[0] != "completed"):
+        if real[0] not in ("completed", "EditMismatch") or (how["atomic"] and real[0] != "completed"):
             assert after == before
         else:
             told = real[1] if real[0] == "completed" else real[1][1]
@@ -247,13 +265,13 @@ def foretell(texts: list[bytes], edits: tuple[str, str], is_atomic: bool) -> Non
 
 
 @FEW
-@given(st.lists(TEXTS, min_size=2, max_size=2), contents(), st.booleans())
-def test_a_dry_run_foretells_the_real_one(texts: list[bytes], edits: tuple[str, str], is_atomic: bool) -> None:
-    foretell(texts, edits, is_atomic)
+@given(cases(), st.booleans())
+def test_a_dry_run_foretells_the_real_one(case: Case, is_atomic: bool) -> None:
+    foretell(case, atomic=is_atomic)
 
 
 @pytest.mark.faults
 @MANY
-@given(st.lists(TEXTS, min_size=2, max_size=2), contents(), st.booleans())
-def test_a_dry_run_foretells_the_real_one_for_long(texts: list[bytes], edits: tuple[str, str], is_atomic: bool) -> None:
-    foretell(texts, edits, is_atomic)
+@given(cases(), st.booleans())
+def test_a_dry_run_foretells_the_real_one_for_long(case: Case, is_atomic: bool) -> None:
+    foretell(case, atomic=is_atomic)
