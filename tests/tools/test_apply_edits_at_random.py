@@ -153,7 +153,7 @@ def test_what_is_made_can_be_undone_to_the_byte_for_long(plan: Plan, format: str
 
 
 @FEW
-@given(PLANS, st.lists(st.text(st.sampled_from("ab \té"), max_size=5), min_size=1, max_size=9))
+@given(PLANS, st.lists(st.text(st.sampled_from("ab \té"), max_size=5), min_size=2, max_size=9))
 def test_a_whole_file_can_be_written_there_and_back(plan: Plan, lines: list[str]) -> None:
     with desk({"a.txt": plan.data}) as at:
         at.edit("whole", "\n".join(["a.txt", "````", *lines, "````"]))
