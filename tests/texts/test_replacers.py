@@ -266,7 +266,7 @@ def agree(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_the_fast_replacers_agree_with_the_plain_ones(data: st.DataObject) -> None:
     agree(data)
 
@@ -301,7 +301,7 @@ def undo(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_an_edit_and_its_reverse_give_the_text_back(data: st.DataObject) -> None:
     undo(data)
 
