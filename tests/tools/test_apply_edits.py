@@ -364,7 +364,10 @@ async def test_whole_files_are_written(ctx: Context, workspace: Path) -> None:
 
     assert tree(workspace) == {"a.txt": b"a\nX\nc\n", "same.txt": b"same\n", "n.txt": b""}
     assert result.output == "3 files applied.\nM a.txt\nA n.txt"
-    assert result.metadata["diff"] == "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n a\n-b\n+X\n c\n"
+    assert result.metadata["diff"] == (
+        "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n a\n-b\n+X\n c\n"
+        "diff --git a/n.txt b/n.txt\nnew file mode 100644\n"
+    )
 
 
 async def test_what_is_there_already_is_not_written_again(ctx: Context, workspace: Path) -> None:
