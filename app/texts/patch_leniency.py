@@ -6,8 +6,7 @@ What is let pass here, each because models do it and it can only mean one thing:
     markers   `*** Begin Patch ***`, blank space around markers and paths, CRLF, an environment, the end twice
     paths     in quotes or backticks, or beginning with `./`
     add       a file without lines
-    hunks     an empty line instead of one space, nothing after `@@ `, blank lines after `*** End of File`, and more
-              lines for the end after that
+    hunks     an empty line instead of one space, nothing after `@@ `, blank lines and hunks after `*** End of File`
 
 What could mean two things, or may have been cut off, is refused with what was received.
 """
@@ -69,16 +68,16 @@ def read(text: str) -> list[Operation]:
         tidied.take(number, line)
     tidied.close()
     operations = parse_lines([BEGIN, *tidied.lines, END], [1, *tidied.numbers, len(lines)])
-    return [_meant(operation, operation.line in tidied.empty) for operation in operations]
+    return [_meant(operation, tidied) for operation in operations]
 
 
 @dataclass(slots=True)
 class _Tidied:
     """The lines between the markers as the grammar wants them, and the number each had.
 
-    `state` is the operation we are in, by its marker, and `size` counts its lines. `empty` are the numbers of the
-    added files without lines. `over` is the number of an `*** End of File`, which is put where the update ends; `tail`
-    is what came last after it: itself, a header, or an added line.
+    `state` is the operation we are in, by its marker, and `size` counts its lines. What the grammar has no words for
+    is kept beside: `empty` are the added files without lines, `last` the hunks at the end of their files, each by its
+    number. `hunk` is where the present one begins; it `is_over` when the end of the file was told.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -86,8 +85,9 @@ class _Tidied:
     empty: set[int] = field(default_factory=set)
     state: str = BEGIN
     size: int = 0
-    over: int = 0
-    tail: str = ""
+    last: set[int] = field(default_factory=set)
+    hunk: int = 0
+    is_over: bool = False
 
     def take(self, number: int, line: str) -> None:
         # Within an update only the right side is trimmed: what is indented there is a line that stays.
@@ -97,7 +97,7 @@ class _Tidied:
         if marker is not None:
             self.close()
             self._put(number, marker + _path(bare[len(marker) :]))
-            self.state, self.size = marker, 0
+            self.state, self.size, self.is_over = marker, 0, False
         elif self.state == UPDATE:
             self._take_change(number, line, bare)
         elif self.state == BEGIN and bare.startswith(ENVIRONMENT):
@@ -108,55 +108,39 @@ class _Tidied:
             self._put(number, line if line.startswith("+") else bare)
 
     def close(self) -> None:
-        """An operation is over: what could only be said at its end is said."""
+        """An operation is over; one that adds a file without lines is given one."""
         if self.state == ADD and self.lines[-1].startswith(ADD):
             self.empty.add(self.numbers[-1])
             self._put(self.numbers[-1], "+")
-        if self.tail == HEADER:
-            raise unreadable(self.over, END_OF_FILE, "the hunk after it has no lines; say which come.")
-        if self.over:
-            self._put(self.over, END_OF_FILE)
-        self.over, self.tail = 0, ""
 
     def _take_change(self, number: int, line: str, bare: str) -> None:
         if bare.startswith(MOVE) and not self.size:
             self._put(number, MOVE + _path(bare[len(MOVE) :]))
             self.size = 0
-        elif self.tail:
-            self._take_after_end(number, line, bare)
+        elif self.is_over and not bare:
+            return
+        elif self.is_over and not bare.startswith(HEADER):
+            raise unreadable(number, line, f"after `{END_OF_FILE}` a hunk begins with `@@`.")
         elif bare == END_OF_FILE:
-            self._take_end(number, line)
-        elif bare.startswith(HEADER):
-            _require_header(number, bare)
-            self._put(number, bare)
+            self._end_hunk(number, line)
         else:
-            self._put(number, line or " ")
+            self._put_change(number, line or " ", bare)
 
-    def _take_end(self, number: int, line: str) -> None:
+    def _put_change(self, number: int, line: str, bare: str) -> None:
+        is_header = bare.startswith(HEADER)
+        if is_header:
+            _require_header(number, bare)
+        if not self.size or (is_header and not self.lines[-1].startswith(HEADER)):
+            self.hunk, self.is_over = number, False
+        self._put(number, bare if is_header else line)
+
+    def _end_hunk(self, number: int, line: str) -> None:
         if not self.size:
             return  # before the first hunk it tells nothing
         if self.lines[-1].startswith(HEADER):
             raise unreadable(number, line, "the hunk before it has no lines; say which go, come and stay.")
-        self.tail = END_OF_FILE
-        before = next((line for line in reversed(self.lines) if not line.startswith("+")), "")
-        # A hunk that only adds stands at the end anyhow, and others may follow it.
-        if before != HEADER and not before.startswith((UPDATE, MOVE)):
-            self.over = number
-
-    def _take_after_end(self, number: int, line: str, bare: str) -> None:
-        """Only more lines for the end of the file can follow it; they become part of the hunk that stands there."""
-        if not bare:
-            return
-        if bare.startswith(HEADER) and not self.over:
-            self.tail = ""
-            self._take_change(number, line, bare)
-        elif bare == HEADER or (bare == END_OF_FILE and self.tail == "+"):
-            self.tail = bare
-        elif line.startswith("+") and self.tail != END_OF_FILE:
-            self.tail = "+"
-            self._put(number, line)
-        else:
-            raise unreadable(number, line, f"after `{END_OF_FILE}` there can only be more lines that come, after `@@`.")
+        self.last.add(self.hunk)
+        self.is_over = True
 
     def _put(self, number: int, line: str) -> None:
         self.lines.append(line)
@@ -164,9 +148,9 @@ class _Tidied:
         self.size += 1
 
 
-def _meant(operation: Operation, is_empty: bool) -> Operation:
-    """The operation, if it says something to do."""
-    if isinstance(operation, Add) and is_empty:
+def _meant(operation: Operation, tidied: _Tidied) -> Operation:
+    """The operation with what the grammar has no words for, if it says something to do."""
+    if isinstance(operation, Add) and operation.line in tidied.empty:
         return replace(operation, lines=())
     if not isinstance(operation, Update):
         return operation
@@ -177,7 +161,8 @@ def _meant(operation: Operation, is_empty: bool) -> Operation:
         if not hunk.lines:
             header = " ".join([HEADER, *hunk.headers[-1:]])
             raise unreadable(hunk.line, header, "the hunk has no lines; say which go, come and stay.")
-    return operation
+    hunks = (replace(hunk, is_at_end=hunk.line in tidied.last) for hunk in operation.hunks)
+    return replace(operation, hunks=tuple(hunks))
 
 
 def _unwrapped(text: str) -> str:
