@@ -19,7 +19,7 @@ from typing import Any
 from app.sandbox import ripgrep
 from bench.machines import Machine
 from bench.sections import RESULTS, loads, write
-from bench.workbench import TOOLS, Row, Workbench
+from bench.workbench import HEAD, TOOLS, Row, Workbench
 
 SIZES = (25_000, 50_000, 100_000)
 FOLDERS, FILES_EACH = 400, 50
@@ -191,12 +191,11 @@ def render(rows: list[Row], rounds: int, machine: Machine) -> str:
         "",
         f"`python -m bench.files`, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}: each tool (arguments, needs",
         "and the tool itself; no HTTP, no record) and a bare way to do its work, in turn; median [min to max] of",
-        f"{rounds} rounds, in milliseconds, ratios formed within a round.",
+        f"{rounds} rounds, in milliseconds. Ratios are formed within a round; the CPU's is the less noisy one.",
         f"Load average before {loads(machine.load_before)}, after {loads(os.getloadavg())};",
         f"disk {machine.disk}, fdatasync {machine.fsync_ms:.2f} ms.",
         "",
-        "| what | ms | bare | ms | ratio | goal |",
-        "|---|---|---|---|---|---|",
+        *HEAD,
         *(row.line() for row in rows),
     ]
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """A tool on a workspace without a service around it, and what it is compared with, in turn."""
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,28 +25,39 @@ TOOLS = {tool.name: tool for tool in BUILTINS}
 Work = Callable[[], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Took:
+    """One run, in milliseconds: on the clock, and of processors, those of programs that were started included."""
+
+    ms: float
+    cpu_ms: float
+
+
 @dataclass(slots=True)
 class Row:
-    """One tool beside one bare way to do its work: milliseconds per round."""
+    """One tool beside one bare way to do its work, round by round."""
 
     what: str
     bare: str
     goal: float | None = None
-    ours: list[float] = field(default_factory=list)
-    theirs: list[float] = field(default_factory=list)
+    ours: list[Took] = field(default_factory=list)
+    theirs: list[Took] = field(default_factory=list)
 
-    @property
-    def ratios(self) -> list[float]:
-        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+    def ratios(self, of: Callable[[Took], float]) -> list[float]:
+        return [of(ours) / of(theirs) for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     def line(self) -> str:
-        shown = f"| {self.what} | {spread(self.ours, 1)} | {self.bare} | {spread(self.theirs, 1)} "
-        return shown + f"| {spread(self.ratios, 2)} | {self.verdict()} |"
+        """A line of the table `HEAD` begins."""
+        shown = f"| {self.what} | {_spread(self.ours)} | {self.bare} | {_spread(self.theirs)} "
+        return shown + f"| {spread(self.ratios(_ms), 2)} | {spread(self.ratios(_cpu_ms), 2)} | {self.verdict()} |"
 
     def verdict(self) -> str:
         if self.goal is None:
             return ""
-        return f"≤ {self.goal:g}: " + ("reached" if median(self.ratios) <= self.goal else "**missed**")
+        return f"≤ {self.goal:g}: " + ("reached" if median(self.ratios(_ms)) <= self.goal else "**missed**")
+
+
+HEAD = ("| what | ms | bare | ms | ratio | ratio of CPU | goal |", "|---|---|---|---|---|---|---|")
 
 
 class Workbench:
@@ -91,7 +103,7 @@ class Workbench:
             for times, work in works if number % 2 else works[::-1]:
                 if prepare is not None:
                     prepare()
-                took = _milliseconds(work)
+                took = _took(work)
                 if number:
                     times.append(took)
         for row in rows:
@@ -140,7 +152,25 @@ class BenchLine:
         pass
 
 
-def _milliseconds(work: Work) -> float:
-    began = time.perf_counter()
+def _took(work: Work) -> Took:
+    began, spent = time.perf_counter(), _spent()
     work()
-    return (time.perf_counter() - began) * 1000
+    return Took((time.perf_counter() - began) * 1000, (_spent() - spent) * 1000)
+
+
+def _spent() -> float:
+    """Seconds of processors so far."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _ms(took: Took) -> float:
+    return took.ms
+
+
+def _cpu_ms(took: Took) -> float:
+    return took.cpu_ms
+
+
+def _spread(runs: list[Took]) -> str:
+    return spread([run.ms for run in runs], 1)

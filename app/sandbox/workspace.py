@@ -68,10 +68,6 @@ class LocalWorkspace:
         return _whereabouts(self._fd) or os.path.realpath(self.root)
 
     @property
-    def closed(self) -> str | None:
-        return None
-
-    @property
     def is_in_place(self) -> bool:
         """Whether its path still leads to the folder that is held open."""
         try:
@@ -118,6 +114,9 @@ class LocalWorkspace:
                 _require_regular(fd, path)
             self._require_approved(fd, relative, path, approved)
             yield fd, is_file
+
+    def closed_below(self, fd: int) -> str | None:
+        return None
 
     def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
         with self.hold(path, approved=approved) as (fd, _):
