@@ -60,10 +60,6 @@ class LocalWorkspace:
         return self._home.place
 
     @property
-    def closed(self) -> str | None:
-        return self._records.place if self._records else None
-
-    @property
     def is_in_place(self) -> bool:
         """Whether its path still leads to the folder that is held open."""
         return self._home.is_in_place
@@ -106,6 +102,11 @@ class LocalWorkspace:
             yield fd, stat.S_ISREG(os.fstat(fd).st_mode)
         finally:
             os.close(fd)
+
+    def closed_below(self, fd: int) -> str | None:
+        """Where the service's records are below a folder that is held, seen from it; None where they are not."""
+        where = whereabouts(fd)
+        return below(self._records.place, where) if self._records and where else None
 
     def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
         with self.hold(path, approved=approved) as (fd, _):

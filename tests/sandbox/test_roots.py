@@ -266,7 +266,10 @@ def test_the_name_of_the_records_may_be_seen_and_where_they_are_is_told_to_who_s
     around_records: LocalWorkspace, world: Path
 ) -> None:
     assert Entry("data", "directory") in list(around_records.scan("."))
-    assert around_records.closed == str(world / "data")
+    with around_records.hold(".") as (fd, _):
+        assert around_records.closed_below(fd) == "data"
+    with around_records.hold("ws") as (fd, _):
+        assert around_records.closed_below(fd) is None
 
 
 def test_records_that_are_moved_with_a_folder_around_them_stay_closed(world: Path) -> None:
