@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, BinaryIO
 
 from app.core.errors import CallError, ToolUnavailable
 from app.core.ports import Found, Incoming, Outgoing
@@ -141,6 +141,9 @@ class BenchLine:
 
     async def environment(self) -> dict[str, str]:
         return {}
+
+    def upload(self, id: str) -> BinaryIO:
+        raise ToolUnavailable("Nothing is uploaded here.")
 
     def tools(self) -> list[Tool]:
         return []

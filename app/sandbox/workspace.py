@@ -17,7 +17,6 @@ from app.sandbox.changes import Target, make
 from app.sandbox.failures import explained, failed, outside, printable, shown, unwritten
 from app.sandbox.openat2 import O_PATH, open_beneath
 from app.sandbox.roots import Place, Root, Surroundings, below, normal, whereabouts
-from app.sandbox.swaps import stamp_of
 
 # O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -119,7 +118,7 @@ class LocalWorkspace:
                 about = os.fstat(fd)
                 data = _read(fd, about.st_size, limit, path)
                 if _is_same(os.fstat(fd), about):
-                    return Snapshot(data, stamp_of(about), stat.S_IMODE(about.st_mode))
+                    return Snapshot(data, Stamp.of(about), stat.S_IMODE(about.st_mode))
         finally:
             os.close(fd)
         raise failed(errno.ESTALE, path, RESTLESS)
@@ -132,7 +131,7 @@ class LocalWorkspace:
                 raise
             return None
         try:
-            return stamp_of(os.fstat(fd))
+            return Stamp.of(os.fstat(fd))
         finally:
             os.close(fd)
 
@@ -302,7 +301,7 @@ def _read(fd: int, size: int, limit: int, path: str) -> bytes:
 
 def _is_same(about: os.stat_result, before: os.stat_result) -> bool:
     """Whether a file was left alone: its change time also tells of who sets the time back after a change."""
-    return stamp_of(about) == stamp_of(before) and about.st_ctime_ns == before.st_ctime_ns
+    return Stamp.of(about) == Stamp.of(before) and about.st_ctime_ns == before.st_ctime_ns
 
 
 def _entries(fd: int, path: str) -> list[Entry]:
