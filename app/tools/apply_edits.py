@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
-from app.core.errors import Canceled, EditMismatch, FileFailed, InvalidArgs
+from app.core.errors import EditMismatch, FileFailed, InvalidArgs
 from app.core.files import Snapshot, touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, typed
+from app.core.tools import Context, Effect, go_on, typed
 from app.texts import edit_reports, patch_leniency, search_replace, udiff, whole
 from app.texts.drafts import changes_of, facts
 from app.texts.edits import Desk, Edit, Made, Outcome
@@ -75,7 +75,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread(lambda stop: _apply(args, ctx, stop))
+    return await ctx.in_thread_to_end(lambda stop: _apply(args, ctx, stop))
 
 
 tool = typed(
@@ -102,17 +102,13 @@ def _apply(args: Args, ctx: Context, stop: Event) -> Result:
 
 
 def _edit(args: Args, ctx: Context, stop: Event) -> Result:
-    def go_on() -> None:
-        if stop.is_set():
-            raise Canceled("the call was canceled before anything was written")
-
-    desk = Desk(ctx.workspace.name, lambda name: _load(name, ctx), go_on, every=args.replace_all)
+    desk = Desk(ctx.workspace.name, lambda name: _load(name, ctx), lambda: go_on(stop), every=args.replace_all)
     outcomes = desk.make(args._edits)
     has_failed = not all(isinstance(outcome.end, Made) for outcome in outcomes)
     drafts = [] if args.atomic and has_failed else desk.drafts()
     changes = changes_of(drafts)
     _require_no_clash({change.path for change in changes if change.data is not None})
-    go_on()
+    go_on(stop)
     if changes and not args.dry_run:
         ctx.workspace.commit(changes, approved=ctx.approved)
     noun, about = edit_reports.NOUNS[args.format], _about(args, outcomes) | facts(drafts)

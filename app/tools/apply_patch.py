@@ -5,13 +5,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
-from app.core.errors import Canceled, FileFailed
+from app.core.errors import FileFailed
 from app.core.files import Snapshot, touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Alias, Audience, Context, Effect, typed
+from app.core.tools import Alias, Audience, Context, Effect, go_on, typed
 from app.texts.drafts import changes_of, facts
 from app.texts.patch_leniency import read
 from app.texts.patches import GRAMMAR, Add, Delete, Operation, Update, paths_of
@@ -64,7 +64,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread(lambda stop: patched(args.operations, ctx, stop))
+    return await ctx.in_thread_to_end(lambda stop: patched(args.operations, ctx, stop))
 
 
 def _suits(audience: Audience) -> bool:
@@ -90,11 +90,11 @@ def patched(operations: list[Operation], ctx: Context, stop: Event, *, is_dry: b
     """Everything is made ready first; only then the files are touched, all of them or none. Dry, none are."""
     stage = Stage(lambda path: _load(path, ctx))
     for operation in operations:
-        if stop.is_set():
-            raise Canceled("The call was given up before anything was written.")
+        go_on(stop)
         _do(operation, stage, ctx)
     drafts = stage.drafts()
     about = facts(drafts)
+    go_on(stop)
     if not is_dry:
         ctx.workspace.commit(changes_of(drafts), approved=ctx.approved)
     touched = [_told(operation) for operation in operations]
