@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from app import config
-from app.config import SecretSetting
+from app.config import ExtraRootSetting, SecretSetting
 from app.core.rules import Action, Rule
 from app.core.secrets import EVERYBODY, InvalidSecret, Secret
 
@@ -52,6 +52,16 @@ def test_rules_are_read_in_order() -> None:
         Rule("*", "*", Action.ALLOW),
         Rule("read", "*.env", Action.DENY),
     ]
+
+
+def test_extra_roots_are_for_reading_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    config.CONFIG_FILE.write_text('[[extra_roots]]\npath = "/lib"\n[[extra_roots]]\npath = "/out"\naccess = "write"\n')
+    expected = [ExtraRootSetting(path=Path("/lib"), access="read"), ExtraRootSetting(path=Path("/out"), access="write")]
+    assert config.load().extra_roots == expected
+
+    monkeypatch.setenv("TOOLCRIB_EXTRA_ROOTS", '[{"path": "/lib", "access": "all"}]')
+    with pytest.raises(ValidationError, match=r"extra_roots\.0\.access"):
+        config.load()
 
 
 def test_a_secret_is_named_by_its_variable_or_its_file_and_not_read_yet() -> None:

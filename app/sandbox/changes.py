@@ -9,7 +9,7 @@ group; extended attributes are not kept, and other hard links of the old one kee
 
 import errno
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from app.core.errors import CallError
@@ -30,13 +30,15 @@ class Target:
 
 
 def make(targets: Sequence[Target]) -> None:
-    with closing(Parents()) as parents, closing(Names()) as names:
+    with closing(Parents()) as parents, closing(Names()) as names, ExitStack() as turn:
         swaps = list[Swap]()
         try:
             swaps += [_swap(target, parents, names) for target in targets]
             _each(swaps, lambda swap: parents.make(swap.parent))
             _each(swaps, lambda swap: swap.write())
+            turn.enter_context(parents.alone())
             _each(swaps, lambda swap: swap.put())
+            turn.close()
             with writing(targets[0].change.path):
                 parents.sync()
         except BaseException as error:

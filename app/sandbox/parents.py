@@ -2,7 +2,9 @@
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Lock
 
 from app.core.errors import TooLarge
 from app.sandbox.openat2 import open_beneath
@@ -12,6 +14,8 @@ from app.sandbox.temporaries import sweep
 FOLDER = os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY
 MOST_FOLDERS = 512
 SYNCLESS = (errno.EINVAL, errno.ENOTSUP)
+
+_turns = dict[int, Lock]()
 
 
 class Parent:
@@ -37,6 +41,7 @@ class Parents:
     def __init__(self) -> None:
         self._found = dict[tuple[Root, str], Parent]()
         self._held = list[int]()
+        self._devices = set[int]()
         self._made = list[tuple[int, str]]()
 
     def find(self, place: Place) -> Parent:
@@ -57,6 +62,14 @@ class Parents:
                 self._made.append((parent.fd, part))
             parent.fd = self._hold(open_beneath(parent.fd, part, FOLDER, follow=False))
             del parent.missing[0]
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other commit of this service is in here with the same devices: none sees what another may take back."""
+        with ExitStack() as stack:
+            for device in sorted(self._devices):
+                stack.enter_context(_turns.setdefault(device, Lock()))
+            yield
 
     def sync(self) -> None:
         """Until here a power cut may bring the old names back; from here on it cannot."""
@@ -98,6 +111,7 @@ class Parents:
     def _hold(self, fd: int) -> int:
         """Descriptors are everybody's, so no commit has very many of them."""
         self._held.append(fd)
+        self._devices.add(os.fstat(fd).st_dev)
         if len(self._held) > MOST_FOLDERS:
             raise TooLarge(f"These changes are in more than {MOST_FOLDERS} folders; make them in several calls.")
         return fd

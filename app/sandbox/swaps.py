@@ -5,8 +5,9 @@
     undo     everything is as it was: the same file again, not one like it
     finish   what was there before is gone
 
-Nothing is put over another file unseen: what a step took away is looked at after it was taken, and given back if it
-is not what it should have been. What somebody else has put in the place meanwhile is newer, and stays.
+Nothing is put over another file unseen: what is in the place is looked at before, so that hardly ever the wrong one
+is taken; and what was taken is looked at after, and given back if it is the wrong one all the same. What somebody else
+has put in the place meanwhile is newer, and stays.
 """
 
 import errno
@@ -53,6 +54,7 @@ class Swap:
     def undo(self) -> None:
         if self.is_put:
             self._take_back()
+            self.is_put = False
         self._drop()
 
     def keep(self) -> str | None:
@@ -117,6 +119,7 @@ class Replacement(Swap):
 
     def put(self) -> None:
         assert self.spare is not None, "it was written"
+        self._require_before(self.name)
         try:
             renames.exchange(self.parent.fd, self.spare, self.name)
         except renames.Unsupported:
@@ -129,7 +132,6 @@ class Replacement(Swap):
         """In two steps: between the last look and the rename somebody else's change can be lost, but no content."""
         folder, new, old = self.parent.fd, self.spare, self.names.new()
         assert new is not None, "it was written"
-        self._require_before(self.name)
         try:
             self._save(old)
             self._require_before(self.name)
@@ -169,6 +171,7 @@ class Removal(Swap):
 
     def put(self) -> None:
         spare = self.names.new()
+        self._require_before(self.name)
         renames.move(self.parent.fd, self.name, spare)
         self.spare, self.is_put = spare, True
         self._require_before(spare)

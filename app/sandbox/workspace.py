@@ -27,7 +27,7 @@ MOST_PATH_BYTES = 4095
 MOST_READINGS = 5
 ALONE = Surroundings()
 
-RESTLESS = "{path} was changed again and again while it was read; try again."
+RESTLESS = "{path} was changed again and again while it was looked at; try again."
 READ_ONLY_ROOT = "{path} is in a folder that the operator opened for reading only; nothing can be changed there."
 
 
@@ -167,8 +167,20 @@ class LocalWorkspace:
         raise OutsideWorkspace(f"{shown(path)} is outside the workspace; use a path inside {printable(self.root)}.")
 
     def _locate(self, path: str, given: str) -> Place:
-        """Where a path leads. As far as it does not exist, it is taken literally."""
-        (root, here), rest, flags = self._start(path), list[str](), O_PATH
+        """Where a path leads. What is renamed while it is looked at is not at the path's end any more."""
+        root, relative = self._start(path)
+        place = self._look_up(root, relative, given)
+        if place.inner == os.path.normpath(relative) and place.root is root:
+            return place
+        for _ in range(MOST_READINGS):  # through a link, or somebody came between: then the next look is another one
+            before, place = place, self._look_up(root, relative, given)
+            if place == before:
+                return place
+        raise failed(errno.ESTALE, given, RESTLESS)
+
+    def _look_up(self, root: Root, here: str, given: str) -> Place:
+        """Where a path leads now. As far as it does not exist, it is taken literally."""
+        rest, flags = list[str](), O_PATH
         while True:
             try:
                 fd = _open(root, here, flags, given)

@@ -7,7 +7,9 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 
 from app.core.tools import Tool
 from app.tools import (
+    apply_patch,
     delete_file,
+    edit_file,
     get_file,
     glob,
     grep,
@@ -20,10 +22,14 @@ from app.tools import (
     tool_search,
     update_plan,
     view_image,
+    write_file,
+    write_files,
 )
 
 BUILTINS: tuple[Tool, ...] = (
+    apply_patch.tool,
     delete_file.tool,
+    edit_file.tool,
     get_file.tool,
     glob.tool,
     grep.tool,
@@ -36,4 +42,6 @@ BUILTINS: tuple[Tool, ...] = (
     tool_search.tool,
     update_plan.tool,
     view_image.tool,
+    write_file.tool,
+    write_files.tool,
 )

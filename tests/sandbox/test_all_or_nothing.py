@@ -14,12 +14,12 @@ import pytest
 
 from app.core.errors import CallError, FileFailed
 from app.core.files import Change
-from app.sandbox import openat2, renames
+from app.sandbox import parents, renames
 from app.sandbox.parents import Parents
 from app.sandbox.workspace import LocalWorkspace
+from tests.sandbox.breaking import four_changes, intercept
 from tests.sandbox.conftest import as_nobody, contents, tree
 
-CALLS = ("open", "mkdir", "read", "write", "fstat", "fchmod", "utime", "fsync", "rename", "link", "stat", "access")
 MEGA = 1024 * 1024
 
 
@@ -38,16 +38,6 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def three(ws: LocalWorkspace) -> list[Change]:
-    """A replacement, a creation in a folder that has to be made, a removal; and one more to be replaced."""
-    return [
-        Change(path="a", data=b"ALPHA", before=ws.stamp("a")),
-        Change(path="new/folder/file", data=b"new", before=None),
-        Change(path="b", data=None, before=ws.stamp("b")),
-        Change(path="d/c", data=io.BytesIO(b"GAMMA"), before=ws.stamp("d/c")),
-    ]
-
-
 MADE = {"a": "ALPHA", "new/folder/file": "new", "d/c": "GAMMA"}
 
 
@@ -62,21 +52,16 @@ class Breaker:
         self.count = 0
         self.fails: Callable[[int], bool] = lambda number: False
         self.error: Callable[[], BaseException] = broken
-        for name in CALLS:
-            monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
-        monkeypatch.setattr(openat2, "_syscall", self._wrapped(openat2._syscall, answers=-errno.EIO))
-        monkeypatch.setattr(renames, "_call", self._wrapped(renames._call, answers=errno.EIO))
+        intercept(monkeypatch, self._watch)
 
-    def _wrapped(self, call: Callable[..., Any], answers: int | None = None) -> Callable[..., Any]:
-        def wrapped(*args: Any, **more: Any) -> Any:
-            self.count += 1
-            if not self.fails(self.count):
-                return call(*args, **more)
-            if answers is not None and isinstance(self.error(), OSError):
-                return answers
-            raise self.error()
-
-        return wrapped
+    def _watch(self, by_answer: bool) -> int | None:
+        self.count += 1
+        if not self.fails(self.count):
+            return None
+        error = self.error()
+        if by_answer and isinstance(error, OSError):
+            return error.errno
+        raise error
 
 
 @pytest.mark.parametrize("error", [broken, MemoryError])
@@ -90,7 +75,7 @@ def test_at_whatever_step_it_fails_everything_is_as_it_was(
         breaker.error = error
         points = 0
         while True:
-            changes = three(ws)
+            changes = four_changes(ws)
             breaker.count, last = 0, points + 1
             breaker.fails = lambda number, last=last: number == last
             try:
@@ -124,7 +109,7 @@ def test_when_nothing_can_be_put_back_nothing_is_lost_and_it_is_said(
         for start in range(1, 200):
             before = contents(root)
             breaker.count, breaker.fails = 0, lambda number: False
-            changes = three(ws)
+            changes = four_changes(ws)
             breaker.count, breaker.fails = 0, lambda number, start=start: number >= start
             try:
                 ws.commit(changes)
@@ -165,7 +150,7 @@ def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
 
     monkeypatch.setattr(renames, "exchange", once)
     with pytest.raises(FileFailed, match=r"could not be put back: a is kept beside it as \.toolcrib-kept-") as caught:
-        ws.commit([three(ws)[0], three(ws)[3]])
+        ws.commit([four_changes(ws)[0], four_changes(ws)[3]])
 
     [kept] = root.glob(".toolcrib-*")
     assert (kept.read_text(), kept.name in caught.value.message) == ("alpha", True)
@@ -175,7 +160,7 @@ def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
 @pytest.mark.usefixtures("renamer")
 def test_a_file_that_grows_too_big_half_way_changes_nothing(ws: LocalWorkspace, root: Path) -> None:
     world = tree(root)
-    changes = [*three(ws), Change(path="big", data=b"x" * 9 * MEGA, before=None)]
+    changes = [*four_changes(ws), Change(path="big", data=b"x" * 9 * MEGA, before=None)]
 
     with largest_file(8 * MEGA), pytest.raises(FileFailed) as caught:
         ws.commit(changes)
@@ -203,7 +188,7 @@ def test_a_folder_that_may_not_be_written_half_way_changes_nothing(
     (root / "d/c").chmod(0o666)
     world = tree(root)
 
-    replacement, creation, _, last = three(ws)
+    replacement, creation, _, last = four_changes(ws)
     changes = [replacement, creation, Change(path="d/c", data=None, before=last.before)]
 
     with as_nobody(), pytest.raises(FileFailed) as caught:
@@ -275,6 +260,68 @@ def test_who_comes_between_wins_and_the_rest_is_undone(
 
     assert caught.value.code in ("ESTALE", "EISDIR")
     assert same(tree(root.parent), world, renamer)
+
+
+@pytest.mark.parametrize("kind", ["replacement", "removal"])
+@pytest.mark.parametrize("deed", [write_over, rename_over, remove, make_folder, make_link_out, make_pipe])
+def test_who_comes_between_the_last_look_and_the_rename_wins_too(
+    ws: LocalWorkspace, root: Path, kind: str, deed: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, step = dict[str, Any](), "exchange" if kind == "replacement" else "move"
+    rename: Callable[[int, str, str], None] = getattr(renames, step)
+
+    def late(folder: int, one: str, other: str) -> None:
+        if "a" in (one, other) and not world:
+            deed(root)
+            world.update(leaving_out_temporaries(tree(root.parent)))
+        rename(folder, one, other)
+
+    second, mine = four_changes(ws)[1], Change(path="a", data=None, before=ws.stamp("a"))
+    monkeypatch.setattr(renames, step, late)
+    with pytest.raises(FileFailed) as caught:
+        ws.commit([second, four_changes(ws)[0] if kind == "replacement" else mine])
+
+    assert caught.value.code == "ESTALE"
+    assert tree(root.parent) == {name: about for name, about in world.items() if not name.startswith("root/new")}
+
+
+@pytest.mark.parametrize("deed", [write_over, rename_over, remove])
+def test_who_comes_after_the_old_file_was_saved_wins_too(
+    ws: LocalWorkspace, root: Path, renamer: str, deed: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where names cannot be exchanged, the old file gets another one first."""
+    world, link = dict[str, Any](), renames.link
+
+    def late(folder: int, name: str, to: str) -> bool:
+        is_linked = link(folder, name, to)
+        deed(root)
+        world.update(leaving_out_temporaries(tree(root.parent)))
+        return is_linked
+
+    monkeypatch.setattr(renames, "_call", lambda *args: errno.EINVAL)
+    monkeypatch.setattr(renames, "link", late)
+    with pytest.raises(FileFailed) as caught:
+        ws.commit(four_changes(ws)[:1])
+
+    assert (caught.value.code, tree(root.parent)) == ("ESTALE", world)
+
+
+def test_a_folder_that_is_moved_while_it_is_opened_is_not_the_one_that_was_named(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_beneath = parents.open_beneath
+
+    def slowly(*args: Any, **more: Any) -> int:
+        fd = open_beneath(*args, **more)
+        (root / "d").rename(root / "private")
+        return fd
+
+    before = ws.stamp("d/c")
+    monkeypatch.setattr(parents, "open_beneath", slowly)
+    with pytest.raises(FileFailed) as caught:
+        ws.commit([Change(path="d/c", data=b"GAMMA", before=before)], approved={"d/c"})
+
+    assert (caught.value.code, (root / "private/c").read_text()) == ("ESTALE", "gamma")
 
 
 def leaving_out_temporaries(known: dict[str, Any]) -> dict[str, Any]:
@@ -353,7 +400,7 @@ def test_what_somebody_put_in_the_place_before_it_is_undone_stays(
             raise OSError(errno.EIO, "broken")
         fsync(fd)
 
-    changes = [Change(path=path, data=data, before=ws.stamp(path)), three(ws)[3]]
+    changes = [Change(path=path, data=data, before=ws.stamp(path)), four_changes(ws)[3]]
     monkeypatch.setattr(os, "fsync", break_after)
     with pytest.raises(FileFailed):
         ws.commit(changes)

@@ -3,6 +3,7 @@
 import io
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,18 @@ def test_through_a_link_the_file_it_leads_to_is_changed_and_the_link_stays(ws: L
     ws.commit([put(ws, "in", None)], approved={"d/c"})
 
     assert (os.readlink(root / "in"), (root / "d/c").exists()) == ("d/c", False)
+
+
+@pytest.mark.usefixtures("renamer")
+def test_the_time_of_a_file_is_as_fine_as_the_clock(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's own may be the same for two files in a row that have the same inode."""
+    monkeypatch.setattr(time, "time_ns", lambda: 1_234_567_890_123_456_789)
+
+    ws.commit([put(ws, "a", "ALPHA"), put(ws, "new", "new")])
+
+    assert {(root / name).stat().st_mtime_ns for name in ("a", "new")} == {1_234_567_890_123_456_789}
 
 
 @pytest.mark.usefixtures("renamer")

@@ -1,10 +1,6 @@
-import ctypes
 import errno
-import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +8,7 @@ import pytest
 from app.core.errors import CallError, FileFailed
 from app.sandbox import openat2
 from app.sandbox.workspace import LocalWorkspace
-
-EXCHANGE = 2
+from tests.sandbox.races import exchanging
 
 
 @pytest.fixture
@@ -99,20 +94,3 @@ def race(look: Callable[[], str], one: Path, other: Path) -> tuple[set[str], int
             except CallError as error:
                 seen.add(error.code)
     return seen, swaps[0]
-
-
-@contextmanager
-def exchanging(one: Path, other: Path) -> Iterator[list[int]]:
-    libc, stop, swaps = ctypes.CDLL(None), threading.Event(), [0]
-
-    def swap() -> None:
-        while not stop.is_set():
-            swaps[0] += libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), EXCHANGE) == 0
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    try:
-        yield swaps
-    finally:
-        stop.set()
-        thread.join()

@@ -11,6 +11,7 @@ from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.files import Snapshot, Stamp
 from app.core.ports import Entry, Workspace
 from app.sandbox import openat2
+from app.sandbox import workspace as local
 from app.sandbox.workspace import LocalWorkspace
 
 ESCAPES = [
@@ -233,6 +234,33 @@ def test_a_path_has_one_canonical_name(ws: LocalWorkspace, root: Path, path: str
 )
 def test_a_name_has_its_symlinks_resolved(ws: LocalWorkspace, path: str, name: str) -> None:
     assert ws.name(path) == name
+
+
+@pytest.mark.usefixtures("opener")
+@pytest.mark.parametrize("times", [1, 4, 99])
+def test_a_name_is_where_the_path_leads_not_where_it_led(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The file is called something else in the moment between its opening and the question what it is called."""
+    whereabouts, moves = local.whereabouts, list[str]()
+
+    def slowly(fd: int) -> str | None:
+        if len(moves) < times and (root / "d/f").exists():
+            (root / "d/f").rename(root / f"moved_{len(moves)}")
+            moves.append((root / f"moved_{len(moves)}").read_text())
+            answer = whereabouts(fd)
+            (root / "d/f").write_text("ok")
+            return answer
+        return whereabouts(fd)
+
+    monkeypatch.setattr(local, "whereabouts", slowly)
+    if times == 99:
+        with pytest.raises(FileFailed) as caught:
+            ws.name("d/f")
+        assert caught.value.code == "ESTALE"
+        return
+    assert ws.name("d/f") == "d/f"
+    assert len(moves) == times
 
 
 @pytest.mark.usefixtures("opener")
