@@ -44,7 +44,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
 
 
 def fitting_ask(asked: str, body: object) -> str:
-    """For what looks like an ask: one that this answer is an answer to, each but once. Calls that are made on the way may
+    """For what looks like an ask: one that this answer is an answer to, each but once. Calls made by schemathesis may
     ask too, and of their asks it is not known what kind of answer they take."""
     if not ASK.fullmatch(asked):
         return asked
