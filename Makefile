@@ -21,7 +21,7 @@ run: setup
 test: setup-test
 	@bash scripts/need curl
 	@bash scripts/need chromium chromium-driver || echo "no chromium here: the browser tests are skipped"
-	$(BIN)/python -m pytest -q -m "not faults"
+	$(BIN)/python -m pytest -q -m "not faults" -n 2 --dist worksteal
 
 faults: setup-test
 	@bash scripts/need gcc libc6-dev
@@ -44,7 +44,7 @@ migrate: setup
 
 bench: setup-test
 	@bash scripts/need wrk
-	for which in run million streams; do $(BIN)/python -m bench.$$which || exit 1; done
+	for which in run files million streams; do $(BIN)/python -m bench.$$which || exit 1; done
 
 check: lint types
 

@@ -131,6 +131,7 @@ def tools(url: Url = None, key: KeyOption = None, data_dir: DataDir = None, conf
 def call(
     name: Annotated[str, typer.Argument(help="The tool.")],
     arguments: Annotated[str, typer.Argument(help="Its arguments as JSON, or - to read them from stdin.")] = "{}",
+    is_input: Annotated[bool, typer.Option("--input", help="What is given is free text, as for apply_patch.")] = False,
     session: Annotated[str | None, typer.Option(help="The session to run in.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds the tool may run.")] = None,
     url: Url = None,
@@ -139,12 +140,9 @@ def call(
     config_file: Config = None,
 ) -> None:
     """Run a tool and print its output. Exit code 0 when it completed, 1 when it failed, 2 for bad JSON."""
-    try:
-        given = json.loads(sys.stdin.read() if arguments == "-" else arguments)
-    except ValueError as error:
-        err.print(f"[red]error:[/] the arguments are not JSON: {error}")
-        raise typer.Exit(2) from None
-    body = {"tool": name, "arguments": given, "session": session, "timeout": timeout}
+    given = sys.stdin.read() if arguments == "-" else arguments
+    payload = {"input": given} if is_input else {"arguments": _json(given)}
+    body = {"tool": name, **payload, "session": session, "timeout": timeout}
     wanted = {field: value for field, value in body.items() if value is not None}
     with plainly():
         end = _show_call(client(url, key, data_dir, config_file), wanted)
@@ -156,6 +154,14 @@ def call(
     if end["error"]:
         err.print(f"[red]{escape(end['error']['code'])}:[/]", escape(end["error"]["message"]))
         raise typer.Exit(1)
+
+
+def _json(given: str) -> Any:
+    try:
+        return json.loads(given)
+    except ValueError as error:
+        err.print(f"[red]error:[/] the arguments are not JSON: {error}")
+        raise typer.Exit(2) from None
 
 
 def _show_call(service: ServiceClient, body: dict[str, Any]) -> dict[str, Any] | None:

@@ -200,6 +200,9 @@ class Settings(BaseSettings):
         default=None, gt=0, description="The oldest calls are removed while the records take more than this."
     )
     body_limit: int = Field(default=8 * 1024 * 1024, gt=0, description="Most bytes of a request's body.")
+    file_limit: int = Field(
+        default=64 * 1024 * 1024, gt=0, description="Most bytes of a file that is put into a workspace over HTTP."
+    )
     header_limit: int = Field(default=64 * 1024, gt=0, description="Most bytes of a request's line and headers.")
     header_count: int = Field(default=100, gt=0, description="Most headers of a request.")
     read_timeout: float = Field(

@@ -22,7 +22,7 @@ from app.config import Settings
 from app.core.errors import StoreError
 from app.net import ports
 from app.net.client import ServiceProblem, probe
-from app.sandbox import kernel
+from app.sandbox import kernel, ripgrep
 from app.store import admin_key, certificates, checkup, db, lock, migrate
 
 Level = Literal["ok", "note", "warning", "failure"]
@@ -311,7 +311,7 @@ def _python() -> Finding:
 
 
 def _program(name: str, use: str, package: str) -> Finding:
-    found = kernel.find_program(name)
+    found = kernel.find_program(next(iter(ripgrep.programs()), name) if name == "rg" else name)
     if found is None:
         advice = f"Install it with `apt-get install {package}` on Debian."
         return Finding(name, "note", f"It is not installed; it is needed for {use}.", advice)

@@ -1,6 +1,7 @@
 """Export: calls as JSON Lines, straight from the records, beside a running service or without one."""
 
 import asyncio
+import base64
 import codecs
 import json
 import os
@@ -16,11 +17,13 @@ from app.config import Settings
 from app.core.calls import Call
 from app.core.errors import StoreUnavailable
 from app.core.jsons import dumps
-from app.store import calls, db, files, migrate, outputs
+from app.store import attachments, calls, db, files, migrate, outputs
 from app.store.calls import CallFilter
 
 PAGE = 200
 PIECE = 256 * 1024
+IN_THREES = 3 * 64 * 1024
+"""Bytes whose base64 can be written one after the other."""
 
 
 def export(settings: Settings, wanted: CallFilter, *, to: Path | None, with_output: bool) -> int:
@@ -72,10 +75,24 @@ async def _write_calls(engine: AsyncEngine, wanted: CallFilter, with_output: boo
                 sink.write(line[:-1] + b',"full_output":"')
                 async for text in _output(engine, call):
                     sink.write(json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "replace"))
-                line = b'"}'
+                await _write_attachments(engine, call, sink)
+                line = b"}"
             sink.write(line + b"\n")
             count += 1
     return count
+
+
+async def _write_attachments(engine: AsyncEngine, call: Call, sink: BinaryIO) -> None:
+    """What is kept beside the result, if anything is: its base64, by the number it has there."""
+    kept = sorted(await attachments.sizes(engine, call.id))
+    before = b'","full_attachments":{"'
+    for number in kept:
+        sink.write(before + b'%d":"' % number)
+        offset, before = 0, b'","'
+        while data := await attachments.read(engine, call.id, number, offset, IN_THREES):
+            offset += len(data)
+            sink.write(base64.b64encode(data))
+    sink.write(b'"}' if kept else b'"')
 
 
 async def _output(engine: AsyncEngine, call: Call) -> AsyncIterator[str]:

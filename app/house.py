@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -49,12 +50,14 @@ from app.dispatch.retention import Limits, Retention
 from app.dispatch.rules import RuleBook
 from app.dispatch.sessions import Sessions
 from app.dispatch.tools import ToolBook
+from app.dispatch.uploads import take_up
 from app.mcp.server import McpDoor
 from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import make_workspace, python_files
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
+from app.sandbox.uploads import SpooledUploads
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import Workspaces
 from app.store import admin_key, db, migrate, principals
@@ -70,8 +73,13 @@ from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.texts.ranking import rank
 
+THREADS = 32
+"""Files are read and written in threads. With as few as asyncio has by itself, one session would hold up another."""
+
 MAKERS: dict[str, Maker] = {"http": http.make, "client": client.make}
 """What makes tools of definitions, by their kind."""
+UPLOADS = 16
+"""How many of the largest uploads there is room for."""
 
 
 class House:
@@ -102,6 +110,7 @@ class House:
         return use
 
     async def _open(self, undo: AsyncExitStack) -> Use:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
         data_dir = self.settings.data_dir.absolute()
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.lock = DataDirLock(data_dir)
@@ -166,6 +175,7 @@ class House:
         """Take up what an earlier service left, then what goes on beside the calls."""
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
         await recover(self._engine, journal, self._dispatcher, keys)
+        take_up(self._dispatcher.uploads, self._dispatcher.running)
         sweeping = asyncio.create_task(self._open_retention().run())
         undo.push_async_callback(_stop, sweeping)
         undo.push_async_callback(self._registry.probes.close)
@@ -197,6 +207,7 @@ class House:
             ledger=self._ledger,
             owner=secrets.token_hex(8),
             output_limit=self.settings.output_limit,
+            root_path=self.settings.root_path,
         )
 
     def _open_tracer(self, undo: AsyncExitStack) -> Tracer | None:
@@ -266,6 +277,7 @@ class House:
             tracer=tracer,
             outbound=self._outbound,
             searcher=Ripgrep(self._processes),
+            uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )

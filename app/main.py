@@ -9,7 +9,9 @@ from starlette.routing import Route
 
 from app import __version__
 from app.api import asks as ask_routes
+from app.api import attachments as attachment_routes
 from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
+from app.api import files as file_routes
 from app.api import rules as rule_routes
 from app.api import secrets as secret_routes
 from app.api import sessions as session_routes
@@ -50,7 +52,7 @@ def create_app(
     app = ExpressApp(
         create_call,
         HostGuard([*settings.allowed_hosts, settings.host], settings.allowed_origins),
-        BodyLimit(settings.body_limit),
+        BodyLimit(settings.body_limit, settings.file_limit),
         origins=settings.allowed_origins,
         access_log=AccessLog() if settings.access_log else None,
         prefix=settings.root_path,
@@ -76,7 +78,7 @@ def create_app(
 def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
-    of_calls = (calls, events, session_routes, tool_routes, ask_routes, rule_routes)
+    of_calls = (calls, attachment_routes, events, session_routes, file_routes, tool_routes, ask_routes, rule_routes)
     for module in (*of_calls, keys, secret_routes, tickets, health, metrics):
         app.include_router(module.router)
 

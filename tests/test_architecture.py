@@ -51,6 +51,7 @@ ONLY_IN: dict[str, set[str]] = {
     "prometheus_client": {"api"},
     "cryptography": {"store"},
     "opentelemetry": {"net"},
+    "PIL": {"texts"},
 }
 TYPES_ONLY = {("sqlalchemy.ext.asyncio", "AsyncEngine")}
 """A handle that rooms pass down to `store` without saying SQL with it."""

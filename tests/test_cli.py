@@ -61,6 +61,16 @@ def test_call_prints_the_output_and_exits_by_status(running: tuple[Path, str]) -
     assert broken.returncode == 2
 
 
+def test_call_takes_free_text_for_a_tool_that_reads_it(running: tuple[Path, str]) -> None:
+    folder, _ = running
+    patch = "*** Begin Patch\n*** Add File: notes.txt\n+from the terminal\n*** End Patch\n"
+
+    made = toolcrib(folder, "call", "apply_patch", "-", "--input", stdin=patch)
+
+    assert (made.returncode, made.stdout) == (0, "Success. Updated the following files:\nA notes.txt\n")
+    assert (folder / ".toolcrib/workspace/notes.txt").read_text() == "from the terminal\n"
+
+
 def test_tools_lists_them_all(running: tuple[Path, str]) -> None:
     listed = toolcrib(running[0], "tools").stdout
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import sqlite3
 import threading
@@ -306,13 +307,30 @@ def test_a_program_that_is_missing_is_told_with_its_use_and_its_package(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    missing = found("rg", data_dir)
+    missing = found("git", data_dir)
 
-    assert told(missing) == ("note", "It is not installed; it is needed for searching in files.")
-    assert missing.advice == "Install it with `apt-get install ripgrep` on Debian."
-    (tmp_path / "rg").write_text("#!/bin/sh\necho ripgrep 14.1.0\n")
-    (tmp_path / "rg").chmod(0o755)
+    assert told(missing) == ("note", "It is not installed; it is needed for tools that work with repositories.")
+    assert missing.advice == "Install it with `apt-get install git` on Debian."
+    put_program(tmp_path / "git", "git version 2.39.2")
+    assert told(found("git", data_dir)) == ("ok", f"git version 2.39.2 ({tmp_path}/git)")
+
+
+def test_the_ripgrep_that_is_used_is_told_the_one_on_the_path_or_the_one_that_came_with_us(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    level, message = told(found("rg", data_dir))
+
+    assert level == "ok"
+    assert re.fullmatch(r"ripgrep \d+\..* \(/.+/rg\)", message)
+    put_program(tmp_path / "rg", "ripgrep 14.1.0")
     assert told(found("rg", data_dir)) == ("ok", f"ripgrep 14.1.0 ({tmp_path}/rg)")
+
+
+def put_program(path: Path, version: str) -> None:
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
 
 
 def test_a_failure_decides_the_exit_code_and_the_table_shows_it(data_dir: Path, tmp_path: Path) -> None:

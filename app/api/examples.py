@@ -241,3 +241,11 @@ BATCH: dict[str, Any] = {
         {"tool": "read_file", "arguments": {"file_path": "hello.txt"}},
     ]
 }
+FILE: dict[str, Any] = {
+    "path": "hello.txt",
+    "type": "file",
+    "size": 83,
+    "modified": "2026-11-16T01:46:22.756247Z",
+    "etag": "0f3a5b7c9d1e2f405162738495a6b7c8",
+}
+WRITTEN_FILE: dict[str, Any] = FILE | {"call": CALL_ID}

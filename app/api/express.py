@@ -24,8 +24,12 @@ CORS: dict[str, Any] = {
     "allow_headers": (
         *("Authorization", "Idempotency-Key", "Toolcrib-Session", "Last-Event-ID", "traceparent", "tracestate"),
         *("Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id"),
+        *("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Range"),
     ),
-    "expose_headers": ("Location", "Toolcrib-Output-Total", "Toolcrib-Output-Dropped", "Retry-After", "traceparent"),
+    "expose_headers": (
+        *("Location", "Toolcrib-Output-Total", "Toolcrib-Output-Dropped", "Retry-After", "traceparent"),
+        *("Toolcrib-Call", "ETag", "Content-Range", "Accept-Ranges", "Content-Disposition"),
+    ),
     "allow_private_network": True,  # the list is the operator's word, wherever the listed pages come from
 }
 """What pages of the listed origins may send and see. Never credentials: a page shows its key."""

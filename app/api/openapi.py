@@ -15,6 +15,7 @@ from app.api.shapes import (
     CheckView,
     ErrorView,
     EventView,
+    FileView,
     HealthView,
     ImportView,
     KeptRuleView,
@@ -33,6 +34,7 @@ from app.api.shapes import (
     ToolLineView,
     ToolView,
     UnloadedView,
+    WrittenFileView,
 )
 from app.api.submissions import DEFAULT_WAIT, MAX_WAIT
 from app.core.calls import CallRequest
@@ -49,9 +51,12 @@ PROBLEMS = {
     "503": "Not ready, stopping, full, or the store cannot be written.",
 }
 OPEN_PROBLEMS = ("400", "403", "408", "413", "431")
-BODY_PROBLEMS = {"415": "The body is not sent as plain JSON."}
+BODY_PROBLEMS = {"415": "The body is packed, or not of the media type that is taken."}
 CROWD_PROBLEMS = {"429": "The key has as many calls under way, or event streams open, as it may have."}
-CROWDED = {"create_call", "create_call_batch", "list_events", "list_call_events"}
+CROWDED = {
+    *("create_call", "create_call_batch", "list_events", "list_call_events"),
+    *("list_files", "get_file", "head_file", "put_file", "delete_file"),
+}
 _LATER = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}}
 MODELS = (
     CallRequest,
@@ -70,6 +75,8 @@ MODELS = (
     NewKeyView,
     SessionView,
     PlanView,
+    FileView,
+    WrittenFileView,
     SecretView,
     AskView,
     AnswerView,

@@ -31,12 +31,16 @@ class ProblemBody(BaseModel):
     oldest: int | None = Field(
         default=None, description="With `EventsGone`: the oldest event that can still be had.", examples=[None]
     )
+    call: str | None = Field(
+        default=None, description="Where the request was a call: its id.", examples=["call_06605af1f1f7394295dc6875"]
+    )
 
 
 class Problem(Exception):
     """Raised by routes; becomes the answer."""
 
     oldest: int | None = None
+    call: str | None = None
 
     def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -54,6 +58,7 @@ class Problem(Exception):
             detail=redactor.text(self.detail) if redactor else self.detail,
             code=self.code,
             oldest=self.oldest,
+            call=self.call,
         )
         return Response(dumps(body.model_dump(exclude_none=True)), self.status, self.headers, MEDIA_TYPE)
 
@@ -89,7 +94,7 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 def _documented(request: Request) -> list[str]:
     """What this path can be asked with. The router says only the methods of the first route that has the path."""
-    path = getattr(request.scope.get("route"), "path", request.scope["path"])
+    path = getattr(request.scope.get("route"), "path_format", request.scope["path"])
     return sorted(method.upper() for method in request.app.openapi()["paths"].get(path, {}))
 
 

@@ -173,6 +173,22 @@ class SessionView(BaseModel, json_schema_extra={"examples": [examples.SESSION]})
     updated_at: str = Field(description="When it was last changed.")
 
 
+class FileView(BaseModel, json_schema_extra={"examples": [examples.FILE]}):
+    """An entry of a folder."""
+
+    path: str = Field(description="From the workspace's root.", examples=["src/main.py"])
+    type: Literal["file", "directory", "symlink", "other"] = Field(description="What it is; links are not followed.")
+    size: int | None = Field(description="Bytes of a file.")
+    modified: str | None = Field(description="When a file was changed last, RFC 3339 UTC.")
+    etag: str | None = Field(description="The state of a file, for If-Match.")
+
+
+class WrittenFileView(FileView, json_schema_extra={"examples": [examples.WRITTEN_FILE]}):
+    """A file that was put."""
+
+    call: str = Field(description="The call that wrote it.")
+
+
 class PlanView(BaseModel, json_schema_extra={"examples": [examples.PLAN]}):
     """The plan of an agent."""
 

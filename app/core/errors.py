@@ -15,6 +15,7 @@
     ├── EditMismatch         the text to be replaced is not there, or not only once
     ├── FileFailed           the file system said no: ENOENT, EACCES, EISDIR …
     ├── TooLarge             more than the tool may take or give
+    ├── ProgramFailed        a program ended with a code that is no success: ExitCode:N
     ├── HttpFailed           a service answered with a status that is no success: HttpStatus:N
     ├── NetworkError         a service cannot be reached, or may not be
     │   ├── NetworkTimeout   it did not answer in time
@@ -125,6 +126,14 @@ class FileFailed(CallError):
 
 class TooLarge(CallError):
     code = "TooLarge"
+
+
+class ProgramFailed(CallError):
+    """The code tells how the program ended; the result has what it said."""
+
+    def __init__(self, status: int, message: str, *, result: Result | None = None) -> None:
+        super().__init__(message, details={"exit_code": status}, result=result)
+        self.code = f"ExitCode:{status}"
 
 
 class HttpFailed(CallError):

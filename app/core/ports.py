@@ -100,7 +100,18 @@ class Workspace(Scope, Protocol):
         ...
 
     def hold(self, path: str, *, approved: Collection[str] | None = None) -> AbstractContextManager[tuple[int, bool]]:
-        """A descriptor of a directory or a regular file, open for reading while it is held; whether it is a file."""
+        """A directory or a regular file, open as long as the context lasts: its descriptor, and whether it is a file.
+
+        Raises what `open` raises.
+        """
+        ...
+
+    def closed_below(self, fd: int) -> str | None:
+        """Where the service's records are below a folder that is held, seen from it; None where they are not."""
+        ...
+
+    def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
+        """When these files below one directory were changed, in nanoseconds; 0 for those that are gone."""
         ...
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> "Snapshot":
@@ -118,6 +129,47 @@ class Workspace(Scope, Protocol):
         `FileFailed` (ESTALE when a file is not in the state that is expected, EEXIST when it is there already, EROFS
         in a root for reading …), `PermissionDenied` in `.git`, `InvalidArgs` when a file is to be changed twice.
         """
+        ...
+
+
+class Upload(Protocol):
+    """A file on its way in. What the disk refuses is `FileFailed`."""
+
+    @property
+    def id(self) -> str:
+        """By which a call names it. Nobody can guess it."""
+        ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self) -> None:
+        """It is whole now, and on the disk."""
+        ...
+
+
+class Uploads(Protocol):
+    """Where files wait that came over HTTP, until the call that writes them has ended."""
+
+    def begin(self) -> Upload:
+        """Raises `TooBusy` when there is no room for one more."""
+        ...
+
+    def open(self, id: str) -> BinaryIO:
+        """One that is whole. Raises `FileFailed` when it is not there."""
+        ...
+
+    def discard(self, id: str) -> None:
+        """Take it away, whole or not; one that is not there is fine."""
+        ...
+
+    def sweep(self, kept: Collection[str]) -> int:
+        """Take away all but these, which an earlier start left; the answer is how many."""
         ...
 
 
@@ -159,11 +211,27 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit."""
+    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit.
+
+    `is_cut`: it was to be ended as soon as it had written more than that, and had.
+    """
 
     code: int
     stdout: bytes
     stderr: bytes
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confines:
+    """How far a program reaches that works on what others wrote, as far as the kernel can see to it.
+
+    It opens nothing for reading but these (open descriptors or paths), what is below them, itself and the system's
+    libraries; `memory` is the most address space it gets, in bytes.
+    """
+
+    readable: tuple[int | str, ...]
+    memory: int
 
 
 class Processes(Protocol):
@@ -175,23 +243,36 @@ class Processes(Protocol):
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        pass_fds: Collection[int] = (),
+        confines: Confines | None = None,
         seconds: float,
         limit: int = 1024 * 1024,
+        until_full: bool = False,
     ) -> Finished:
-        """Run it to its end. Raises `TimeoutError`, or `OSError` when it cannot be started."""
+        """Run it to its end, or `until_full`: until it has written more than the limit.
+
+        `cwd` may be `/proc/self/fd/N`, a folder that is held open here; what is in `pass_fds` stays open there, too.
+        Raises `TimeoutError`, or `OSError` when it cannot be started.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What ripgrep answered: its exit code (1: nothing found), and its output. Names are relative to what was searched;
-    `is_file`: that was one file, and lines have no names."""
+    """What ripgrep answered: its exit code (1: nothing found), and its output up to a limit.
+
+    `name` is the canonical name of what was searched, and the names in the output are relative to it; `is_file`: that
+    was one file, and they mean nothing. `is_cut`: there was more, and which part of it came first is chance unless it
+    was told to sort. Code 2 without a word on stderr: some of what is there could not be read.
+    """
 
     code: int
     stdout: bytes
     stderr: bytes
     is_file: bool
     is_cut: bool = False
+    name: str = "."
 
 
 class Searcher(Protocol):
@@ -207,9 +288,10 @@ class Searcher(Protocol):
         seconds: float,
         limit: int,
     ) -> "Found":
-        """Search a folder or one file with these arguments of `rg`.
+        """Search a folder or one file with these arguments of `rg`. Ripgrep is stopped when it has said enough.
 
-        Raises `ToolUnavailable` when there is no ripgrep, `TimedOut`, and what opening the path raises.
+        Raises `ToolUnavailable` when there is no ripgrep, `TimedOut`, `TooLarge` when it took too much memory, and
+        what opening the path raises.
         """
         ...
 

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.core.errors import InvalidArgs
+from app.core.errors import Canceled, InvalidArgs
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
@@ -71,6 +73,8 @@ class Line(Protocol):
 
     async def keep_plan(self, plan: dict[str, Any]) -> None: ...
 
+    def upload(self, id: str) -> BinaryIO: ...
+
 
 @dataclass(slots=True, kw_only=True)
 class Context:
@@ -108,6 +112,23 @@ class Context:
         finally:
             is_over.set()
 
+    async def in_thread_to_end(self, work: Callable[[Event], T]) -> T:
+        """Do blocking work that changes something. When somebody wants to stop it, the event it gets is set and its
+        end is waited for: it raises `Canceled` if it can still give up; else it was too late, and its end counts."""
+        is_over = Event()
+        working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work, is_over)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            is_over.set()
+            await _ended(working)
+            if isinstance(working.exception(), Canceled):
+                raise
+            task = asyncio.current_task()
+            assert task is not None, "who waits is a task"
+            task.uncancel()
+            return working.result()
+
     async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
         """Require a permission in flight, from a person if need be; raises `PermissionDenied` or `AskExpired`."""
         await self.line.require([Need(permission, pattern) for pattern in patterns], metadata)
@@ -139,6 +160,10 @@ class Context:
     async def keep_plan(self, plan: dict[str, Any]) -> None:
         """Make this the session's plan: a `plan.updated` event."""
         await self.line.keep_plan(plan)
+
+    def upload(self, id: str) -> BinaryIO:
+        """A file that came with the request of this call, to be read; raises `FileFailed` when it is not there."""
+        return self.line.upload(id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +202,8 @@ class Tool:
     A tool that takes `input` gets a text, which may have a `grammar` (Lark); `{"input": text}` as `arguments` is the
     same to it.
     `polls`: to call it again and again with the same arguments is its use. `owner` is the principal whose tool it
-    is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result.
+    is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
+    `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
     """
 
     name: str
@@ -203,6 +229,7 @@ class Tool:
     suits: Callable[[Audience], bool] | None = None
     owner: str | None = None
     is_client_run: bool = False
+    is_listed: bool = True
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)
@@ -224,6 +251,19 @@ class Tool:
             "aliases": [alias.name for alias in self.aliases],
             "annotations": self.annotations,
         }
+
+
+def go_on(stop: Event) -> None:
+    """For work that changes something: the last moment to give up is before the first change."""
+    if stop.is_set():
+        raise Canceled("The call was canceled before anything was written.")
+
+
+async def _ended(working: "asyncio.Future[T]") -> None:
+    """Wait for its end, however often somebody wants that to stop."""
+    while not working.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([working])
 
 
 A = TypeVar("A", bound=BaseModel)

@@ -16,7 +16,6 @@ from app.custom import requests, schemas
 
 GRACE = 5.0
 """Seconds after the request's own deadline until the call's: who calls should hear which of them it was."""
-MAX_ATTACHED = 256 * 1024
 MAX_STRUCTURED = 256 * 1024
 TEXTS = re.compile(r"text/.*|.*[/+](json|xml|yaml|x-yaml|javascript|x-ndjson|x-www-form-urlencoded|graphql|csv)")
 CHARSETS = re.compile(r"utf-8|utf-16.*|utf-32.*|ascii|iso8859-\d+|cp\d+|koi8-.|shift_jis.*|euc_.*|gb.*|big5.*")
@@ -63,7 +62,7 @@ def read(method: str, answer: Incoming) -> Result:
     title = f"{method} {answer.url.partition('?')[0]}"
     text = _text(answer.body, mime, kind)
     if text is None:
-        attached = () if answer.is_cut or len(answer.body) > MAX_ATTACHED else (_attach(answer.body, mime),)
+        attached = () if answer.is_cut else (_attach(answer.body, mime),)  # what can be read can be kept
         more = "it is attached" if attached else "it is too large to attach"
         said = f"The answer is {len(answer.body):,} bytes of {mime or 'an unknown type'}, which is no text; {more}."
         return Result(said, title, about, attached)

@@ -20,7 +20,7 @@ from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, TimedOut
 from app.core.hooks import Point
 from app.core.ids import Ids
-from app.core.ports import Outbound, Searcher, TraceContext, Tracer, Workspace
+from app.core.ports import Outbound, Searcher, TraceContext, Tracer, Uploads, Workspace
 from app.core.principals import Key
 from app.core.results import Result
 from app.core.sessions import Session
@@ -59,6 +59,7 @@ class Dispatcher:
         capacity: Capacity,
         outbound: Outbound,
         searcher: Searcher,
+        uploads: Uploads,
         secret: Callable[[str, str], str | None],
         tracer: Tracer | None = None,
     ) -> None:
@@ -75,6 +76,7 @@ class Dispatcher:
         self._tracer = tracer
         self.outbound = outbound
         self.searcher = searcher
+        self.uploads = uploads
         self.secret = secret
 
     def submit(

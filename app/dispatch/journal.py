@@ -16,6 +16,7 @@ from app.core.events import Event, EventType
 from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.results import Result
+from app.dispatch.attachments import Apart, is_large, set_apart
 from app.dispatch.calls import given_to
 from app.dispatch.clients import left_of
 from app.dispatch.events import Hub
@@ -24,7 +25,7 @@ from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
 from app.dispatch.redaction import Cover
 from app.dispatch.retries import insist
 from app.dispatch.running import LiveCall
-from app.store import asks, calls, outputs, sessions
+from app.store import asks, attachments, calls, outputs, sessions
 from app.store.calls import Claimed
 from app.store.writer import Batch, Writer
 
@@ -49,6 +50,7 @@ class Journal:
         ledger: Ledger,
         owner: str,
         output_limit: int,
+        root_path: str = "",
     ) -> None:
         self._writer = writer
         self._engine = engine
@@ -58,6 +60,7 @@ class Journal:
         self._owner = owner
         self._output_limit = output_limit
         self._ledger = ledger
+        self._root_path = root_path
 
     async def open(self, live: LiveCall, *, start: bool = False, error: CallError | None = None) -> None:
         """Accept the call: pending, and in the same commit running or its end when that is known already."""
@@ -134,6 +137,7 @@ class Journal:
             call.output_dropped = live.spool.dropped
         self._tell_progress(live)
         rows = self._rows_of(call, whole) if whole is not None else []
+        result, apart = await self._set_apart(call, result)
         try:
             self._mark_ended(live, result, error)
         except (TypeError, ValueError):
@@ -149,6 +153,8 @@ class Journal:
                 return False
             for start, data in rows:
                 outputs.add(batch, call.id, start, "stdout", data)
+            for one in apart if call.result else []:
+                attachments.add(batch, call.id, one.number, one.data)
             over(batch)
             batch.tell(event, call)
             return True
@@ -311,6 +317,14 @@ class Journal:
             return await self._writer.submit(end)
         except StoreUnavailable as refused:
             return await self._end_late(live, end, refused)
+
+    async def _set_apart(self, call: Call, result: Result | None) -> tuple[Result | None, list[Apart]]:
+        if result is None or not result.attachments:
+            return result, []
+        place = f"{self._root_path}/v1/calls/{call.id}/attachments"
+        if is_large(result):
+            return await asyncio.to_thread(set_apart, result, place, self.cover)
+        return set_apart(result, place, self.cover)
 
     def _rows_of(self, call: Call, whole: str) -> list[tuple[int, bytes]]:
         data = encoded(whole)

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
-from app.core.ports import Found, Incoming, Outbound, Outgoing, Searcher
+from app.core.ports import Found, Incoming, Outbound, Outgoing, Searcher, Uploads
 from app.core.principals import ADMIN_PRINCIPAL, Key
 from app.core.results import Result
 from app.core.rules import Action, Need
@@ -39,6 +39,9 @@ class Callers(Protocol):
 
     @property
     def searcher(self) -> Searcher: ...
+
+    @property
+    def uploads(self) -> Uploads: ...
 
     @property
     def hooks(self) -> Hooks: ...
@@ -127,6 +130,9 @@ class LentLine:
 
     async def keep_plan(self, plan: dict[str, Any]) -> None:
         await self._journal.keep_plan(self._live, plan)
+
+    def upload(self, id: str) -> BinaryIO:
+        return self._callers.uploads.open(id)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
         """A child goes the whole line like any call, inside its parent's pass."""

@@ -1,5 +1,6 @@
 """Redaction on the line: what is kept and told of a call, without its secrets; what was really sent, sealed."""
 
+import codecs
 import json
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,8 @@ from app.core.jsons import dumps
 from app.core.ports import Sealer
 from app.core.redaction import OutputStream, Redactor
 from app.core.results import Result
+
+PIECE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,13 @@ class Cover:
 
     def output(self) -> OutputStream:
         return self._redactor.stream()
+
+    def data(self, data: bytes) -> bytes:
+        """The bytes of a file, piece by piece. What is no text in them comes through as it is."""
+        stream, decoder = self._redactor.stream(), codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        texts = [stream.feed(decoder.decode(data[at : at + PIECE])) for at in range(0, len(data), PIECE)]
+        texts.append(stream.feed(decoder.decode(b"", final=True)) + stream.finish())
+        return b"".join(text.encode("utf-8", "surrogateescape") for text in texts)
 
     def kept_result(self, result: Result) -> str:
         return self._redactor.json(dumps(result).decode(), is_output=True)

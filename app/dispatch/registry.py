@@ -1,7 +1,8 @@
 """The registry: every tool that can be called, by name. Some are everybody's, some belong to one principal.
 
 What is everybody's goes first: nobody can put a tool of their own in its place,
-and one that comes later hides the tools that principals had by its name.
+and one that comes later hides the tools that principals had by its name. An alias
+gives way to any tool that has the name for its own.
 """
 
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ class Registry:
         self.probes = Probes()
         self._everybodys: dict[str, Tool] = {}
         self._own: dict[str, dict[str, Tool]] = {}
+        self._aliases: dict[str | None, dict[str, Tool]] = {}
         self._built_in: frozenset[str] = frozenset()
         for tool in tools:
             self.add(tool)
@@ -38,8 +40,8 @@ class Registry:
         """The tool this principal calls by this name. What was found by an alias takes the alias's arguments."""
         found = self._everybodys.get(name)
         if found is None and principal in self._own:
-            return self._own[principal].get(name)
-        return found
+            found = self._own[principal].get(name)
+        return found or self._by_alias(name, principal)
 
     def find(self, name: str, principal: str | None) -> Tool:
         tool = self.get(name, principal)
@@ -53,10 +55,10 @@ class Registry:
     def all(self, principal: str | None) -> list[Tool]:
         """In the order of their names, so that a list is the same every time. Aliases are not listed."""
         seen = self._own.get(principal or "", {}) | self._everybodys
-        return [seen[name] for name in sorted(seen) if seen[name].name == name]
+        return [seen[name] for name in sorted(seen) if seen[name].is_listed]
 
     def add(self, tool: Tool) -> None:
-        """Put in a new tool; all its names must be free."""
+        """Put in a new tool; its name must be free, and no other tool may have its aliases."""
         self.check(tool)
         self._put(tool)
 
@@ -76,11 +78,12 @@ class Registry:
         if old is None:
             return None
         self._refuse_built_in(old)
-        shelf = self._shelf(owner)
-        for known in _names(old):
-            del shelf[known]
-        if owner is not None and not shelf:
-            del self._own[owner]
+        del self._shelf(owner)[name]
+        for alias in old.aliases:
+            del self._aliases[owner][alias.name]
+        for shelves in (self._own, self._aliases):
+            if owner is not None and not shelves.get(owner, True):
+                del shelves[owner]
         return old
 
     def check(self, tool: Tool, *, instead: bool = False) -> None:
@@ -91,11 +94,15 @@ class Registry:
     def _check(self, tool: Tool, old: Tool | None, others: Iterable[str] = ()) -> None:
         if old is not None:
             self._refuse_built_in(old)
-        taken = {*self._shelf(tool.owner)}.difference(_names(old) if old else ()).union(others)
-        for name in _names(tool):
-            if name in taken:
-                raise NameTaken(name)
-            taken.add(name)
+        if tool.name in others or (old is None and tool.name in self._shelf(tool.owner)):
+            raise NameTaken(tool.name)
+        names = {tool.name, *self._shelf(tool.owner), *self._everybodys}
+        aliases = {*self._aliases.get(tool.owner, {}), *self._aliases.get(None, {})}.difference(_aliases(old))
+        taken = names | aliases  # an alias nobody could reach is a mistake
+        for alias in _aliases(tool):
+            if alias in taken:
+                raise NameTaken(alias)
+            taken.add(alias)
 
     def _refuse_built_in(self, tool: Tool) -> None:
         if tool.owner is None and tool.name in self._built_in:
@@ -103,8 +110,13 @@ class Registry:
 
     def _of(self, name: str, owner: str | None) -> Tool | None:
         """An owner's tool by its own name."""
-        found = self._shelf(owner).get(name)
-        return found if found is not None and found.name == name else None
+        return self._shelf(owner).get(name)
+
+    def _by_alias(self, name: str, principal: str | None) -> Tool | None:
+        for owner in (None, principal):
+            if (found := self._aliases.get(owner, {}).get(name)) is not None:
+                return found
+        return None
 
     def _shelf(self, owner: str | None) -> dict[str, Tool]:
         return self._everybodys if owner is None else self._own.get(owner, {})
@@ -112,11 +124,13 @@ class Registry:
     def _put(self, tool: Tool) -> None:
         shelf = self._everybodys if tool.owner is None else self._own.setdefault(tool.owner, {})
         shelf[tool.name] = tool
-        shelf |= {alias.name: _adapted(tool, alias) for alias in tool.aliases}
+        if tool.aliases:
+            known = self._aliases.setdefault(tool.owner, {})
+            known |= {alias.name: _adapted(tool, alias) for alias in tool.aliases}
 
 
-def _names(tool: Tool) -> list[str]:
-    return [tool.name, *(alias.name for alias in tool.aliases)]
+def _aliases(tool: Tool | None) -> list[str]:
+    return [alias.name for alias in tool.aliases] if tool else []
 
 
 def _adapted(tool: Tool, alias: Alias) -> Tool:

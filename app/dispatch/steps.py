@@ -11,6 +11,8 @@ from app.core.tools import Tool
 from app.dispatch.gate import Pass
 
 ON_FILES = ("read", "edit")
+AS_INPUT = {"input", "patch", "patchText"}
+"""What models that know no free text call the one argument they send instead; the last two are a patch's."""
 
 
 @dataclass(slots=True)
@@ -45,8 +47,8 @@ class Step:
 def payload_of(request: CallRequest, tool: Tool) -> Any:
     """What the tool takes. The other kind of payload is the caller's mistake, and is said."""
     arguments, input = request.arguments, request.input
-    if tool.takes == "input" and input is None and arguments is not None and set(arguments) == {"input"}:
-        input, arguments = arguments["input"], None  # what models send that know no free text
+    if tool.takes == "input" and input is None and arguments and len(arguments) == 1 and arguments.keys() <= AS_INPUT:
+        [input], arguments = arguments.values(), None
     given, other = (arguments, input) if tool.takes == "arguments" else (input, arguments)
     if other is not None:
         wrong = "input" if tool.takes == "arguments" else "arguments"

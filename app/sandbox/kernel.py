@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 
 from app.sandbox import openat2 as opener
 
@@ -60,7 +61,7 @@ def landlock() -> Feature:
 
 def landlock_abi() -> int:
     """The newest Landlock interface this kernel speaks; 0 when it has none."""
-    answer = _syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG)
+    answer = call(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG)
     return max(answer, 0)
 
 
@@ -69,10 +70,10 @@ def seccomp() -> Feature:
     if number is None:
         return Feature(False, f"not known on {platform.machine()}")
     action = ctypes.c_uint32(SECCOMP_RET_ERRNO)
-    answer = _syscall(number, SECCOMP_GET_ACTION_AVAIL, 0, ctypes.byref(action))
+    answer = call(number, SECCOMP_GET_ACTION_AVAIL, 0, ctypes.byref(action))
     if answer < 0:
         return Feature(False, os.strerror(-answer))
-    filtered = _libc().prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2
+    filtered = libc().prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2
     return Feature(True, "filters work" + ("; this process is under one already" if filtered else ""))
 
 
@@ -123,14 +124,15 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     return subprocess.CompletedProcess(command, process.returncode, said)
 
 
-def _syscall(number: int, *arguments: object) -> int:
+def call(number: int, *arguments: object) -> int:
     """What the kernel answers, or a negative errno."""
     given = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    answer = _libc().syscall(ctypes.c_long(number), *given)
+    answer = libc().syscall(ctypes.c_long(number), *given)
     return int(answer) if answer >= 0 else -ctypes.get_errno()
 
 
-def _libc() -> ctypes.CDLL:
+@cache
+def libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     return libc

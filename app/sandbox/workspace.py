@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -17,7 +17,6 @@ from app.sandbox.changes import Target, make
 from app.sandbox.failures import explained, failed, outside, printable, shown, unwritten
 from app.sandbox.openat2 import O_PATH, open_beneath
 from app.sandbox.roots import Place, Root, Surroundings, below, normal, whereabouts
-from app.sandbox.swaps import stamp_of
 
 # O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -108,6 +107,10 @@ class LocalWorkspace:
         where = whereabouts(fd)
         return below(self._records.place, where) if self._records and where else None
 
+    def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
+        with self.hold(path, approved=approved) as (fd, _):
+            return [_changed(fd, name) for name in names]
+
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
         fd = self._open(path, FILE, approved, _require_regular)
         try:
@@ -115,7 +118,7 @@ class LocalWorkspace:
                 about = os.fstat(fd)
                 data = _read(fd, about.st_size, limit, path)
                 if _is_same(os.fstat(fd), about):
-                    return Snapshot(data, stamp_of(about), stat.S_IMODE(about.st_mode))
+                    return Snapshot(data, Stamp.of(about), stat.S_IMODE(about.st_mode))
         finally:
             os.close(fd)
         raise failed(errno.ESTALE, path, RESTLESS)
@@ -128,7 +131,7 @@ class LocalWorkspace:
                 raise
             return None
         try:
-            return stamp_of(os.fstat(fd))
+            return Stamp.of(os.fstat(fd))
         finally:
             os.close(fd)
 
@@ -298,7 +301,7 @@ def _read(fd: int, size: int, limit: int, path: str) -> bytes:
 
 def _is_same(about: os.stat_result, before: os.stat_result) -> bool:
     """Whether a file was left alone: its change time also tells of who sets the time back after a change."""
-    return stamp_of(about) == stamp_of(before) and about.st_ctime_ns == before.st_ctime_ns
+    return Stamp.of(about) == Stamp.of(before) and about.st_ctime_ns == before.st_ctime_ns
 
 
 def _entries(fd: int, path: str) -> list[Entry]:
@@ -319,3 +322,10 @@ def _kind(item: os.DirEntry[str]) -> EntryKind:
         return "file" if item.is_file(follow_symlinks=False) else "other"
     except OSError:  # gone, or in a folder that may be listed but not entered
         return "other"
+
+
+def _changed(folder: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Status
 from app.store.db import Statement
-from app.store.tables import asks, calls, counters, events, idempotency_keys, outputs
+from app.store.tables import asks, attachments, calls, counters, events, idempotency_keys, outputs
 from app.store.writer import Batch
 
 FLOOR_COUNTER = "event_floor"
@@ -18,11 +18,15 @@ LAST_EVENT = Statement(
 )
 REMOVE_EVENTS = Statement("retention.events", delete(events).where(events.c.call == bindparam("b_call")))
 REMOVE_OUTPUTS = Statement("retention.outputs", delete(outputs).where(outputs.c.call == bindparam("b_call")))
+REMOVE_ATTACHMENTS = Statement(
+    "retention.attachments", delete(attachments).where(attachments.c.call == bindparam("b_call"))
+)
 REMOVE_KEYS = Statement(
     "retention.keys", delete(idempotency_keys).where(idempotency_keys.c.call == bindparam("b_call"))
 )
 REMOVE_ASKS = Statement("retention.asks", delete(asks).where(asks.c.call == bindparam("b_call")))
 REMOVE_CALL = Statement("retention.call", delete(calls).where(calls.c.id == bindparam("b_call")))
+REMOVALS = (REMOVE_EVENTS, REMOVE_OUTPUTS, REMOVE_ATTACHMENTS, REMOVE_KEYS, REMOVE_ASKS, REMOVE_CALL)
 REMOVE_LOOSE = Statement(
     "retention.loose_events", delete(events).where(events.c.call.is_(None), events.c.seq <= bindparam("upto"))
 )
@@ -36,7 +40,7 @@ RAISE_FLOOR = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A call that may go, and how many bytes of output go with it."""
+    """A call that may go, and how many bytes of output and attachments go with it."""
 
     id: str
     output: int
@@ -46,8 +50,9 @@ async def oldest(engine: AsyncEngine, *, ended_before: int, keys_before: int, li
     """The first calls that ended before a time. One whose Idempotency-Key is younger than `keys_before` stays."""
     has_young_key = exists().where(idempotency_keys.c.call == calls.c.id, idempotency_keys.c.created_at >= keys_before)
     size = select(func.max(outputs.c.stop)).where(outputs.c.call == calls.c.id).scalar_subquery()
+    files = select(func.sum(attachments.c.stop - attachments.c.start)).where(attachments.c.call == calls.c.id)
     query = (
-        select(calls.c.id, func.coalesce(size, 0))
+        select(calls.c.id, func.coalesce(size, 0) + func.coalesce(files.scalar_subquery(), 0))
         .where(calls.c.status.in_(ENDED), calls.c.ended_at < ended_before, ~has_young_key)
         .order_by(calls.c.id)
         .limit(limit)
@@ -62,7 +67,7 @@ def remove(batch: Batch, ids: list[str]) -> int:
     for id in ids:
         row = batch.fetch(LAST_EVENT, {"b_call": id})
         floor = max(floor, (row and row[0]) or 0)
-        for statement in (REMOVE_EVENTS, REMOVE_OUTPUTS, REMOVE_KEYS, REMOVE_ASKS, REMOVE_CALL):
+        for statement in REMOVALS:
             batch.execute(statement, {"b_call": id})
     batch.execute(REMOVE_LOOSE, {"upto": floor})
     batch.execute(RAISE_FLOOR, {"b_name": FLOOR_COUNTER, "floor": floor})

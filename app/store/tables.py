@@ -128,6 +128,17 @@ outputs = Table(
     PrimaryKeyConstraint("call", "start"),
 )
 
+attachments = Table(
+    "attachments",
+    metadata,
+    Column("call", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("stop", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("call", "number", "start"),
+)
+
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,

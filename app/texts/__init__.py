@@ -1,4 +1,4 @@
-"""Floor 1, pure text engines: patches, replacers, search, ranking. May import: core.
+"""Floor 1, pure engines: patches, replacers, search, ranking, images. May import: core.
 
-Text in, text out; nothing here touches a file or a socket.
+Text in, text out, or bytes; nothing here opens a file or a socket.
 """

@@ -2,7 +2,6 @@
 
 import codecs
 import errno
-import re
 from dataclasses import dataclass, replace
 
 from app.core.errors import BinaryFile, FileFailed, InvalidArgs
@@ -14,7 +13,7 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
-_END = re.compile(r"\r\n|\n|\r")
+SNIFFED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,11 @@ class Content:
 
     @property
     def line_end(self) -> str:
-        """How lines end here: as the first one does."""
-        found = _END.search(self.text)
-        return found.group() if found else "\n"
+        """How lines end here: as the first one does. A lone return ends lines only where no line feed is."""
+        first = self.text.find("\n")
+        if first < 0:
+            return "\r" if "\r" in self.text else "\n"
+        return "\r\n" if self.text.endswith("\r", 0, first) else "\n"
 
 
 def read(data: bytes, path: str) -> Content:
@@ -48,15 +49,20 @@ def read(data: bytes, path: str) -> Content:
         if data.startswith(mark):
             raise _foreign(path, f"it is {name}")
     has_mark = data.startswith(codecs.BOM_UTF8)
+    if b"\0" in data:
+        raise _foreign(path, "it looks like UTF-16 without a mark") if _is_wide(data) else _binary(path)
     try:
         text = data.removeprefix(codecs.BOM_UTF8).decode() if has_mark else data.decode()
     except UnicodeDecodeError as error:
-        if b"\0" in data:
-            raise _binary(path) from None
-        raise _foreign(path, f"byte {error.start} is none, it may be Latin-1 or Windows-1252") from None
-    if "\0" in text:
-        raise _binary(path)
+        raise _foreign(path, f"byte {error.start} cannot be; it may be Latin-1 or Windows-1252") from None
     return Content(text, has_mark)
+
+
+def _is_wide(data: bytes) -> bool:
+    """Whether every other byte is a NUL, as in UTF-16 that says mostly what ASCII can say."""
+    head = data[:SNIFFED]
+    sides = sorted((head[0::2].count(0), head[1::2].count(0)))
+    return len(data) % 2 == 0 and sides[0] == 0 and sides[1] > len(head) * 0.4
 
 
 def _binary(path: str) -> BinaryFile:

@@ -1,12 +1,17 @@
 """Diffs: what changed, as a unified diff. Where changes are known it costs what they cost, not what the file does."""
 
 import difflib
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
+from itertools import chain, pairwise
 
 CONTEXT = 3
-MOST_COMPARED = 2000
-"""Lines on a side that are compared one by one; beyond that, all of them count as replaced."""
+MOST_COMPARED = 1000
+MOST_PAIRS = 10_000
+"""Lines on a side, and pairs of equal lines, up to which a stretch is compared line by line; beyond, it is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +25,33 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
+    """A unified diff, and how many lines it adds and takes; the numbers are whole when the text is cut."""
+
     text: str
     additions: int
     deletions: int
+    is_cut: bool = False
 
 
-def unified(before: Sequence[str], spans: Iterable[Span], old_name: str, new_name: str) -> Diff:
-    """The unified diff of a file with these lines, in which these spans changed; spans come in order."""
+def unified(
+    before: Sequence[str], spans: Iterable[Span], old_name: str, new_name: str, *, limit: int | None = None
+) -> Diff:
+    """The unified diff of a file with these lines, in which these spans changed; spans come in order.
+
+    What is over `limit` characters is left out by whole lines, and never made.
+    """
     changed = [span for span in spans if span.old != span.new]
-    lines, grown = list[str](), 0
-    for group in _groups(changed):
-        lines += _hunk(before, group, grown)
-        grown += _growth(group)
-    head = [f"--- {old_name}\n", f"+++ {new_name}\n"] if lines else []
+    text, is_cut = _gathered(_lines(before, changed, old_name, new_name), limit)
     additions, deletions = sum(len(span.new) for span in changed), sum(len(span.old) for span in changed)
-    return Diff("".join(head + lines), additions, deletions)
+    return Diff(text, additions, deletions, is_cut)
 
 
 def compare(before: Sequence[str], after: Sequence[str]) -> list[Span]:
-    """What became what, when nobody knows: what both begin and end with is left out first."""
+    """What became what, when nobody knows.
+
+    What both begin and end with is left out, then the lines that are there once on either side hold the rest in
+    place. Only what is left between two of these is compared line by line, and only while that is little work.
+    """
     start, least = 0, min(len(before), len(after))
     while start < least and before[start] == after[start]:
         start += 1
@@ -46,19 +59,80 @@ def compare(before: Sequence[str], after: Sequence[str]) -> list[Span]:
     while end < least - start and before[len(before) - 1 - end] == after[len(after) - 1 - end]:
         end += 1
     old, new = before[start : len(before) - end], after[start : len(after) - end]
-    if not old and not new:
+    if len(old) < 2 and len(new) < 2:
+        return [Span(start, old, new)] if old or new else []
+    held = [(-1, -1), *_held(old, new), (len(old), len(new))]
+    between = (
+        _between(old[i + 1 : next_i], new[j + 1 : next_j], start + i + 1)
+        for (i, j), (next_i, next_j) in pairwise(held)
+        if next_i > i + 1 or next_j > j + 1
+    )
+    return list(chain.from_iterable(between))
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines with their ends. Only what ends a line in a file counts, not what `splitlines` takes for an end."""
+    return StringIO(text, newline="\n").readlines()
+
+
+def _held(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Places of lines that are there once on both sides: the most of them that come in the same order."""
+    if not old or not new:
         return []
-    if max(len(old), len(new)) > MOST_COMPARED:
+    in_old, in_new = Counter(old), Counter(new)
+    places = {line: place for place, line in enumerate(new) if in_new[line] == 1 and in_old[line] == 1}
+    return _rising([(place, places[line]) for place, line in enumerate(old) if line in places])
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest run of pairs that rises on both sides, by patience: a pile for each length."""
+    tops, piles, below = list[int](), list[int](), list[int]()
+    for number, (_, value) in enumerate(pairs):
+        pile = bisect_left(tops, value)
+        below.append(piles[pile - 1] if pile else -1)
+        tops[pile : pile + 1] = [value]
+        piles[pile : pile + 1] = [number]
+    run, number = list[tuple[int, int]](), piles[-1] if piles else -1
+    while number >= 0:
+        run.append(pairs[number])
+        number = below[number]
+    return run[::-1]
+
+
+def _between(old: Sequence[str], new: Sequence[str], start: int) -> list[Span]:
+    if not _is_worth_comparing(old, new):
         return [Span(start, old, new)]
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return [Span(start + i1, old[i1:i2], new[j1:j2]) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
 
 
-def lines_of(text: str) -> list[str]:
-    """Lines with their ends. Only what ends a line in a file counts, not what `splitlines` takes for an end."""
-    lines = text.split("\n")
-    last = lines.pop()
-    return [f"{line}\n" for line in lines] + ([last] if last else [])
+def _is_worth_comparing(old: Sequence[str], new: Sequence[str]) -> bool:
+    if max(len(old), len(new)) > MOST_COMPARED:
+        return False
+    in_new = Counter(new)
+    return 0 < sum(count * in_new[line] for line, count in Counter(old).items()) <= MOST_PAIRS
+
+
+def _gathered(lines: Iterator[str], limit: int | None) -> tuple[str, bool]:
+    if limit is None:
+        return "".join(lines), False
+    kept, size = list[str](), 0
+    for line in lines:
+        size += len(line)
+        if size > limit:
+            return "".join(kept), True
+        kept.append(line)
+    return "".join(kept), False
+
+
+def _lines(before: Sequence[str], changed: Sequence[Span], old_name: str, new_name: str) -> Iterator[str]:
+    grown = 0
+    for number, group in enumerate(_groups(changed)):
+        if number == 0:
+            yield f"--- {old_name}\n"
+            yield f"+++ {new_name}\n"
+        yield from _hunk(before, group, grown)
+        grown += _growth(group)
 
 
 def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
@@ -73,26 +147,26 @@ def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
         yield group
 
 
-def _hunk(before: Sequence[str], group: Sequence[Span], grown: int) -> list[str]:
+def _hunk(before: Sequence[str], group: Sequence[Span], grown: int) -> Iterator[str]:
     """The changes of a group with what stands around them; `grown` lines more came before it."""
     start = max(0, group[0].start - CONTEXT)
     end = min(len(before), group[-1].start + len(group[-1].old) + CONTEXT)
-    lines, here = list[str](), start
-    for span in group:
-        lines += _marked(" ", before[here : span.start])
-        lines += _marked("-", span.old)
-        lines += _marked("+", span.new)
-        here = span.start + len(span.old)
-    lines += _marked(" ", before[here:end])
     old, new = _range(start, end - start), _range(start + grown, end - start + _growth(group))
-    return [f"@@ -{old} +{new} @@\n", *lines]
+    yield f"@@ -{old} +{new} @@\n"
+    here = start
+    for span in group:
+        yield from _marked(" ", before[here : span.start])
+        yield from _marked("-", span.old)
+        yield from _marked("+", span.new)
+        here = span.start + len(span.old)
+    yield from _marked(" ", before[here:end])
 
 
 def _growth(spans: Iterable[Span]) -> int:
     return sum(len(span.new) - len(span.old) for span in spans)
 
 
-def _marked(mark: str, lines: Sequence[str]) -> Iterator[str]:
+def _marked(mark: str, lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         yield mark + (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
 

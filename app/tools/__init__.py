@@ -6,12 +6,44 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 """
 
 from app.core.tools import Tool
-from app.tools import list_dir, read_file, request_user_input, tool_search, update_plan
+from app.tools import (
+    apply_edits,
+    apply_patch,
+    delete_file,
+    edit_file,
+    get_file,
+    glob,
+    grep,
+    grep_files,
+    list_dir,
+    list_files,
+    put_file,
+    read_file,
+    request_user_input,
+    tool_search,
+    update_plan,
+    view_image,
+    write_file,
+    write_files,
+)
 
 BUILTINS: tuple[Tool, ...] = (
+    apply_edits.tool,
+    apply_patch.tool,
+    delete_file.tool,
+    edit_file.tool,
+    get_file.tool,
+    glob.tool,
+    grep.tool,
+    grep_files.tool,
     list_dir.tool,
+    list_files.tool,
+    put_file.tool,
     read_file.tool,
     request_user_input.tool,
     tool_search.tool,
     update_plan.tool,
+    view_image.tool,
+    write_file.tool,
+    write_files.tool,
 )

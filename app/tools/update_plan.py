@@ -1,6 +1,6 @@
 """update_plan: the agent's to-do list, kept with the session."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, Lane, typed
+from app.core.tools import Alias, Context, Effect, Lane, typed
 
 
 class Step(BaseModel, extra="forbid"):
@@ -43,6 +43,21 @@ async def run(args: Args, ctx: Context) -> Result:
     return Result(output="Plan updated", title=f"{done} of {len(args.plan)} done", metadata=plan)
 
 
+def adapt_todowrite(raw: Any) -> Any:
+    """To-dos as steps. What is cancelled is not in the plan any more."""
+    if not isinstance(raw, dict) or not isinstance(todos := raw.get("todos"), list) or "plan" in raw:
+        return raw
+    steps = [_step(todo) for todo in todos if not isinstance(todo, dict) or todo.get("status") != "cancelled"]
+    return {name: value for name, value in raw.items() if name != "todos"} | {"plan": steps}
+
+
+def _step(todo: Any) -> Any:
+    """Priorities and ids have no place in a plan; what else there is shall be seen to be unknown."""
+    if not isinstance(todo, dict) or "step" in todo:
+        return todo
+    return {"step" if name == "content" else name: todo[name] for name in todo if name not in ("priority", "id")}
+
+
 tool = typed(
     Args,
     name="update_plan",
@@ -51,4 +66,5 @@ tool = typed(
     needs=needs,
     run=run,
     lane=Lane.NONE,
+    aliases=(Alias("todowrite", adapt_todowrite),),
 )

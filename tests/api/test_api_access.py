@@ -473,6 +473,7 @@ async def test_tools_are_listed_by_name_and_described_one_by_one(service: Servic
         "description": "The toy shout.",
         "parameters": {"type": "string"},
         "takes": "input",
+        "grammar": None,
         "effect": "read",
         "lane": "none",
         "timeout": 120.0,

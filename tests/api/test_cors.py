@@ -9,7 +9,10 @@ import pytest
 from tests.services import HANG, KEY, Service, listening
 
 PAGE = "https://app.example"
-EXPOSED = {"location", "toolcrib-output-total", "toolcrib-output-dropped", "retry-after", "traceparent"}
+EXPOSED = {
+    *("location", "toolcrib-output-total", "toolcrib-output-dropped", "retry-after", "traceparent"),
+    *("toolcrib-call", "etag", "content-range", "accept-ranges", "content-disposition"),
+}
 
 
 @pytest.fixture
@@ -61,6 +64,8 @@ async def test_without_a_list_nobody_is_told_anything(service: Service) -> None:
         ("POST", "/v1/tickets", "authorization,content-type"),
         ("GET", "/v1/events", "Last-Event-ID, Accept"),
         ("PUT", "/v1/secrets/x", "authorization, content-type"),
+        ("PUT", "/v1/sessions/x/files/a", "authorization, content-type, if-match, if-none-match, idempotency-key"),
+        ("GET", "/v1/sessions/x/files/a", "authorization, range, if-range, if-none-match, if-modified-since"),
         ("DELETE", "/v1/keys/key_1", "authorization"),
         ("PATCH", "/v1/sessions/default", "authorization, content-type"),
         (

@@ -41,6 +41,8 @@ IN_PATHS = {
     ("rules", "id"): "rule",
 }
 """What a parameter of a path names, by the collection it is in."""
+PARTS = {("attachments", "n"): "0", ("files", "path"): "hello.txt"}
+"""Parameters of paths that name a part of what stands before them, and one that may be there."""
 NAMING = {
     "session": "session",
     "principal": "principal",
@@ -70,7 +72,8 @@ NOBODYS = {
 HARMLESS = {
     *("wait", "limit", "offset", "since", "until", "types", "after", "output_after", "status", "tool", "global"),
     *("traceparent", "Last-Event-ID", "model", "provider", "agent", "source", "effect", "q", "fields", "probe", "own"),
-    "scope",
+    *("scope", "path", "depth", "Range", "If-Range"),
+    *("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"),
 }
 """Parameters of queries and headers that name nothing anybody owns."""
 OF_THE_PRINCIPAL = {"secrets", "keys", "tools"}
@@ -152,8 +155,8 @@ async def once(alice: httpx.AsyncClient, path: str, question: Callable[[Any], bo
 
 
 def body_of(operation: dict[str, Any]) -> Any:
-    """The example the document gives."""
-    if "requestBody" not in operation:
+    """The example the document gives; None for what is no JSON."""
+    if "application/json" not in operation.get("requestBody", {}).get("content", {}):
         return None
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     for option in [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]:
@@ -176,7 +179,8 @@ async def ask(stranger: Stranger, name: str, named: dict[tuple[str, str], str]) 
     """Ask a route, with what is to be named in its path, query, headers and body. What is not is nobody's."""
     method, path, operation = OPERATIONS[name]
     for collection, parameter in parameters_of(path):
-        value = named.get(("path", parameter)) or NOBODYS[IN_PATHS[collection, parameter]]
+        part = PARTS.get((collection, parameter))
+        value = named.get(("path", parameter)) or part or NOBODYS[IN_PATHS[collection, parameter]]
         path = path.replace(f"{{{parameter}}}", value)
     body = body_of(operation)
     inside = {field: value for (place, field), value in named.items() if place == "body"}
@@ -199,7 +203,8 @@ def parameters_of(path: str) -> list[tuple[str, str]]:
 def places_of(name: str) -> list[tuple[str, str, str]]:
     """Where a route can name something, by what, and what kind of thing that is."""
     _, path, operation = OPERATIONS[name]
-    found = [("path", parameter, IN_PATHS[collection, parameter]) for collection, parameter in parameters_of(path)]
+    naming = [one for one in parameters_of(path) if one not in PARTS]
+    found = [("path", parameter, IN_PATHS[collection, parameter]) for collection, parameter in naming]
     for parameter in operation.get("parameters", []):
         if parameter["in"] != "path" and parameter["name"] not in HARMLESS:
             found.append((parameter["in"], parameter["name"], NAMING[parameter["name"]]))
@@ -268,10 +273,13 @@ async def test_the_walk_bites(service: Service, toys: Toys, tmp_path: Path) -> N
         owner = Stranger(service, hers, things, is_bound=False)
         for name, place, field in [
             ("get_call", "path", "id"),
+            ("get_call_attachment", "path", "id"),
             ("list_calls", "query", "session"),
             ("list_events", "query", "session"),
             ("get_session", "path", "id"),
             ("get_session_plan", "path", "id"),
+            ("list_files", "path", "id"),
+            ("get_file", "path", "id"),
             ("get_secret", "path", "name"),
             ("get_ask", "path", "id"),
             ("get_tool", "path", "name"),

@@ -313,6 +313,8 @@ async def test_the_limits_are_told_in_the_document(small: Service) -> None:
         ("/v1/calls/batch", "post"),
         ("/v1/calls/{id}/events", "get"),
         ("/v1/events", "get"),
+        ("/v1/sessions/{id}/files", "get"),
+        *(("/v1/sessions/{id}/files/{path}", method) for method in ("get", "head", "put", "delete")),
     }
     assert "the last wins" in paths["/v1/calls"]["post"]["description"]
     assert "Retry-After" in json.dumps(paths["/v1/calls"]["post"]["responses"]["429"])

@@ -29,6 +29,7 @@ def test_it_says_what_its_definition_says() -> None:
         "description": "Let the person pick a file.",
         "parameters": SCHEMA,
         "takes": "arguments",
+        "grammar": None,
         "effect": "read",
         "lane": "none",
         "timeout": 60.0,

@@ -274,12 +274,12 @@ async def test_what_is_no_text_is_attached(peer: Peer) -> None:
     assert result.attachments == (Attachment("image/png", f"data:image/png;base64,{base64.b64encode(png).decode()}"),)
 
 
-async def test_what_is_no_text_and_large_is_only_told(peer: Peer) -> None:
-    peer.pages["/"] = reply(bytes(300 * 1024), "200 OK", "Content-Type: application/zip")
+async def test_what_is_no_text_and_more_than_is_read_is_only_told(peer: Peer) -> None:
+    peer.pages["/"] = reply(bytes(4 * 1024 * 1024 + 1), "200 OK", "Content-Type: application/zip")
 
     result = await run({}, url=peer.url())
 
-    told = "The answer is 307,200 bytes of application/zip, which is no text; it is too large to attach."
+    told = "The answer is 4,194,304 bytes of application/zip, which is no text; it is too large to attach."
     assert result.output == told
     assert result.attachments == ()
 

@@ -231,6 +231,15 @@ async def test_a_free_form_tool_takes_its_input_through_hooks_and_a_store(crib: 
     assert crib.row(view["id"])["effective"] == '"hi?"'
 
 
+@pytest.mark.parametrize("name", ["input", "patch", "patchText"])
+async def test_a_free_form_tool_takes_its_input_as_the_only_argument_too(crib: Crib, name: str) -> None:
+    await crib.open()
+
+    view = await crib.run("shout", {name: "hi"})
+
+    assert (view["result"]["output"], view["input"], view["arguments"]) == ("HI", None, {name: "hi"})
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
@@ -246,7 +255,12 @@ async def test_a_free_form_tool_takes_its_input_through_hooks_and_a_store(crib: 
             {"tool": "shout", "arguments": {}, "input": "x"},
             "shout takes `input`, not `arguments`; send what it needs in `input`.",
         ),
+        (
+            {"tool": "shout", "arguments": {"input": "x", "patch": "y"}},
+            "shout takes `input`, not `arguments`; send what it needs in `input`.",
+        ),
         ({"tool": "shout"}, "shout takes its text in `input`, which is missing or no text."),
+        ({"tool": "shout", "arguments": {"patch": 1}}, "shout takes its text in `input`, which is missing or no text."),
     ],
 )
 async def test_the_wrong_kind_of_payload_is_said(crib: Crib, request_: dict[str, Any], message: str) -> None:

@@ -1,9 +1,11 @@
 """What schemathesis must not do to itself: wait a minute for an answer, revoke the keys it asks with, or send many
 bodies under one Idempotency-Key, which would keep all but the first from being looked at. And what it cannot know:
-which asks are open, and what kind of answer they take."""
+which asks are open, what kind of answer they take, and which files are there to be deleted."""
 
 import json
 import os
+import re
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +14,39 @@ from schemathesis import Case, HookContext
 
 KEPT_KEYS = os.environ["SCHEMATHESIS_KEPT_KEYS"].split()
 ASKS: dict[str, str] = json.loads(Path(os.environ["SCHEMATHESIS_ASKS"]).read_text())
-EXAMPLE = "ask_06605af1f1f8b1c07e3f5a19"
+ASK = re.compile("ask_[0-9a-f]{24}")
 ANSWER = "POST /v1/asks/{id}/answer"
+DELETE_FILE = "DELETE /v1/sessions/{id}/files/{path}"
+EXAMPLE_FILE = "hello.txt"
+FILES = "/v1/sessions/{id}/files"
 LONGEST_WAIT = 600
 LONGEST_KEY = 256
 
 unanswered = dict(ASKS)
+spares, turns = count(), count()
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
     may_wait = any(parameter.name == "wait" for parameter in case.operation.query)
     if may_wait and is_valid_wait(case.query.get("wait", LONGEST_WAIT)):
-        case.query["wait"] = 0
+        case.query["wait"] = 1 if case.operation.path.startswith(FILES) else 0  # whose answer is what came of the call
     if case.method == "DELETE" and case.path_parameters.get("id") in KEPT_KEYS:
         case.path_parameters["id"] = "key_of_nobody"
     if case.operation.label == ANSWER:
         case.path_parameters["id"] = fitting_ask(case.path_parameters.get("id", ""), case.body)
+    if case.operation.path.startswith(FILES) and next(turns) % 2:
+        case.path_parameters["id"] = "default"  # of sessions that are not there, nothing can be learnt about files
+    if case.operation.label == DELETE_FILE and case.path_parameters.get("path") == EXAMPLE_FILE:
+        case.path_parameters["path"] = f"spare-{next(spares)}.txt"  # the example is needed by others
     if 0 < len(key := case.headers.get("Idempotency-Key", "")) <= LONGEST_KEY:
         case.headers["Idempotency-Key"] = f"{case.id} {key}"[:LONGEST_KEY].strip()
 
 
 def fitting_ask(asked: str, body: object) -> str:
-    """For an ask that is there, or the one of the examples: one that this answer is an answer to, each but once."""
-    if asked not in ASKS and asked != EXAMPLE:
+    """For what looks like an ask: one that this answer is an answer to, each but once. The calls that are made on the
+    way may ask too, and of their asks it is not known what kind of answer they take."""
+    if not ASK.fullmatch(asked):
         return asked
     form = next((name for name in ("decision", "action") if isinstance(body, dict) and name in body), None)
     return next((id for id in list(unanswered) if unanswered[id] == form and unanswered.pop(id)), "ask_of_nobody")

@@ -53,8 +53,15 @@ CHECKS = {
     "ignored_auth",
     "object_level_authorization",
 }
-FARTHEST = {"POST /v1/calls/{id}/result": 409}
-"""As it is shipped no tool is run by a client, so its calls have no result to be posted."""
+FARTHEST = {
+    "POST /v1/calls/{id}/result": 409,
+    "GET /v1/calls/{id}/attachments/{n}": 404,
+    "HEAD /v1/calls/{id}/attachments/{n}": 404,
+}
+"""As it is shipped no tool is run by a client, so its calls have no result to be posted; and the calls it makes attach
+nothing."""
+SPARES = 60
+"""Files to be deleted."""
 
 
 @dataclass(slots=True)
@@ -81,6 +88,8 @@ def test_every_operation_does_what_the_document_says(service: Started, tmp_path:
         document = admin.get("/openapi.json").json()
         alice, kept = write_users(admin, tmp_path / "users.json")
         ask_alice(admin, alice, tmp_path / "asks.json")
+        for number in range(SPARES):
+            admin.put(f"/v1/sessions/default/files/spare-{number}.txt", content=b"spare")
 
     run = run_schemathesis(f"{url}/openapi.json", tmp_path, kept)
     _, log = service.end()

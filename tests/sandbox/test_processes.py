@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from app.core.ports import Finished, Processes
-from app.sandbox import processes
+from app.core.ports import Confines, Finished, Processes
+from app.sandbox import landlock, processes
 from app.sandbox.processes import TrustedProcesses
 from tests.services import HANG, until
 
@@ -139,6 +139,61 @@ async def test_a_flood_without_end_stops_at_the_deadline(trusted: Processes, tag
         await bash(trusted, f"exec -a {tag} yes", seconds=0.3, limit=1000)
 
     assert tagged(tag) == []
+
+
+async def test_one_that_was_to_be_read_until_it_is_enough_is_ended_then(trusted: Processes, tag: str) -> None:
+    done = await bash(trusted, f"exec -a {tag} yes", limit=1001, until_full=True)
+
+    assert done == Finished(-signal.SIGKILL, b"y\n" * 500 + b"y", b"", is_cut=True)
+    assert tagged(tag) == []
+
+
+async def test_one_that_says_just_enough_comes_to_its_own_end(trusted: Processes) -> None:
+    enough = await bash(trusted, "echo 12345; exit 3", limit=6, until_full=True)
+    too_much = await bash(trusted, "echo 12345 >&2; exit 3", limit=5, until_full=True)
+
+    assert enough == Finished(3, b"12345\n", b"")
+    assert too_much == Finished(3, b"", b"12345")
+
+
+async def test_a_program_begins_in_the_folder_that_is_held_open_and_has_the_files_it_was_given(
+    trusted: Processes, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/file").write_text("in the folder")
+    folder = os.open(tmp_path / "old", os.O_RDONLY | os.O_DIRECTORY)
+    with (tmp_path / "given").open("w+") as given:
+        given.write("given")
+        given.flush()
+        (tmp_path / "old").rename(tmp_path / "new")
+        script = f"cat file /proc/self/fd/{given.fileno()}"
+        done = await bash(trusted, script, cwd=f"/proc/self/fd/{folder}", pass_fds=[given.fileno()])
+    os.close(folder)
+
+    assert done == Finished(0, b"in the foldergiven", b"")
+
+
+@pytest.mark.skipif(not landlock.is_supported(), reason="this kernel has no Landlock")
+async def test_a_confined_program_reads_only_what_it_may(trusted: Processes, tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        (tmp_path / name).write_text(name)
+    confines = Confines(readable=(str(tmp_path / "mine"),), memory=1 << 30)
+
+    done = await trusted.run(["cat", str(tmp_path / "mine"), str(tmp_path / "other")], confines=confines, seconds=LONG)
+
+    assert (done.code, done.stdout) == (1, b"mine")
+    assert (tmp_path / "other").read_text() == "other"
+
+
+async def test_a_confined_program_has_only_so_much_memory(trusted: Processes) -> None:
+    confines = Confines(readable=("/",), memory=200 * 1024**2)
+    # It is told after it has begun, so it begins slowly.
+    script = "import time; time.sleep(0.2); x = bytearray(400 * 1024**2)"
+
+    done = await trusted.run([sys.executable, "-S", "-c", script], confines=confines, seconds=LONG)
+
+    assert done.code == 1
+    assert b"MemoryError" in done.stderr
 
 
 async def test_one_that_ignores_signals_is_killed_at_the_deadline(trusted: Processes, tag: str) -> None:

@@ -17,13 +17,26 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.calls import Status
 from app.core.errors import StoreUnavailable
 from app.core.events import EventType
-from app.store import asks, calls, events, outputs, principals, retention, rules, secrets, sessions, tools, writer
+from app.store import (
+    asks,
+    attachments,
+    calls,
+    events,
+    outputs,
+    principals,
+    retention,
+    rules,
+    secrets,
+    sessions,
+    tools,
+    writer,
+)
 from app.store.calls import CallFilter
 from app.store.db import STATEMENTS, Statement, connect_writer, database_url, open_readers
 from app.store.events import EventFilter
 from app.store.sights import Sight
 
-ROOMS = [asks, calls, events, outputs, principals, retention, rules, secrets, sessions, tools, writer]
+ROOMS = [asks, attachments, calls, events, outputs, principals, retention, rules, secrets, sessions, tools, writer]
 SIGHT = Sight(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), has_home=True)
 CALL_BOUNDS = {
     "session": "blue",

@@ -1,12 +1,13 @@
 """A workspace, and a context without an app: a toy line that writes down what the tool told it."""
 
 import base64
+import io
 import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -20,6 +21,7 @@ from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.workspace import LocalWorkspace
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
+SEARCHER = Ripgrep(TrustedProcesses())
 
 
 @dataclass
@@ -31,6 +33,7 @@ class ToyLine:
     plans: list[dict[str, Any]] = field(default_factory=list)
     forbidden: set[Need] = field(default_factory=set)
     workspace: LocalWorkspace | None = None
+    uploads: dict[str, bytes] = field(default_factory=dict)
 
     def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
         self.told.append((title, metadata))
@@ -57,14 +60,16 @@ class ToyLine:
     async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found:
         """With the real ripgrep, as nothing else answers like it."""
         assert self.workspace is not None, "the context sets it"
-        searcher = Ripgrep(TrustedProcesses())
-        return await searcher.search(self.workspace, path, arguments, approved=None, seconds=seconds, limit=limit)
+        return await SEARCHER.search(self.workspace, path, arguments, approved=None, seconds=seconds, limit=limit)
 
     def may(self, needs: Sequence[Need]) -> list[bool]:
         return [need not in self.forbidden for need in needs]
 
     def tools(self) -> list[Tool]:
         return []
+
+    def upload(self, id: str) -> BinaryIO:
+        return io.BytesIO(self.uploads[id])
 
 
 @pytest.fixture

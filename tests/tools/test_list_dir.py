@@ -9,6 +9,8 @@ import pytest
 from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.rules import Need
 from app.core.tools import Context
+from app.dispatch.registry import Registry
+from app.tools import list_dir
 from app.tools.list_dir import tool
 
 # The peer wants absolute paths; ours are relative to the workspace.
@@ -76,11 +78,107 @@ async def test_a_tree_deeper_than_pythons_stack_is_listed(ctx: Context, workspac
     for folder in folders:
         os.mkdir(folder)
 
-    lines = await listing(ctx, depth=10**30, limit=10**30)
+    lines = await listing(ctx, depth=10**30, offset=1491, limit=10**30)
 
     for folder in reversed(folders):  # pytest's own clearing up would recurse
         os.rmdir(folder)
-    assert [line.strip() for line in lines] == ["d/"] * 1500
+    assert lines == ["  " * level + "d/" for level in range(1490, 1500)]
+
+
+async def test_a_listing_has_an_end_even_when_the_limit_has_none(
+    ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_dir, "MOST_OUTPUT", 10)
+    for number in range(9):
+        (workspace / f"f{number}.txt").touch()
+
+    result = await tool.run(tool.parse({"limit": 10**30}), ctx)
+
+    assert result.output == f"Absolute path: {workspace}\nf0.txt\nf1.txt\nMore than 2 entries found"
+    assert result.metadata == {"entries": 2, "has_more": True, "next_offset": 3}
+
+
+async def test_programs_get_paths_and_types(ctx: Context, workspace: Path) -> None:
+    (workspace / "d/a b").mkdir(parents=True)
+    (workspace / "d/a b/x\ny").touch()
+    (workspace / "d/link").symlink_to("nowhere")
+    os.mkfifo(workspace / "d/pipe")
+
+    result = await tool.run(tool.parse({"dir_path": "d"}), ctx)
+
+    assert result.structured == {
+        "entries": [
+            {"path": "a b", "type": "directory"},
+            {"path": "a b/x\ny", "type": "file"},
+            {"path": "link", "type": "symlink"},
+            {"path": "pipe", "type": "other"},
+        ]
+    }
+
+
+async def test_a_program_that_goes_on_gets_every_entry_once(ctx: Context, recorded: Path) -> None:
+    paths, offset = list[str](), 1
+    while offset:
+        result = await tool.run(tool.parse({"dir_path": "tree", "offset": offset, "limit": 3, "depth": 9}), ctx)
+        paths += [entry["path"] for entry in result.structured["entries"]]
+        offset = result.metadata["next_offset"]
+
+    assert sorted(paths) == sorted(str(path.relative_to(recorded / "tree")) for path in (recorded / "tree").rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("ignore", "expected"),
+    [
+        (["node_modules"], ["a.py", "src/", "  a.js", "  b.py"]),
+        (["*.js"], ["a.py", "node_modules/", "src/", "  b.py"]),
+        (["src/*"], ["a.py", "node_modules/", "  x.js", "src/"]),
+        (["./src/**", "node_modules/"], ["a.py"]),
+        (["*"], []),
+        (["[", "(", "a.p"], ["a.py", "node_modules/", "  x.js", "src/", "  a.js", "  b.py"]),
+    ],
+)
+async def test_what_is_ignored_is_left_out_with_all_below_it(
+    ctx: Context, workspace: Path, ignore: list[str], expected: list[str]
+) -> None:
+    for name in ("a.py", "node_modules/x.js", "src/a.js", "src/b.py"):
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).touch()
+
+    assert await listing(ctx, ignore=ignore) == expected
+
+
+async def test_a_missing_folder_is_answered_with_its_nearest_neighbours(ctx: Context, workspace: Path) -> None:
+    (workspace / "src").mkdir()
+
+    with pytest.raises(FileFailed, match=r"^scr does not exist\. Did you mean src\?$") as caught:
+        await listing(ctx, dir_path="scr")
+
+    assert caught.value.code == "ENOENT"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({}, {}),
+        ({"path": "d"}, {"dir_path": "d"}),
+        ({"path": "d", "ignore": ["x"]}, {"dir_path": "d", "ignore": ["x"]}),
+        ({"dir_path": "d", "depth": 1}, {"dir_path": "d", "depth": 1}),
+    ],
+)
+def test_ls_is_the_same_tool_by_another_name(given: dict[str, Any], meant: dict[str, Any]) -> None:
+    assert aliased("ls", given) == tool.parse(meant)
+
+
+@pytest.mark.parametrize("given", [None, "d", {"path": 1}, {"folder": "d"}, {"path": "d", "dir_path": "d"}])
+def test_what_ls_cannot_take_is_a_plain_mistake(given: Any) -> None:
+    with pytest.raises(InvalidArgs, match="list_dir cannot take these arguments"):
+        aliased("ls", given)
+
+
+def aliased(name: str, raw: Any) -> Any:
+    found = Registry([tool]).get(name, None)
+    assert found is not None
+    return found.parse(raw)
 
 
 async def test_slices_put_together_are_the_whole(ctx: Context, recorded: Path) -> None:

@@ -2,21 +2,26 @@ import asyncio
 import os
 import tracemalloc
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from app.core.errors import BinaryFile, CallError, FileFailed, InvalidArgs, OutsideWorkspace
-from app.core.results import Result
+from app.core.errors import BinaryFile, CallError, FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
+from app.core.results import Result, attach
 from app.core.rules import Need
 from app.core.tools import Context
-from app.tools import read_file
+from app.dispatch.registry import Registry
+from app.texts import slices
+from app.tools import list_dir, read_file
 from app.tools.read_file import tool
+from tests.tools.conftest import ToyLine
 
 # The peer dumps binary files; ours are refused.
 REFUSED_ON_PURPOSE = {"read_file-010": "BinaryFile"}
-CODES = {"read_file-019": "InvalidArgs"} | REFUSED_ON_PURPOSE
+CODES = {"read_file-019": "InvalidArgs", "read_file-020": "InvalidArgs"} | REFUSED_ON_PURPOSE
 
 
 async def read(ctx: Context, path: str, **more: Any) -> Result:
@@ -150,7 +155,6 @@ async def test_a_file_with_a_nul_byte_near_its_start_is_binary(ctx: Context, wor
 
 async def test_a_missing_file_is_answered_with_its_nearest_neighbours(ctx: Context, workspace: Path) -> None:
     (workspace / "src").mkdir()
-    (workspace / "src/mainn").mkdir()
     for name in ("Main.py", "main.ts", "maim.py", "mein.py", "other.md", "main\n.py"):
         (workspace / "src" / name).touch()
 
@@ -160,6 +164,25 @@ async def test_a_missing_file_is_answered_with_its_nearest_neighbours(ctx: Conte
     assert caught.value.code == "ENOENT"
     assert caught.value.message.startswith("src/main.py does not exist. Did you mean src/Main.py or src/m")
     assert caught.value.message.count(" or ") == 2
+
+
+async def test_what_may_not_be_read_is_not_suggested(ctx: Context, line: ToyLine, workspace: Path) -> None:
+    for name in ("key.pem", "keys.pem"):
+        (workspace / name).touch()
+    line.forbidden = {Need("read", "keys.pem")}
+
+    with pytest.raises(FileFailed) as caught:
+        await read(ctx, "kay.pem")
+
+    assert caught.value.message == "kay.pem does not exist. Did you mean key.pem?"
+
+
+async def test_a_missing_folder_is_answered_with_the_file_in_the_right_one(ctx: Context, workspace: Path) -> None:
+    (workspace / "src").mkdir()
+    (workspace / "src/main.py").touch()
+
+    with pytest.raises(FileFailed, match=r"^scr/main\.py does not exist\. Did you mean src/main\.py\?$"):
+        await read(ctx, "scr/main.py")
 
 
 @pytest.mark.parametrize("path", ["zzz.txt", "no/such/folder.txt"])
@@ -172,13 +195,20 @@ async def test_a_missing_file_without_neighbours_is_just_missing(ctx: Context, w
     assert (caught.value.code, caught.value.message) == ("ENOENT", f"{path} does not exist.")
 
 
-async def test_a_folder_is_sent_to_list_dir(ctx: Context, workspace: Path) -> None:
-    (workspace / "d").mkdir()
+@pytest.mark.parametrize("more", [{}, {"offset": 3, "limit": 2}, {"limit": 100}])
+async def test_a_folder_is_answered_as_list_dir_does(ctx: Context, recorded: Path, more: dict[str, int]) -> None:
+    listed = await list_dir.tool.run(list_dir.tool.parse({"dir_path": "tree", **more}), ctx)
 
-    with pytest.raises(FileFailed, match="d is a directory; use list_dir") as caught:
-        await read(ctx, "d")
+    assert await read(ctx, "tree", **more) == listed
 
-    assert caught.value.code == "EISDIR"
+
+async def test_a_folder_that_is_not_the_approved_one_is_not_listed(ctx: Context, workspace: Path) -> None:
+    (workspace / "a").mkdir()
+
+    with pytest.raises(FileFailed) as caught:
+        await read(replace(ctx, approved=frozenset({"b"})), "a")
+
+    assert caught.value.code == "ESTALE"
 
 
 async def test_a_pipe_without_a_writer_is_answered_at_once(ctx: Context, workspace: Path) -> None:
@@ -229,7 +259,7 @@ async def test_a_canceled_call_stops_reading(ctx: Context, workspace: Path, monk
             return b"x"
 
     def read_on(args: Any, ctx: Any, stop: Any) -> Result:
-        list(read_file._lines(Endless(), stop))  # type: ignore[arg-type]
+        list(slices.lines_of(Endless(), stop))  # type: ignore[arg-type]
         loop.call_soon_threadsafe(ended.set)
         return Result()
 
@@ -241,3 +271,218 @@ async def test_a_canceled_call_stops_reading(ctx: Context, workspace: Path, monk
         await ended.wait()
 
     assert call.cancelled()
+
+
+async def test_a_far_slice_is_read_without_the_lines_before_it(
+    ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "long.txt").write_bytes(b"".join(b"%d\n" % number for number in range(1, 200_001)))
+    given, lines_of = list[bytes](), slices.lines_of
+
+    def tell(file: Any, stop: Any) -> Any:
+        for line in lines_of(file, stop):
+            given.append(line)
+            yield line
+
+    monkeypatch.setattr(slices, "lines_of", tell)
+    tracemalloc.start()
+    try:
+        result = await read(ctx, "long.txt", offset=199_991, limit=9)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert result.output == "\n".join(f"L{number}: {number}" for number in range(199_991, 200_000))
+    assert result.metadata == {"lines": 9, "has_more": True, "next_offset": 200_000}
+    assert len(given) == 10
+    assert peak < 4 * 2**20
+
+
+async def test_a_block_says_whether_there_was_more(ctx: Context, recorded: Path) -> None:
+    whole = await read(ctx, "sample.py", mode="indentation", indentation={"anchor_line": 20, "max_levels": 1})
+    part = await read(
+        ctx, "sample.py", mode="indentation", indentation={"anchor_line": 20, "max_levels": 1, "max_lines": 2}
+    )
+
+    lines = [f"L19:{' ' * 13}for i in range(x):", f"L20:{' ' * 17}print(i)", f"L21:{' ' * 17}yield i"]
+    assert whole.output == "\n".join(lines)
+    assert whole.metadata == {"lines": 3, "has_more": False, "next_offset": None}
+    assert part.output == "\n".join(lines[:2])
+    assert part.metadata == {"lines": 2, "has_more": True, "next_offset": None}
+
+
+async def test_a_block_that_is_too_long_is_cut_and_says_where_to_go_on(
+    ctx: Context, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_file, "MOST_OUTPUT", 40)
+
+    result = await read(ctx, "many.txt", mode="indentation", offset=10, indentation={"include_siblings": True})
+
+    assert result.output == (
+        "L7: 7\nL8: 8\nL9: 9\nL10: 10\nL11: 11\nL12: 12\n"
+        "[cut here because it is long; go on with mode slice and offset 13]"
+    )
+
+
+async def test_an_anchor_past_the_end_says_how_many_lines_there_are(ctx: Context, recorded: Path) -> None:
+    with pytest.raises(InvalidArgs, match=r"anchor_line 3 is past the end: nonl\.txt has 2 lines"):
+        await read(ctx, "nonl.txt", mode="indentation", offset=3)
+
+
+async def test_a_file_is_too_large_for_blocks_before_it_is_for_slices(
+    ctx: Context, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_file, "MOST_INDENTED", 100)
+
+    assert (await read(ctx, "many.txt", limit=1)).output == "L1: 1"
+    with pytest.raises(TooLarge, match=r"many\.txt has more than 100 bytes"):
+        await read(ctx, "many.txt", mode="indentation")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"offset": 0}, "offset"),
+        ({"offset": -1}, "offset"),
+        ({"offset": 1.5}, "offset"),
+        ({"limit": 0}, "limit"),
+        ({"mode": "lines"}, "mode"),
+        ({"indentation": {"anchor_line": 0}}, "indentation.anchor_line"),
+        ({"indentation": {"max_levels": -1}}, "indentation.max_levels"),
+        ({"indentation": {"max_lines": 0}}, "indentation.max_lines"),
+        ({"indentation": {"around": 3}}, "indentation.around"),
+    ],
+)
+def test_a_mistake_is_named_by_its_field(arguments: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgs) as caught:
+        tool.parse({"file_path": "a", **arguments})
+
+    assert caught.value.details == {"fields": [field]}
+
+
+@pytest.mark.parametrize("number", [5, 5.0, "5"])
+def test_numbers_may_come_as_text_or_with_a_point(number: object) -> None:
+    args = tool.parse({"file_path": "a", "offset": number, "limit": number, "indentation": {"anchor_line": number}})
+
+    assert (args.offset, args.limit, args.indentation.anchor_line) == (5, 5, 5)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "webp"])
+async def test_an_image_is_attached_whatever_its_name_says(ctx: Context, workspace: Path, kind: str) -> None:
+    data = picture((40, 30), kind)
+    (workspace / "a.txt").write_bytes(data)
+
+    assert await read(ctx, "a.txt") == Result(
+        output="Image read successfully",
+        title="a.txt",
+        metadata={
+            **{"mime": f"image/{kind}", "size": len(data), "width": 40, "height": 30},
+            **{"original_width": 40, "original_height": 30, "scaled": False, "rotated": False},
+        },
+        attachments=(attach(data, f"image/{kind}", "a.txt"),),
+    )
+
+
+async def test_a_large_image_is_scaled_down(ctx: Context, workspace: Path) -> None:
+    (workspace / "a.png").write_bytes(picture((4096, 10), "png"))
+
+    result = await read(ctx, "a.png")
+
+    assert (result.metadata["width"], result.metadata["height"], result.metadata["scaled"]) == (2048, 5, True)
+
+
+async def test_a_broken_image_is_not_attached(ctx: Context, workspace: Path) -> None:
+    (workspace / "a.png").write_bytes(picture((40, 30), "png")[:50])
+
+    with pytest.raises(FileFailed, match=r"a\.png begins like image/png, but is broken") as caught:
+        await read(ctx, "a.png")
+
+    assert caught.value.code == "EINVAL"
+
+
+async def test_a_pdf_is_attached(ctx: Context, workspace: Path) -> None:
+    (workspace / "d").mkdir()
+    (workspace / "d/a.pdf").write_bytes(b"%PDF-1.7\n\0rest")
+
+    assert await read(ctx, "d/a.pdf") == Result(
+        output="PDF read successfully",
+        title="d/a.pdf",
+        metadata={"mime": "application/pdf", "size": 14},
+        attachments=(attach(b"%PDF-1.7\n\0rest", "application/pdf", "a.pdf"),),
+    )
+
+
+@pytest.mark.parametrize("size", [99, 100, 101])
+async def test_a_pdf_has_a_largest_size(
+    ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(read_file, "MOST_PDF", 100)
+    (workspace / "a.pdf").write_bytes(b"%PDF-".ljust(size))
+
+    if size <= 100:
+        assert (await read(ctx, "a.pdf")).metadata["size"] == size
+        return
+    with pytest.raises(TooLarge, match=r"a\.pdf has more than 100 bytes"):
+        await read(ctx, "a.pdf")
+
+
+@pytest.mark.parametrize(
+    ("data", "is_text"),
+    [
+        (b"\x1b[31mred\x1b[0m\n" * 9, True),
+        ("日本語\n".encode() * 9, True),
+        (b"caf\xe9 \xa4\xbd\xb8\xb4 \xa6\n" * 9, True),
+        (b"\x01\x02\x03\x04plain text", True),
+        (b"\x01\x02\x03\x04text", False),
+        ("text".encode("utf-16"), False),
+    ],
+)
+async def test_what_hardly_has_letters_is_binary(ctx: Context, workspace: Path, data: bytes, is_text: bool) -> None:
+    (workspace / "a").write_bytes(data)
+
+    if is_text:
+        assert (await read(ctx, "a")).output.startswith("L1: ")
+        return
+    with pytest.raises(BinaryFile):
+        await read(ctx, "a")
+
+
+async def test_utf16_is_told_from_other_binary_files(ctx: Context, workspace: Path) -> None:
+    (workspace / "a").write_bytes("text".encode("utf-16"))
+
+    with pytest.raises(BinaryFile, match="a is UTF-16, which this tool does not read; convert it to UTF-8 first"):
+        await read(ctx, "a")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"filePath": "a.txt"}, {"file_path": "a.txt"}),
+        ({"filePath": "a.txt", "offset": 7, "limit": 3}, {"file_path": "a.txt", "offset": 7, "limit": 3}),
+        ({"filePath": "a.txt", "offset": 0}, {"file_path": "a.txt", "offset": 1}),
+        ({"file_path": "a.txt", "mode": "slice"}, {"file_path": "a.txt", "mode": "slice"}),
+    ],
+)
+def test_read_is_the_same_tool_by_another_name(given: dict[str, Any], meant: dict[str, Any]) -> None:
+    assert aliased("read", given) == tool.parse(meant)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, [], "a.txt", {}, {"filePath": 1}, {"filePath": "a", "path": "b"}, {"filePath": "a", "file_path": "b"}],
+)
+def test_what_read_cannot_take_is_a_plain_mistake(given: Any) -> None:
+    with pytest.raises(InvalidArgs, match="read_file cannot take these arguments"):
+        aliased("read", given)
+
+
+def aliased(name: str, raw: Any) -> Any:
+    found = Registry([tool]).get(name, None)
+    assert found is not None
+    return found.parse(raw)
+
+
+def picture(size: tuple[int, int], kind: str) -> bytes:
+    file = BytesIO()
+    Image.new("RGB", size, "red").save(file, kind)
+    return file.getvalue()

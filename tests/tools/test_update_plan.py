@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -5,7 +6,11 @@ import pytest
 from app.core.errors import InvalidArgs
 from app.core.results import Result
 from app.core.tools import Context, Effect
+from app.dispatch.registry import Registry
+from app.tools import BUILTINS
 from app.tools.update_plan import tool
+from tests.services import Service
+from tests.toys import Toys
 
 
 def step(status: str) -> dict[str, str]:
@@ -54,3 +59,80 @@ def test_planning_writes_waits_for_nobody_and_needs_no_permission(ctx: Context) 
     args = tool.parse({"plan": [step("pending")]})
 
     assert (tool.effect, tool.lane, tool.needs(args, ctx.workspace)) == (Effect.WRITE, "none", [])
+
+
+def todowrite(raw: Any) -> Any:
+    found = Registry([tool]).get("todowrite", None)
+    assert found is not None
+    return found.parse(raw)
+
+
+def test_todos_are_steps_and_the_cancelled_ones_are_gone() -> None:
+    todos = [
+        {"content": "look", "status": "completed", "priority": "high", "id": "1"},
+        {"content": "dance", "status": "cancelled", "priority": "low", "id": "2"},
+        {"content": "leap", "status": "in_progress", "priority": "low"},
+        {"content": "land", "status": "pending"},
+    ]
+
+    assert todowrite({"todos": todos}).model_dump() == {
+        "explanation": None,
+        "plan": [
+            {"step": "look", "status": "completed"},
+            {"step": "leap", "status": "in_progress"},
+            {"step": "land", "status": "pending"},
+        ],
+    }
+
+
+def test_todowrite_also_takes_a_plan() -> None:
+    plan = {"explanation": "why", "plan": [step("pending")]}
+
+    assert todowrite(plan) == tool.parse(plan)
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        (None, [""]),
+        ({}, ["plan"]),
+        ({"todos": "look"}, ["plan", "todos"]),
+        ({"todos": [1]}, ["plan.0"]),
+        ({"todos": [{"content": "x"}]}, ["plan.0.status"]),
+        ({"todos": [{"content": "x", "status": "weird"}]}, ["plan.0.status"]),
+        ({"todos": [{"content": "x", "status": "pending", "by": "me"}]}, ["plan.0.by"]),
+        ({"todos": [{"content": "x", "status": "in_progress"}] * 2}, ["plan"]),
+        ({"todos": [], "plan": []}, ["todos"]),
+        ({"todos": [], "more": 1}, ["more"]),
+    ],
+)
+def test_what_todowrite_cannot_take_is_a_plain_mistake(given: Any, fields: list[str]) -> None:
+    with pytest.raises(InvalidArgs, match="update_plan cannot take these arguments") as caught:
+        todowrite(given)
+
+    assert caught.value.details == {"fields": fields}
+
+
+class Builtins(Toys):
+    @property
+    def tools(self) -> Any:
+        return BUILTINS
+
+
+async def test_a_plan_can_be_read_with_its_session_and_is_told_once_per_change(data_dir: Path) -> None:
+    service = Service(data_dir, Builtins())
+    await service.open()
+    try:
+        for status in ("pending", "completed"):
+            body = {"tool": "todowrite", "arguments": {"todos": [{"content": "look", "status": status}]}}
+            assert (await service.client.post("/v1/calls", json=body)).json()["status"] == "completed"
+        plan = (await service.client.get("/v1/sessions/default/plan")).json()
+        page = await service.client.get(
+            "/v1/events", params={"types": "plan.updated"}, headers={"Accept": "application/json"}
+        )
+    finally:
+        await service.close()
+
+    told = [{"explanation": None, "plan": [{"step": "look", "status": status}]} for status in ("pending", "completed")]
+    assert plan == told[1]
+    assert [event["data"] for event in page.json()["data"]] == told

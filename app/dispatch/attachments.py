@@ -1,0 +1,56 @@
+"""Attachments on their way to the store: small ones stay in the result, large ones are kept beside it.
+
+What is beyond the limit of a call, or cannot be read, is not kept; the result's
+metadata tells which, how large and why, as `attachments_dropped`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.core.results import MOST_ATTACHED, MOST_INLINE, Attachment, Result, attach, data_of
+from app.dispatch.redaction import Cover
+
+DROPPED = "attachments_dropped"
+UNREADABLE = "its data URL cannot be read"
+TOO_MUCH = f"a call keeps {MOST_ATTACHED:,} bytes of attachments"
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """An attachment that is kept beside its result, by its number there."""
+
+    number: int
+    data: bytes
+
+
+def set_apart(result: Result, place: str, cover: Cover) -> tuple[Result, list[Apart]]:
+    """The result as it is kept, and what is kept beside it, at `{place}/{number}`. Large ones take a while."""
+    kept, apart, dropped, room = list[Attachment](), list[Apart](), list[dict[str, Any]](), MOST_ATTACHED
+    for one in result.attachments:
+        data = data_of(one.url)
+        if data is None and (len(one.url) <= MOST_INLINE or not one.url.lower().startswith("data:")):
+            kept.append(one)
+        elif data is None or len(data) > room:
+            dropped.append(_dropped(one, data))
+        else:
+            room -= len(data)
+            clean = cover.data(data)
+            if len(clean) > MOST_INLINE:
+                apart.append(Apart(len(kept), clean))
+                kept.append(replace(one, url=f"{place}/{len(kept)}"))
+            else:
+                kept.append(one if clean == data else attach(clean, one.mime, one.filename))
+    metadata = result.metadata | ({DROPPED: dropped} if dropped else {})
+    return replace(result, metadata=metadata, attachments=tuple(kept)), apart
+
+
+def is_large(result: Result) -> bool:
+    """Whether there is so much to look at that the loop should not wait for it."""
+    return sum(len(one.url) for one in result.attachments) > MOST_INLINE
+
+
+def _dropped(one: Attachment, data: bytes | None) -> dict[str, Any]:
+    about = {"mime": one.mime, "filename": one.filename}
+    if data is None:
+        return about | {"size": None, "reason": UNREADABLE}
+    return about | {"size": len(data), "reason": TOO_MUCH}

@@ -1,0 +1,106 @@
+"""Nearest: the lines of a file that come closest to lines that are not in it, and the names closest to a wrong one.
+
+A few passes over the file find places worth a look, and only so many of them are looked at, as far as a purse of
+fixed size lasts: what is far away is not found by trying everything.
+"""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from app.texts.distances import Purse, likeness
+from app.texts.pages import SPACES, numbered
+
+ENOUGH = 0.6
+MOST_WANTED = 100
+"""Wanted lines that are compared; of more, the first ones stand for all."""
+MOST_PLACES = 12
+MOST_SEEN = 500
+"""How often a line or a scrap may be in the file and still tell one place from another."""
+MOST_NAMES = 3
+SCRAPS = (12, 6, 3)
+SCRAPS_OF_A_LINE = 3
+MOST_LINES = 4
+LONGEST = 200
+STEPS = 400_000
+
+Votes = dict[int, float]
+"""For each line at which the wanted ones may begin, how much speaks for it."""
+
+
+def nearest(lines: Sequence[str], wanted: Sequence[str]) -> range | None:
+    """The lines that are most like the wanted ones, if any are much like them; blank ones around these do not count."""
+    sought = [line.strip(SPACES) for line in wanted]
+    filled = [place for place, line in enumerate(sought) if line]
+    if not filled:
+        return None
+    sought = sought[filled[0] : filled[-1] + 1]
+    bare, purse = [line.strip(SPACES) for line in lines], Purse(STEPS)
+    for votes in _elections(bare, sought[:MOST_WANTED]):
+        best = _best(bare, sought[:MOST_WANTED], votes, purse)
+        if best is not None:
+            return range(max(0, best), min(len(bare), best + len(sought)))
+    return None
+
+
+def similar_names(wanted: str, names: Iterable[str]) -> list[str]:
+    """Up to three names that are much like this one, the closest first; whether letters are capital does not count."""
+    folded = {name.casefold(): name for name in names}
+    return [folded[close] for close in difflib.get_close_matches(wanted.casefold(), folded, MOST_NAMES)]
+
+
+def _elections(bare: Sequence[str], sought: Sequence[str]) -> Iterator[Votes]:
+    """Places to look at: by lines that are there, then by scraps of lines, the longest ones first."""
+    yield _votes_of_lines(bare, sought)
+    text = "\n".join(bare)
+    for size in SCRAPS:
+        yield _votes_of_scraps(text, sought, size)
+
+
+def _votes_of_lines(bare: Sequence[str], sought: Sequence[str]) -> Votes:
+    seen: dict[str, list[int]] = {line: [] for line in sought if line}
+    for number, line in enumerate(bare):
+        if line in seen and len(seen[line]) <= MOST_SEEN:
+            seen[line].append(number)
+    return _counted((place, seen[line]) for place, line in enumerate(sought) if line)
+
+
+def _votes_of_scraps(text: str, sought: Sequence[str], size: int) -> Votes:
+    places = sorted(range(len(sought)), key=lambda place: -len(sought[place]))[:MOST_LINES]
+    scraps = ((place, scrap) for place in places for scrap in _scraps(sought[place], size))
+    return _counted((place, list(numbered(text, scrap))) for place, scrap in scraps if text.count(scrap) <= MOST_SEEN)
+
+
+def _counted(found: Iterable[tuple[int, Sequence[int]]]) -> Votes:
+    """What is at few places says more about each of them than what is at many, and what is at too many says nothing."""
+    votes: Votes = defaultdict(float)
+    for place, numbers in found:
+        if len(numbers) > MOST_SEEN:
+            continue
+        for number in numbers:
+            votes[number - place] += 1 / len(numbers)
+    return votes
+
+
+def _scraps(line: str, size: int) -> list[str]:
+    """A few pieces of a line, spread evenly over it."""
+    if len(line) <= size:
+        return []
+    last = len(line) - size
+    return list(dict.fromkeys(line[last * part // (SCRAPS_OF_A_LINE - 1) :][:size] for part in range(SCRAPS_OF_A_LINE)))
+
+
+def _best(bare: Sequence[str], sought: Sequence[str], votes: Votes, purse: Purse) -> int | None:
+    """Of the places most speaks for, the one whose lines are most alike, if they are enough."""
+    places = sorted(votes, key=lambda place: (-votes[place], place))[:MOST_PLACES]
+    alike = {place: _closeness(bare, sought, place, purse) for place in sorted(places)}
+    best = max(alike, key=lambda place: alike[place], default=None)
+    return best if best is not None and alike[best] >= ENOUGH else None
+
+
+def _closeness(bare: Sequence[str], sought: Sequence[str], place: int, purse: Purse) -> float:
+    """How much the lines here are like the sought ones: one by one, or in order where some are left out."""
+    here = [bare[number] if 0 <= number < len(bare) else "" for number in range(place, place + len(sought))]
+    pairs = [(mine[:LONGEST], theirs[:LONGEST]) for mine, theirs in zip(here, sought, strict=True) if mine or theirs]
+    one_by_one = sum(likeness(mine, theirs, purse) or 0.0 for mine, theirs in pairs) / len(pairs)
+    return max(one_by_one, difflib.SequenceMatcher(None, here, sought, autojunk=False).ratio())

@@ -1,0 +1,251 @@
+"""Seeking: where lines stand in a file, by four passes from strict to lenient, each over the whole rest of the file.
+
+A pass looks at a copy of the file in which some differences are gone: none, those at the end of lines, those at both
+ends, those of typography. Copies are made when they are needed, once, and searched as one text, so a search costs
+what one look at the text costs, however many lines are sought and however often they almost fit.
+"""
+
+import re
+import secrets
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+FOLDS = (
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
+    | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
+    | dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " ")
+)
+_CHANGED = re.compile(r"[-'\"\s]+")
+PIECES = 3
+NEAR = 64
+"""Lines that are walked one by one from a known place; farther ones are looked up in an index of all of them."""
+IN_VAIN = 4
+IN_VAIN_AT_ALL = 32
+"""How often a whole text is searched in vain before a search first asks whether the lines are there at all, and before
+it goes by an index of windows."""
+_PRIME = 2**61 - 1
+
+
+def fold(text: str) -> str:
+    """Dashes, quotes and spaces as a keyboard has them."""
+    if text.isascii():
+        return text
+    for fancy, plain in FOLDS.items():
+        text = text.replace(fancy, plain)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """From line `line` on (the first is 0); `is_trimmed`: the indentation may differ."""
+
+    line: int
+    is_trimmed: bool
+
+
+class Sheet:
+    """A text whose lines end with LF, and the ways to look at it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.ends = text.count("\n")
+        self.count = self.ends + (not text.endswith("\n") and text != "")
+        self.exact = View(text, self.count)
+
+    def seek(self, wanted: Sequence[str], start: int, *, is_at_end: bool = False) -> Match | None:
+        """The first place from line `start` on where these lines stand, in the strictest pass that finds one."""
+        if not wanted:
+            return Match(start, is_trimmed=False)
+        start = max(start, self.count - len(wanted)) if is_at_end else start
+        if start + len(wanted) > self.count:
+            return None
+        exact = self._pass(0, wanted, start, is_at_end)
+        if exact is not None:
+            return Match(exact, is_trimmed=False)
+        # What the most lenient pass does not find, none does: the others need not even be made ready.
+        loose = self._pass(3, wanted, start, is_at_end) if self._has_pieces_of(wanted) else None
+        if loose is None:
+            return None
+        ended = self._pass(1, wanted, start, is_at_end)
+        if ended is not None:
+            return Match(ended, is_trimmed=False)
+        trimmed = self._pass(2, wanted, start, is_at_end)
+        return Match(loose if trimmed is None else trimmed, is_trimmed=True)
+
+    def _pass(self, number: int, wanted: Sequence[str], start: int, is_at_end: bool) -> int | None:
+        view_of, same = _PASSES[number]
+        view, lines = view_of(self), list(map(same, wanted))
+        return view.find_last(lines, start) if is_at_end else view.find(lines, start)
+
+    def _has_pieces_of(self, wanted: Sequence[str]) -> bool:
+        """Whether it is worth while to make the lenient views: not if a piece is missing that no pass changes."""
+        if "folded" in self.__dict__:
+            return True
+        pieces = [max(_CHANGED.split(fold(line)), key=len) for line in wanted]
+        return all(piece in self.text for piece in sorted(pieces, key=len)[-PIECES:])
+
+    def piece(self, start: int, end: int) -> str:
+        """The text from line `start` to before line `end`."""
+        return self.text[self.exact.offset(start) : self.exact.offset(end)]
+
+    def cut(self, start: int, end: int) -> list[str]:
+        """The same as lines without their ends."""
+        return self.piece(start, end).removesuffix("\n").split("\n") if start < end else []
+
+    @cached_property
+    def ended(self) -> "View":
+        return View.of(list(map(str.rstrip, self.exact.lines)))
+
+    @cached_property
+    def trimmed(self) -> "View":
+        return View.of(list(map(str.strip, self.exact.lines)))
+
+    @cached_property
+    def folded(self) -> "View":
+        text = fold(self.trimmed.text)
+        return self.trimmed if text is self.trimmed.text else View(text, self.count)
+
+
+_PASSES: tuple[tuple[Callable[[Sheet], "View"], Callable[[str], str]], ...] = (
+    (lambda sheet: sheet.exact, lambda line: line),
+    (lambda sheet: sheet.ended, str.rstrip),
+    (lambda sheet: sheet.trimmed, str.strip),
+    (lambda sheet: sheet.folded, lambda line: fold(line.strip())),
+)
+
+
+class View:
+    """A text of so many lines as one pass compares it. `searched` counts the characters that searches went over."""
+
+    def __init__(self, text: str, count: int) -> None:
+        self.text = text
+        self.searched = 0
+        self._in_vain = 0
+        self._marks = sorted({(0, 0), (count, len(text))})
+
+    @classmethod
+    def of(cls, lines: list[str]) -> "View":
+        """Each line has its end here, or a last one that is blank by now would be none any more."""
+        view = cls("\n".join([*lines, ""]), len(lines))
+        view.__dict__["lines"] = lines
+        return view
+
+    def find(self, wanted: list[str], start: int) -> int | None:
+        """The line from which on these lines stand, not before line `start`."""
+        if self._in_vain > IN_VAIN * len(self.text) and not self._known.issuperset(wanted):
+            return None
+        if self._in_vain > IN_VAIN_AT_ALL * len(self.text):
+            return self._windows.find(wanted, start)
+        begin = self.offset(start)
+        found = self._search("\n".join(wanted), begin)
+        over = (len(self.text) if found is None else found) - begin
+        self.searched += over
+        if found is None:
+            self._in_vain += over
+            return None
+        return self._line(found)
+
+    def find_last(self, wanted: list[str], start: int) -> int | None:
+        """The same when only the last lines count; they begin with line `start`."""
+        needle = "\n".join(wanted)
+        end = len(self.text) - self.text.endswith("\n")
+        begin = end - len(needle)
+        is_last = self.text.endswith(needle, 0, end) and (begin == 0 or self.text[begin - 1] == "\n")
+        return start if is_last else None
+
+    def offset(self, line: int) -> int:
+        """Where a line begins; the one after the last begins at the end."""
+        at = bisect_right(self._marks, (line, len(self.text)))
+        near = min(self._marks[max(at - 1, 0) : at + 1], key=lambda mark: abs(mark[0] - line))
+        if abs(near[0] - line) > NEAR:
+            offset = min(self._lengths[line] + line, len(self.text))
+        else:
+            offset = self._walked(near, line)
+        self._mark(line, offset)
+        return offset
+
+    @cached_property
+    def lines(self) -> list[str]:
+        lines = self.text.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        return lines
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """How many characters the lines before each line have, their ends not counted."""
+        return list(accumulate(map(len, self.lines), initial=0))
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.lines)
+
+    @cached_property
+    def _windows(self) -> "Windows":
+        return Windows(self.lines)
+
+    def _search(self, needle: str, begin: int) -> int | None:
+        text = self.text
+        if begin == 0 and (text.startswith(f"{needle}\n") or text == needle):
+            return 0
+        found = text.find(f"\n{needle}\n", max(begin - 1, 0))
+        if found >= 0:
+            return found + 1
+        last = len(text) - len(needle)
+        return last if last >= begin and not text.endswith("\n") and text.endswith(f"\n{needle}") else None
+
+    def _line(self, offset: int) -> int:
+        """The line that begins here, counted from the nearest place before it that is known."""
+        line, known = self._marks[bisect_right(self._marks, offset, key=lambda mark: mark[1]) - 1]
+        line += self.text.count("\n", known, offset)
+        self._mark(line, offset)
+        return line
+
+    def _walked(self, near: tuple[int, int], line: int) -> int:
+        here, offset = near
+        for _ in range(here, line):
+            offset = self.text.find("\n", offset) + 1 or len(self.text)
+        for _ in range(line, here):
+            offset = self.text.rfind("\n", 0, offset - 1) + 1
+        return offset
+
+    def _mark(self, line: int, offset: int) -> None:
+        at = bisect_left(self._marks, (line, offset))
+        if at == len(self._marks) or self._marks[at] != (line, offset):
+            insort(self._marks, (line, offset))
+
+
+class Windows:
+    """Every run of so many lines, by its hash: what a search goes by when it would look too often in vain."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._ids = {line: number for number, line in enumerate(dict.fromkeys(lines), 1)}
+        # Nobody can know it beforehand, so nobody can make lines whose hashes meet.
+        self._base = secrets.randbelow(_PRIME // 2) + _PRIME // 4
+        self._sums = self._summed(self._ids[line] for line in lines)
+        self._tables: dict[int, dict[int, list[int]]] = {}
+
+    def find(self, wanted: list[str], start: int) -> int | None:
+        size = len(wanted)
+        if size not in self._tables:
+            self._tables[size] = self._table(size)
+        places = self._tables[size].get(self._summed(self._ids.get(line, 0) for line in wanted)[-1], [])
+        for at in range(bisect_left(places, start), len(places)):
+            if self._lines[places[at] : places[at] + size] == wanted:
+                return places[at]
+        return None
+
+    def _table(self, size: int) -> dict[int, list[int]]:
+        table = dict[int, list[int]]()
+        power = pow(self._base, size, _PRIME)
+        for place, (before, after) in enumerate(zip(self._sums, self._sums[size:], strict=False)):
+            table.setdefault((after - before * power) % _PRIME, []).append(place)
+        return table
+
+    def _summed(self, ids: Iterable[int]) -> list[int]:
+        return list(accumulate(ids, lambda total, id: (total * self._base + id) % _PRIME, initial=0))
