@@ -126,7 +126,8 @@ class Workspace(Scope, Protocol):
         """Make all these changes, or none of them: what was made before one fails is put back.
 
         Each file is there whole at any moment, old or new; folders are made where they are missing. Raises
-        `FileFailed` (ESTALE when a file is not in the state that is expected, EEXIST when it is there already …).
+        `FileFailed` (ESTALE when a file is not in the state that is expected, EEXIST when it is there already, EROFS
+        in a root for reading …), `PermissionDenied` in `.git`, `InvalidArgs` when a file is to be changed twice.
         """
         ...
 

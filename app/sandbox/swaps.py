@@ -94,10 +94,11 @@ class Creation(Swap):
     def _take_back(self) -> None:
         if not self._is(self.name, self.new):
             return
-        self.spare = self.names.new()
-        renames.move(self.parent.fd, self.name, self.spare)
-        if not self._is(self.spare, self.new):
-            renames.give(self.parent.fd, self.spare, self.name)
+        aside = self.names.new()
+        renames.move(self.parent.fd, self.name, aside)
+        self.spare = aside
+        if not self._is(aside, self.new):
+            renames.give(self.parent.fd, aside, self.name)
             self.spare = None
 
 

@@ -156,6 +156,26 @@ def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
     assert ((root / "a").read_text(), (root / "d/c").read_text()) == ("ALPHA", "gamma")
 
 
+def test_a_new_file_with_two_names_is_not_left_with_one_of_them(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file gets its name by a link, and the first name cannot be taken away."""
+    world, unlink, refused = tree(root), os.unlink, list[str]()
+
+    def refuse_once(name: str, *, dir_fd: int | None = None) -> None:
+        if not refused:
+            refused.append(name)
+            raise broken()
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(renames, "_call", lambda *args: errno.EINVAL)
+    monkeypatch.setattr(os, "unlink", refuse_once)
+    with pytest.raises(FileFailed, match="Input/output error"):
+        ws.commit(four_changes(ws)[1:2])
+
+    assert (len(refused), tree(root)) == (1, world)
+
+
 @pytest.mark.usefixtures("renamer")
 def test_a_file_that_grows_too_big_half_way_changes_nothing(ws: LocalWorkspace, root: Path) -> None:
     world = tree(root)
