@@ -57,6 +57,16 @@ def test_an_open_last_line_stays_open(text: str, splice: Splice, changed: str) -
     assert page.text == changed
 
 
+def test_an_open_line_with_nothing_in_it_is_none() -> None:
+    page = Page("a\n\nb")
+
+    page.make([Splice(2, 3, [])])
+
+    assert (page.lines, page.spans()) == (["a"], [Span(1, ["\n", "b"], [])])
+    page.make([Splice(1, 1, ["c"])])
+    assert page.text == "a\nc\n"
+
+
 def test_changes_are_numbered_as_before_the_first_of_them() -> None:
     page = Page("a\nb\nc\n")
 
