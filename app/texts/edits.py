@@ -121,7 +121,7 @@ class Desk:
 
     def _elsewhere(self, block: Block, sheet: Sheet) -> Made | None:
         """In another file that the edits name, if that is one place and no more."""
-        others = [other for other in self.sheets.values() if other is not sheet and other.exists]
+        others = [other for other in self.sheets.values() if other is not sheet]
         found = [(other, search_replace_matching.find(other.script, block.search, block.replace)) for other in others]
         fitting = [(other, match) for other, match in found if match]
         if len(fitting) != 1 or fitting[0][1].places != 1:

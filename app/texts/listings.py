@@ -63,9 +63,9 @@ def name_on(line: str) -> str | None:
 
 
 def name_before(lines: Sequence[str]) -> str | None:
-    """The file that the last of these lines name; what comes before is only looked at through lines of fences."""
+    """The file that the last of these lines name; one before the last is only looked at through lines of fences."""
     names = list[str]()
-    for line in reversed(lines[-LOOKED_BACK:]):
+    for line in reversed(lines):
         if name := name_on(line):
             names.append(name)
         if not is_fence(line):

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.errors import InvalidArgs
-from app.texts.listings import name_before, opening, quote
+from app.texts.listings import LOOKED_BACK, name_before, opening, quote
 
 HEAD = re.compile(r"(<{5,9}) SEARCH>?$")
 DIVIDER = re.compile(r"={5,9}$")
@@ -62,7 +62,7 @@ def parse(content: str, path: str | None = None) -> tuple[list[Block], list[str]
             commands.append("\n".join(lines[at + 1 : end]))
             at = end
         elif HEAD.match(lines[at].strip()):
-            path = name_before(lines[max(0, at - 3) : at]) or path
+            path = name_before(lines[max(0, at - LOOKED_BACK) : at]) or path
             if path is None:
                 raise _unreadable(lines, at, UNNAMED)
             search, replace, end = _sides(lines, at)

@@ -205,8 +205,7 @@ def _places(script: Manuscript, change: _Change) -> Iterator[_Place]:
         left -= above + below + 1
         if left < 0:
             raise shifts.Endless
-        if above + below or has_old:
-            yield _Place(above + below, 0 if has_old else above, not add, start, add)
+        yield _Place(above + below, 0 if has_old else above, not add, start, add)
 
 
 def _anchored(script: Manuscript, change: _Change) -> Iterator[tuple[int, str]]:

@@ -73,7 +73,7 @@ def _end(lines: Sequence[str], start: int, fence: Fence) -> int:
         inner = opening(lines[at])
         if lines[at].rstrip() == fence.closing:
             depth -= 1
-        elif inner and inner.closing == fence.closing and inner.said:
+        elif inner and inner.closing == fence.closing:
             depth += 1
         if not depth:
             return at

@@ -57,6 +57,16 @@ def test_an_open_last_line_stays_open(text: str, splice: Splice, changed: str) -
     assert script.text == changed
 
 
+def test_an_open_line_with_nothing_in_it_is_none() -> None:
+    script = Manuscript("a\n\nb")
+
+    script.make([Splice(2, 3, [])])
+
+    assert (script.lines, script.spans()) == (["a"], [Span(1, ["\n", "b"], [])])
+    script.make([Splice(1, 1, ["c"])])
+    assert script.text == "a\nc\n"
+
+
 def test_changes_are_numbered_as_before_the_first_of_them() -> None:
     script = Manuscript("a\nb\nc\n")
 

@@ -131,6 +131,7 @@ def test_of_a_long_text_only_the_end_is_quoted() -> None:
         "# `src/a.py`",
         "Now change `src/a.py` too:",
         "```src/a.py",
+        "src/a.py\n```lib/core",
         "```python src/a.py",
         "```python:src/a.py",
         *(f"src/a.py\n<{tag}>" for tag in TAGS),

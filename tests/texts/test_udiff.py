@@ -3,6 +3,7 @@
 import pytest
 
 from app.core.errors import InvalidArgs
+from app.texts import shifts
 from app.texts.manuscripts import Manuscript, Match
 from app.texts.udiff import Hunk, parse
 from app.texts.udiff_matching import Unclear, find
@@ -133,6 +134,7 @@ def test_a_text_without_changes_is_refused_in_so_many_words(content: str) -> Non
         ("a\nb\nc\n", " a\n+x\n b\n+y", ("exact", "a\nx\nb\ny\nc\n", 1)),
         ("a\r\nb", "-b\n+x\n+y", ("exact", "a\r\nx\r\ny", 1)),
         ("a\nb\n", " \n a\n-b\n+x\n ", ("blank_lines", "a\nx\n", 1)),
+        ("a\nb\n", "-\n-a\n+x", ("blank_lines", "x\nb\n", 1)),
         ("a\nb\n", " \n+\n+n\n a\n ", ("blank_lines", "\nn\na\nb\n", 1)),
         ("  a\n    b\n", " a\n-  b\n+  x\n+    y", ("indentation", "  a\n    x\n      y\n", 1)),
         ("a\n  b\n", "     a\n-      b\n+      x", ("indentation", "a\n  x\n", 1)),
@@ -153,6 +155,13 @@ def test_a_new_line_that_lost_its_mark_is_added() -> None:
         "import os\n\nimport sys\nfirst = compute(1)\nsecond = compute(3)\n",
         1,
     )
+
+
+def test_too_many_lines_that_are_not_in_the_file_are_not_taken_for_new_ones() -> None:
+    text = "first = compute(1)\nsecond = compute(2)\nthird = compute(3)\n"
+    hunk = " first = compute(1)\n one\n second = compute(2)\n two\n-third = compute(3)\n+third = compute(4)"
+
+    assert applied(text, hunk) == ("context", text.replace("3", "4"), 1)
 
 
 def test_a_line_of_context_that_is_mistaken_is_not_added_to_the_file() -> None:
@@ -208,6 +217,14 @@ def test_a_place_must_be_the_only_one_unless_every_one_is_wanted(
 ) -> None:
     assert applied(text, hunk) == Unclear(lines)
     assert applied(text, hunk, every=True) == everywhere
+
+
+def test_a_place_is_not_taken_for_the_only_one_when_not_all_were_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shifts, "MOST_COMPARED", 10)
+    near, fitting = "a\nb\n", "    a\n      b\n"
+
+    assert applied(fitting + near * 3, " a\n-  b\n+  x") == ("indentation", "    a\n      x\n" + near * 3, 1)
+    assert applied(fitting + near * 9, " a\n-  b\n+  x") == Unclear(())
 
 
 def test_a_text_that_repeats_itself_is_not_searched_again_and_again() -> None:

@@ -75,6 +75,7 @@ def test_fences_inside_a_file_belong_to_it_if_they_open_with_a_language() -> Non
         Whole("b.py", ("z",), 13),
     ]
     assert parse(f"README.md\n````\n{text}\n````")[0] == [Whole("README.md", lines, 2)]
+    assert parse("a.html\n<pre>\n<pre>\nx\n</pre>\n</pre>")[0] == [Whole("a.html", ("<pre>", "x", "</pre>"), 2)]
     assert parse(f"README.md\n<source>\n{text}\n```\n</source>")[0] == [Whole("README.md", (*lines, "```"), 2)]
 
 

@@ -183,6 +183,25 @@ async def test_new_lines_that_are_there_already_are_told(ctx: Context, workspace
     )
 
 
+async def test_a_report_has_an_end(ctx: Context, workspace: Path) -> None:
+    (workspace / "a.py").write_text("a\n")
+    wrong = "".join(f"wrong {number}\n" for number in range(100))
+
+    error = await failing(ctx, block("a.py", wrong, "x\n") * 23)
+
+    assert report(error).count("## SEARCH/REPLACE block") == 20
+    assert "wrong 50" in report(error)
+    assert "wrong 90" not in report(error)
+    assert "[44 more lines]" in report(error)
+    assert "Not shown: SEARCH/REPLACE blocks 21, 22, 23." in report(error)
+
+
+async def test_what_is_quoted_is_fenced_by_more_than_it_has(ctx: Context, workspace: Path) -> None:
+    error = await failing(ctx, block("a.md", "```\nx\n```\n", "y\n"))
+
+    assert "````\n<<<<<<< SEARCH\n```\nx\n```\n=======\ny\n>>>>>>> REPLACE\n````" in report(error)
+
+
 async def test_a_file_that_does_not_exist_is_told(ctx: Context, workspace: Path) -> None:
     error = await failing(ctx, block("a.py", "old\n", "new\n"))
 
@@ -335,6 +354,7 @@ async def test_a_hunk_that_cannot_be_made_says_why(
     assert error.details is not None
     assert [view["reason"] for view in error.details["failed"]] == [reason]
     assert said in report(error)
+    assert reason != "not_unique" or "Did you mean" not in report(error)
     assert tree(workspace) == {"a.txt": b"x\nb\nx\n"}
 
 
