@@ -8,9 +8,8 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.texts.diffs import Span
+from app.texts.diffs import Span, lines_of
 from app.texts.indents import reindent
-from app.texts.lines import Lines
 from app.texts.misfits import Wanted, header_missing, lines_missing
 from app.texts.patches import Hunk
 from app.texts.seeking import Match, Sheet
@@ -51,8 +50,10 @@ def fit(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
         return _fit_mixed(text, hunks, path)
     edits = _edits(sheet, hunks, path)
     after = _rewritten(sheet.count, edits, sheet.piece, "\n")
-    line_end = "\r\n" if has_cr else "\n"
-    return Fitted(after.replace("\n", line_end) if has_cr else after, _spans(edits, Lines(text), line_end))
+    if not has_cr:
+        return Fitted(after, _spans(edits, lambda start, end: lines_of(sheet.piece(start, end)), "\n"))
+    spans = _spans(edits, lambda start, end: lines_of(sheet.piece(start, end).replace("\n", "\r\n")), "\r\n")
+    return Fitted(after.replace("\n", "\r\n"), spans)
 
 
 def _fit_mixed(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
@@ -64,7 +65,7 @@ def _fit_mixed(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
     after = _rewritten(sheet.count, edits, lambda start, end: "".join(lines[start:end]), line_end)
     # In a diff a CR alone ends no line, so these edits would count other lines than it does.
     is_told = text.count("\r") == text.count("\r\n")
-    return Fitted(after, _spans(edits, lines, line_end) if is_told else None)
+    return Fitted(after, _spans(edits, lambda start, end: lines[start:end], line_end) if is_told else None)
 
 
 def _edits(sheet: Sheet, hunks: Sequence[Hunk], path: str) -> list[_Edit]:
@@ -143,8 +144,8 @@ def _joined(sheet: Sheet, edits: list[_Edit]) -> list[_Edit]:
     return joined
 
 
-def _spans(edits: list[_Edit], lines: Sequence[str], line_end: str) -> list[Span]:
-    return [Span(edit.start, lines[edit.start : edit.end], [line + line_end for line in edit.new]) for edit in edits]
+def _spans(edits: list[_Edit], cut: Callable[[int, int], list[str]], line_end: str) -> list[Span]:
+    return [Span(edit.start, cut(edit.start, edit.end), [line + line_end for line in edit.new]) for edit in edits]
 
 
 def _rewritten(count: int, edits: list[_Edit], between: Callable[[int, int], str], line_end: str) -> str:

@@ -1,10 +1,11 @@
-"""Mismatches: what to say when a hunk has no place in its file, so that the next try has one."""
+"""Misfits: what to say when a hunk has no place in its file, so that the next try has one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.errors import PatchMismatch
-from app.texts.nearest import nearest
+from app.texts.lines import Lines
+from app.texts.nearest import nearest_in
 from app.texts.seeking import Sheet
 
 MOST_LINES = 20
@@ -34,8 +35,8 @@ def lines_missing(
 
 
 def _mismatch(sheet: Sheet, wanted: Wanted, what: str, looked_for: Sequence[str], why: str | None) -> PatchMismatch:
-    lines = sheet.exact.lines
-    near = nearest(lines, looked_for)
+    lines = Lines(sheet.text)
+    near = nearest_in(sheet.text, lines, looked_for)
     if why is None and near is None:
         why = "Nothing in the file is like that; read the file again and take the lines from it."
     elif why is None and near is not None:
@@ -56,11 +57,9 @@ def _applied(sheet: Sheet, old: Sequence[str], new: Sequence[str]) -> str | None
     if not any(map(str.strip, set(new) - set(old))):
         return None
     found = sheet.seek(new, 0)
-    return (
-        None
-        if found is None
-        else f"What it would make of them is there already, at line {found.line + 1}; it seems to be applied."
-    )
+    if found is None:
+        return None
+    return f"What it would make of them is there already, at line {found.line + 1}; it seems to be applied."
 
 
 def _elsewhere(sheet: Sheet, looked_for: Sequence[str], here: int, *, is_at_end: bool = False) -> str | None:
@@ -89,4 +88,5 @@ def _shown(lines: Sequence[str]) -> str:
 
 
 def _cut(line: str) -> str:
+    line = line.removesuffix("\n")
     return line if len(line) <= MOST_COLUMNS else line[:MOST_COLUMNS] + "…"

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from app.texts.distances import Purse, likeness
-from app.texts.pages import SPACES, numbered
+from app.texts.pages import numbered
 
 ENOUGH = 0.6
 MOST_WANTED = 100
@@ -21,6 +21,7 @@ MOST_NAMES = 3
 SCRAPS = (12, 6, 3)
 SCRAPS_OF_A_LINE = 3
 MOST_LINES = 4
+MOST_WHOLE = 8
 LONGEST = 200
 STEPS = 400_000
 
@@ -30,16 +31,21 @@ Votes = dict[int, float]
 
 def nearest(lines: Sequence[str], wanted: Sequence[str]) -> range | None:
     """The lines that are most like the wanted ones, if any are much like them; blank ones around these do not count."""
-    sought = [line.strip(SPACES) for line in wanted]
+    return nearest_in("\n".join(lines), lines, wanted)
+
+
+def nearest_in(text: str, lines: Sequence[str], wanted: Sequence[str]) -> range | None:
+    """The same in a text with these lines, of which only those are looked at that may be it."""
+    sought = [line.strip() for line in wanted]
     filled = [place for place, line in enumerate(sought) if line]
     if not filled:
         return None
     sought = sought[filled[0] : filled[-1] + 1]
-    bare, purse = [line.strip(SPACES) for line in lines], Purse(STEPS)
-    for votes in _elections(bare, sought[:MOST_WANTED]):
-        best = _best(bare, sought[:MOST_WANTED], votes, purse)
+    purse = Purse(STEPS)
+    for votes in _elections(text, sought[:MOST_WANTED]):
+        best = _best(lines, sought[:MOST_WANTED], votes, purse)
         if best is not None:
-            return range(max(0, best), min(len(bare), best + len(sought)))
+            return range(max(0, best), min(len(lines), best + len(sought)))
     return None
 
 
@@ -49,34 +55,33 @@ def similar_names(wanted: str, names: Iterable[str]) -> list[str]:
     return [folded[close] for close in difflib.get_close_matches(wanted.casefold(), folded, MOST_NAMES)]
 
 
-def _elections(bare: Sequence[str], sought: Sequence[str]) -> Iterator[Votes]:
+def _elections(text: str, sought: Sequence[str]) -> Iterator[Votes]:
     """Places to look at: by lines that are there, then by scraps of lines, the longest ones first."""
-    yield _votes_of_lines(bare, sought)
-    text = "\n".join(bare)
+    yield _votes_of_lines(text, sought)
     for size in SCRAPS:
         yield _votes_of_scraps(text, sought, size)
 
 
-def _votes_of_lines(bare: Sequence[str], sought: Sequence[str]) -> Votes:
-    seen: dict[str, list[int]] = {line: [] for line in sought if line}
-    for number, line in enumerate(bare):
-        if line in seen and len(seen[line]) <= MOST_SEEN:
-            seen[line].append(number)
-    return _counted((place, seen[line]) for place, line in enumerate(sought) if line)
+def _votes_of_lines(text: str, sought: Sequence[str]) -> Votes:
+    longest = sorted(dict.fromkeys(filter(None, sought)), key=len, reverse=True)[:MOST_WHOLE]
+    seen = {line: _places(text, line) for line in longest}
+    return _counted((place, seen[line]) for place, line in enumerate(sought) if line in seen)
 
 
 def _votes_of_scraps(text: str, sought: Sequence[str], size: int) -> Votes:
     places = sorted(range(len(sought)), key=lambda place: -len(sought[place]))[:MOST_LINES]
-    scraps = ((place, scrap) for place in places for scrap in _scraps(sought[place], size))
-    return _counted((place, list(numbered(text, scrap))) for place, scrap in scraps if text.count(scrap) <= MOST_SEEN)
+    return _counted((place, _places(text, scrap)) for place in places for scrap in _scraps(sought[place], size))
+
+
+def _places(text: str, piece: str) -> list[int]:
+    """The lines a piece stands in, if they are not too many to tell one place from another."""
+    return list(numbered(text, piece)) if text.count(piece) <= MOST_SEEN else []
 
 
 def _counted(found: Iterable[tuple[int, Sequence[int]]]) -> Votes:
     """What is at few places says more about each of them than what is at many, and what is at too many says nothing."""
     votes: Votes = defaultdict(float)
     for place, numbers in found:
-        if len(numbers) > MOST_SEEN:
-            continue
         for number in numbers:
             votes[number - place] += 1 / len(numbers)
     return votes
@@ -90,17 +95,19 @@ def _scraps(line: str, size: int) -> list[str]:
     return list(dict.fromkeys(line[last * part // (SCRAPS_OF_A_LINE - 1) :][:size] for part in range(SCRAPS_OF_A_LINE)))
 
 
-def _best(bare: Sequence[str], sought: Sequence[str], votes: Votes, purse: Purse) -> int | None:
+def _best(lines: Sequence[str], sought: Sequence[str], votes: Votes, purse: Purse) -> int | None:
     """Of the places most speaks for, the one whose lines are most alike, if they are enough."""
     places = sorted(votes, key=lambda place: (-votes[place], place))[:MOST_PLACES]
-    alike = {place: _closeness(bare, sought, place, purse) for place in sorted(places)}
+    alike = {place: _closeness(lines, sought, place, purse) for place in sorted(places)}
     best = max(alike, key=lambda place: alike[place], default=None)
     return best if best is not None and alike[best] >= ENOUGH else None
 
 
-def _closeness(bare: Sequence[str], sought: Sequence[str], place: int, purse: Purse) -> float:
+def _closeness(lines: Sequence[str], sought: Sequence[str], place: int, purse: Purse) -> float:
     """How much the lines here are like the sought ones: one by one, or in order where some are left out."""
-    here = [bare[number] if 0 <= number < len(bare) else "" for number in range(place, place + len(sought))]
+    there = [line.strip() for line in lines[max(0, place) : place + len(sought)]]
+    before = [""] * min(len(sought), max(0, -place))
+    here = before + there + [""] * (len(sought) - len(before) - len(there))
     pairs = [(mine[:LONGEST], theirs[:LONGEST]) for mine, theirs in zip(here, sought, strict=True) if mine or theirs]
     one_by_one = sum(likeness(mine, theirs, purse) or 0.0 for mine, theirs in pairs) / len(pairs)
     return max(one_by_one, difflib.SequenceMatcher(None, here, sought, autojunk=False).ratio())

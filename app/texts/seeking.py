@@ -2,7 +2,8 @@
 
 A pass looks at a copy of the file in which some differences are gone: none, those at the end of lines, those at both
 ends, those of typography. Copies are made when they are needed, once, and searched as one text, so a search costs
-what one look at the text costs, however many lines are sought and however often they almost fit.
+what one look at the text costs, however many lines are sought and however often they almost fit. The first few that
+do not fit as they are need no copies: something in them is as it is in every pass, and stands at few places.
 """
 
 import re
@@ -20,7 +21,12 @@ FOLDS = (
     | dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " ")
 )
 _CHANGED = re.compile(r"[-'\"\s]+")
+"""What a pass may change or leave out; what is between is as it is in all of them."""
+LOOKS = 8
 PIECES = 3
+PLACES = 16
+"""How often we look for a piece that no pass changes, before copies are made; for how many of the lines that are
+sought, and at how many places it may be."""
 NEAR = 64
 """Lines that are walked one by one from a known place; farther ones are looked up in an index of all of them."""
 IN_VAIN = 4
@@ -55,6 +61,7 @@ class Sheet:
         self.ends = text.count("\n")
         self.count = self.ends + (not text.endswith("\n") and text != "")
         self.exact = View(text, self.count)
+        self._looks = 0
 
     def seek(self, wanted: Sequence[str], start: int, *, is_at_end: bool = False) -> Match | None:
         """The first place from line `start` on where these lines stand, in the strictest pass that finds one."""
@@ -63,30 +70,62 @@ class Sheet:
         start = max(start, self.count - len(wanted)) if is_at_end else start
         if start + len(wanted) > self.count:
             return None
-        exact = self._pass(0, wanted, start, is_at_end)
+        if is_at_end:
+            return self._strictest(wanted, [start])
+        exact = self.exact.find(list(wanted), start)
         if exact is not None:
             return Match(exact, is_trimmed=False)
-        # What the most lenient pass does not find, none does: the others need not even be made ready.
-        loose = self._pass(3, wanted, start, is_at_end) if self._has_pieces_of(wanted) else None
+        places = self._places(wanted, start)
+        return self._by_views(wanted, start) if places is None else self._strictest(wanted, places)
+
+    def _strictest(self, wanted: Sequence[str], places: Iterable[int]) -> Match | None:
+        """Which of these places it is."""
+        best: tuple[int, int] | None = None
+        for line in places:
+            there = self.cut(line, line + len(wanted))
+            fitting = (number for number, same in enumerate(_SAME) if [*map(same, there)] == [*map(same, wanted)])
+            found = (next(fitting, len(_SAME)), line)
+            if found[0] < len(_SAME) and (best is None or found < best):
+                best = found
+        return None if best is None else Match(best[1], is_trimmed=best[0] > 1)
+
+    def _places(self, wanted: Sequence[str], start: int) -> list[int] | None:
+        """Where the lines can begin at all, by a long piece that no pass changes; None when none tells it."""
+        pieces = sorted(enumerate(map(self._unchanged, wanted)), key=lambda numbered: len(numbered[1]), reverse=True)
+        for place, piece in pieces[:PIECES]:
+            lines = self._lines_with(piece, start) if piece and self._looks < LOOKS else None
+            if lines is not None:
+                return [line - place for line in lines if start <= line - place <= self.count - len(wanted)]
+        return None
+
+    def _unchanged(self, line: str) -> str:
+        """What of a line is in the file as it is, if any pass finds the line. What is ASCII is only trimmed."""
+        return _folded(line) if self.text.isascii() else max(_CHANGED.split(fold(line)), key=len)
+
+    def _lines_with(self, piece: str, start: int) -> list[int] | None:
+        """The lines from `start` on in which a piece stands; None when they are many."""
+        self._looks += 1
+        lines, begin = list[int](), self.exact.offset(start)
+        at = self.text.find(piece, begin)
+        while at >= 0 and len(lines) <= PLACES:
+            lines.append(self.exact.line(self.text.rfind("\n", 0, at) + 1))
+            at = self.text.find(piece, self.exact.offset(lines[-1] + 1))
+        self.exact.searched += (len(self.text) if at < 0 else at) - begin
+        return lines if at < 0 else None
+
+    def _by_views(self, wanted: Sequence[str], start: int) -> Match | None:
+        def find(view: View, same: Callable[[str], str]) -> int | None:
+            return view.find([*map(same, wanted)], start)
+
+        # What the most lenient pass does not find, none does.
+        loose = find(self.folded, _folded)
         if loose is None:
             return None
-        ended = self._pass(1, wanted, start, is_at_end)
+        ended = find(self.ended, str.rstrip)
         if ended is not None:
             return Match(ended, is_trimmed=False)
-        trimmed = self._pass(2, wanted, start, is_at_end)
+        trimmed = find(self.trimmed, str.strip)
         return Match(loose if trimmed is None else trimmed, is_trimmed=True)
-
-    def _pass(self, number: int, wanted: Sequence[str], start: int, is_at_end: bool) -> int | None:
-        view_of, same = _PASSES[number]
-        view, lines = view_of(self), list(map(same, wanted))
-        return view.find_last(lines, start) if is_at_end else view.find(lines, start)
-
-    def _has_pieces_of(self, wanted: Sequence[str]) -> bool:
-        """Whether it is worth while to make the lenient views: not if a piece is missing that no pass changes."""
-        if "folded" in self.__dict__:
-            return True
-        pieces = [max(_CHANGED.split(fold(line)), key=len) for line in wanted]
-        return all(piece in self.text for piece in sorted(pieces, key=len)[-PIECES:])
 
     def piece(self, start: int, end: int) -> str:
         """The text from line `start` to before line `end`."""
@@ -110,12 +149,16 @@ class Sheet:
         return self.trimmed if text is self.trimmed.text else View(text, self.count)
 
 
-_PASSES: tuple[tuple[Callable[[Sheet], "View"], Callable[[str], str]], ...] = (
-    (lambda sheet: sheet.exact, lambda line: line),
-    (lambda sheet: sheet.ended, str.rstrip),
-    (lambda sheet: sheet.trimmed, str.strip),
-    (lambda sheet: sheet.folded, lambda line: fold(line.strip())),
-)
+def _exact(line: str) -> str:
+    return line
+
+
+def _folded(line: str) -> str:
+    return fold(line.strip())
+
+
+_SAME: tuple[Callable[[str], str], ...] = (_exact, str.rstrip, str.strip, _folded)
+"""What lines are compared by, in each pass."""
 
 
 class View:
@@ -147,15 +190,7 @@ class View:
         if found is None:
             self._in_vain += over
             return None
-        return self._line(found)
-
-    def find_last(self, wanted: list[str], start: int) -> int | None:
-        """The same when only the last lines count; they begin with line `start`."""
-        needle = "\n".join(wanted)
-        end = len(self.text) - self.text.endswith("\n")
-        begin = end - len(needle)
-        is_last = self.text.endswith(needle, 0, end) and (begin == 0 or self.text[begin - 1] == "\n")
-        return start if is_last else None
+        return self.line(found)
 
     def offset(self, line: int) -> int:
         """Where a line begins; the one after the last begins at the end."""
@@ -167,6 +202,13 @@ class View:
             offset = self._walked(near, line)
         self._mark(line, offset)
         return offset
+
+    def line(self, offset: int) -> int:
+        """The line that begins here, counted from the nearest place before it that is known."""
+        line, known = self._marks[bisect_right(self._marks, offset, key=lambda mark: mark[1]) - 1]
+        line += self.text.count("\n", known, offset)
+        self._mark(line, offset)
+        return line
 
     @cached_property
     def lines(self) -> list[str]:
@@ -197,13 +239,6 @@ class View:
             return found + 1
         last = len(text) - len(needle)
         return last if last >= begin and not text.endswith("\n") and text.endswith(f"\n{needle}") else None
-
-    def _line(self, offset: int) -> int:
-        """The line that begins here, counted from the nearest place before it that is known."""
-        line, known = self._marks[bisect_right(self._marks, offset, key=lambda mark: mark[1]) - 1]
-        line += self.text.count("\n", known, offset)
-        self._mark(line, offset)
-        return line
 
     def _walked(self, near: tuple[int, int], line: int) -> int:
         here, offset = near

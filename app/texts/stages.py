@@ -20,13 +20,14 @@ from app.texts.patches import Hunk
 class _File:
     """What is on the disk under a name, and what will be.
 
-    `content` is None as long as nobody read it. `origin` is the name under which the content is on the disk, if it is
-    there; `fitted` tells how it was changed, if that happened once.
+    `old` and `content` are None as long as nobody read the file. `origin` is the name under which the content is on the
+    disk, if it is there; `fitted` tells how it was changed, if that happened once.
     """
 
     name: str
     before: Snapshot | None
     is_there: bool
+    old: Content | None = None
     content: Content | None = None
     origin: str | None = None
     fitted: Fitted | None = None
@@ -110,13 +111,13 @@ class Stage:
     def _content(self, file: _File, path: str) -> Content:
         if file.content is None:
             assert file.before is not None, "what is there and was not read is on the disk"
-            file.content = read(file.before.data, path)
+            file.old = file.content = read(file.before.data, path)
         return file.content
 
 
 def _text(file: _File) -> Content | None:
     """What is on the disk, for the diff; None when it is nothing or no text."""
     try:
-        return read(file.before.data, file.name) if file.before else None
+        return file.old or (read(file.before.data, file.name) if file.before else None)
     except CallError:
         return None

@@ -228,18 +228,15 @@ def steps(count: int, body: str) -> int:
     return taken
 
 
-@pytest.mark.parametrize("body", ["-    value_9000 = compute(76)\n+x", "-value_9000 = compute(76)\n+x"])
-def test_no_line_of_the_file_is_a_step_of_its_own(body: str) -> None:
-    assert steps(40_000, body) < 2 * steps(10_000, body) < 2_000
-
-
 @pytest.mark.parametrize(
     "body",
     [
+        "-    value_9000 = compute(76)\n+x",
+        "-value_9000 = compute(76)\n+x",
         "-value_9000 = compute(\u2013)\n+x",
         "     value_9000 = compute(76)\n-    nothing_like_this = 1\n+x",
         "\n".join(f"-    value_{number} = compute({number % 97})" for number in range(9000, 9049)) + "\n-    not there",
     ],
 )
-def test_what_has_no_place_takes_few_steps_for_each_line_of_the_file(body: str) -> None:
-    assert steps(40_000, body) < 4 * steps(10_000, body) < 4 * 2 * 10_000
+def test_no_line_of_the_file_is_a_step_of_its_own(body: str) -> None:
+    assert steps(40_000, body) < 2 * steps(10_000, body) < 40_000
