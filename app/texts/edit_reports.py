@@ -64,8 +64,9 @@ def _next_steps(missed: int, made: int, noun: str, *, is_dry: bool, is_atomic: b
 def _told(outcome: Outcome, sheets: Mapping[str, Sheet], noun: str) -> Iterator[str]:
     """One that failed: why, its own text, and what the file has instead."""
     edit, end = outcome.edit, outcome.end
-    assert isinstance(end, Missed)
-    yield f"## {noun} {outcome.number} (line {edit.line} of the content): {_why(end, len(sheets))}"
+    assert isinstance(end, Missed), "only what failed is told"
+    tried = " (the other files named here were tried too)" if isinstance(edit, Block) and len(sheets) > 1 else ""
+    yield f"## {noun} {outcome.number} (line {edit.line} of the content): {_why(end, tried)}"
     yield from _quoted(str(edit).split("\n"))
     if not isinstance(edit, Block | Hunk) or not sheets[end.name].exists:
         return
@@ -79,16 +80,15 @@ def _told(outcome: Outcome, sheets: Mapping[str, Sheet], noun: str) -> Iterator[
         yield f"\nThe new lines are already in {end.name}: is this {noun} still needed?"
 
 
-def _why(end: Missed, files: int) -> str:
-    elsewhere = ", nor in the other files named here" if files > 1 else ""
+def _why(end: Missed, tried: str) -> str:
     match end.reason:
         case "no_match":
             return (
-                f"{end.name} has no such lines in a row{elsewhere}. They must be the file's own, with every blank"
+                f"{end.name} has no such lines in a row{tried}. They must be the file's own, with every blank"
                 " line, comment and indentation."
             )
         case "no_file":
-            return f"{end.name} does not exist{elsewhere}. To make it, leave out what is looked for."
+            return f"{end.name} does not exist{tried}. To make it, leave out what is looked for."
         case "not_unique":
             where = " and ".join(str(line) for line in end.lines)
             at = f", at lines {where}" if where else ""
@@ -112,16 +112,15 @@ def _noted(outcome: Outcome) -> Iterator[str]:
     if isinstance(made, Missed):
         return
     if isinstance(outcome.edit, Block) and made.places > 1:
-        yield f"fits {made.places} places in {made.name}; the first of them was taken."
+        yield f"fits {made.places} places in {made.name}; the first of them counts."
     if made.meant:
-        yield f"does not fit {made.meant}, and was made in {made.name}, the only other file named here that it fits."
+        yield f"does not fit {made.meant}; it is made in {made.name}, the only other file named here that it fits."
 
 
 def _quoted(lines: Sequence[str]) -> Iterator[str]:
     """Lines in a fence that they do not have in themselves; of very many, the first."""
-    ticks = "```"
-    while any(line.lstrip().startswith(ticks) for line in lines):
-        ticks += "`"
+    longest = max((len(line) - len(line.lstrip("`")) for line in map(str.lstrip, lines)), default=0)
+    ticks = "`" * max(3, longest + 1)
     yield ticks
     yield from lines[:MOST_QUOTED]
     if len(lines) > MOST_QUOTED:

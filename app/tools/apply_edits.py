@@ -15,7 +15,7 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, go_on, typed
 from app.texts import edit_reports, patch_leniency, search_replace, udiff, whole
-from app.texts.drafts import changes_of, facts
+from app.texts.drafts import Draft, changes_of, facts
 from app.texts.edits import Desk, Edit, Made, Outcome
 from app.texts.patches import Operation, paths_of
 from app.tools import apply_patch
@@ -108,17 +108,27 @@ def _edit(args: Args, ctx: Context, stop: Event) -> Result:
     drafts = [] if args.atomic and has_failed else desk.drafts()
     changes = changes_of(drafts)
     _require_no_clash({change.path for change in changes if change.data is not None})
+    about = _about(args, outcomes) | facts(drafts)
+    end = _failed(args, outcomes, desk, about) if has_failed else _done(args, outcomes, drafts, about)
     go_on(stop)
     if changes and not args.dry_run:
         ctx.workspace.commit(changes, approved=ctx.approved)
-    noun, about = edit_reports.NOUNS[args.format], _about(args, outcomes) | facts(drafts)
-    title = f"{about['applied']} of {edit_reports.counted(len(outcomes), noun)}"
-    if not has_failed:
-        output = edit_reports.success(outcomes, drafts, noun, args.dry_run) + _ignored(args)
-        return Result(output, title=title, metadata=about)
-    how = {"is_dry": args.dry_run, "is_atomic": args.atomic}
+    if isinstance(end, EditMismatch):
+        raise end
+    return end
+
+
+def _done(args: Args, outcomes: list[Outcome], drafts: list[Draft], about: dict[str, Any]) -> Result:
+    noun = edit_reports.NOUNS[args.format]
+    output = edit_reports.success(outcomes, drafts, noun, args.dry_run) + _ignored(args)
+    return Result(output, title=edit_reports.counted(len(outcomes), noun), metadata=about)
+
+
+def _failed(args: Args, outcomes: list[Outcome], desk: Desk, about: dict[str, Any]) -> EditMismatch:
+    noun, how = edit_reports.NOUNS[args.format], {"is_dry": args.dry_run, "is_atomic": args.atomic}
     report = edit_reports.failure(outcomes, desk.sheets, noun, **how) + _ignored(args)
-    raise EditMismatch(
+    title = f"{about['failed']} of {edit_reports.counted(len(outcomes), noun)} failed"
+    return EditMismatch(
         edit_reports.sentence(outcomes, noun, **how),
         details=_details(outcomes, args.atomic),
         result=Result(report, title=title, metadata=about),
@@ -127,7 +137,7 @@ def _edit(args: Args, ctx: Context, stop: Event) -> Result:
 
 def _require_no_clash(names: set[str]) -> None:
     """What is made as a file cannot have files in it."""
-    for name in names:
+    for name in sorted(names):
         folder = name
         while folder := folder.rpartition("/")[0]:
             if folder in names:

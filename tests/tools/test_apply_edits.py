@@ -72,7 +72,7 @@ async def test_blocks_are_made_and_told_with_their_diff(ctx: Context, workspace:
     assert tree(workspace) == {"a.py": b"one\nTWO\n2\nthree\n", "src/new.py": b"print()\n"}
     assert result == Result(
         output="2 SEARCH/REPLACE blocks applied.\nM a.py\nA src/new.py",
-        title="2 of 2 SEARCH/REPLACE blocks",
+        title="2 SEARCH/REPLACE blocks",
         metadata={
             "format": "search_replace",
             "dry_run": False,
@@ -114,7 +114,7 @@ async def test_several_places_are_told_and_the_first_is_taken(ctx: Context, work
 
     assert tree(workspace) == {"a.txt": b"z\ny\nx\nx\n"}
     assert result.metadata["edits"][0]["places"] == 3
-    assert result.output.endswith("Note: SEARCH/REPLACE block 1 fits 3 places in a.txt; the first of them was taken.")
+    assert result.output.endswith("Note: SEARCH/REPLACE block 1 fits 3 places in a.txt; the first of them counts.")
 
 
 async def test_those_that_match_are_written_and_those_that_do_not_are_told(ctx: Context, workspace: Path) -> None:
@@ -139,13 +139,14 @@ async def test_those_that_match_are_written_and_those_that_do_not_are_told(ctx: 
     }
     told = report(error)
     assert told.startswith("# 1 of 3 SEARCH/REPLACE blocks failed to match\n\n## SEARCH/REPLACE block 2 (line 11 of")
-    assert "a.py has no such lines in a row, nor in the other files named here." in told
+    assert "a.py has no such lines in a row (the other files named here were tried too)." in told
     assert f"```\n{wrong.split('```')[1].strip()}\n```" in told
     assert f"Did you mean these actual lines 15-27 of a.py?\n```\n{''.join(lines[14:27])}```" in told
     assert "don't re-send them" in told
     assert error.result is not None
     assert error.result.metadata["diff"].count("@@ -") == 2
     assert (error.result.metadata["applied"], error.result.metadata["failed"]) == (2, 1)
+    assert error.result.title == "1 of 3 SEARCH/REPLACE blocks failed"
 
 
 async def test_nothing_is_written_unless_all_match_if_that_is_asked_for(ctx: Context, workspace: Path) -> None:
@@ -224,8 +225,8 @@ async def test_a_block_for_the_wrong_file_is_made_in_the_only_other_named_one_it
     assert result.metadata["edits"][2] == {
         "block": 3, "line": 19, "path": "b.py", "strategy": "exact", "places": 1, "meant": "a.py"
     }  # fmt: skip
-    assert "block 3 does not fit a.py, and was made in b.py" in result.output
-    assert "nor in the other files" not in report(error)
+    assert "block 3 does not fit a.py; it is made in b.py" in result.output
+    assert "tried too" not in report(error)
 
 
 @pytest.mark.parametrize("other", ["c\nc\n", "c\n"])
