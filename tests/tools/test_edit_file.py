@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -315,33 +316,23 @@ async def test_a_call_that_is_canceled_meanwhile_writes_nothing(
 ) -> None:
     """The call is canceled while the file is read; the thread that reads it finds out later."""
     (workspace / "a.txt").write_text("one\n")
-    loop, reading, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-    load, in_thread = LocalWorkspace.load, Context.in_thread
+    loop, reading, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    load = LocalWorkspace.load
 
     def slow(*args: Any, **more: Any) -> Any:
         loop.call_soon_threadsafe(reading.set)
-        assert stopped[0].wait(5)
+        assert go.wait(5)
         return load(*args, **more)
 
-    stopped: list[Any] = []
-
-    async def watched(self: Context, work: Any) -> Any:
-        def follow(stop: Any) -> Any:
-            stopped.append(stop)
-            try:
-                return work(stop)
-            finally:
-                loop.call_soon_threadsafe(ended.set)
-
-        return await in_thread(self, follow)
-
     monkeypatch.setattr(LocalWorkspace, "load", slow)
-    monkeypatch.setattr(Context, "in_thread", watched)
     call = asyncio.create_task(edit(ctx, "a.txt", "one", "two"))
     async with asyncio.timeout(5):
         await reading.wait()
         call.cancel()
-        await ended.wait()
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
 
     assert (workspace / "a.txt").read_text() == "one\n"
 
