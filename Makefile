@@ -44,7 +44,7 @@ migrate: setup
 
 bench: setup-test
 	@bash scripts/need wrk
-	for which in run million streams; do $(BIN)/python -m bench.$$which || exit 1; done
+	for which in run files million streams; do $(BIN)/python -m bench.$$which || exit 1; done
 
 check: lint types
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,9 @@ from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.texts.ranking import rank
 
+THREADS = 32
+"""Files are read and written in threads. With as few as asyncio has by itself, one session would hold up another."""
+
 MAKERS: dict[str, Maker] = {"http": http.make, "client": client.make}
 """What makes tools of definitions, by their kind."""
 UPLOADS = 16
@@ -106,6 +110,7 @@ class House:
         return use
 
     async def _open(self, undo: AsyncExitStack) -> Use:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
         data_dir = self.settings.data_dir.absolute()
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.lock = DataDirLock(data_dir)

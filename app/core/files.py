@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO
 
 from app.core.errors import FileFailed, PermissionDenied
@@ -29,10 +30,11 @@ def touching(scope: Scope, permission: str, paths: Iterable[str]) -> list[Need]:
     return [Need(permission, name) for name in names] + [Need(EXTERNAL, folder) for folder in folders]
 
 
-def readable(may: Callable[[Sequence[Need]], list[bool]], names: Sequence[str]) -> Iterator[bool]:
+def readable(may: Callable[[Sequence[Need]], list[bool]], names: Iterable[str]) -> Iterator[bool]:
     """Whether rules let each of these be read, found out no further than somebody asks."""
-    for start in range(0, len(names), ASKED_AT_ONCE):
-        yield from may([Need("read", name) for name in names[start : start + ASKED_AT_ONCE]])
+    needs = (Need("read", name) for name in names)
+    while asked := list(islice(needs, ASKED_AT_ONCE)):
+        yield from may(asked)
 
 
 def require_editable(name: str) -> None:

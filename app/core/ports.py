@@ -95,11 +95,6 @@ class Workspace(Scope, Protocol):
         """
         ...
 
-    @property
-    def closed(self) -> str | None:
-        """The one folder nobody looks into, by its absolute path, symlinks resolved; it may be anywhere."""
-        ...
-
     def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
         """The entries of one directory, sorted by name; symlinks are told, not followed."""
         ...
@@ -109,6 +104,10 @@ class Workspace(Scope, Protocol):
 
         Raises what `open` raises.
         """
+        ...
+
+    def closed_below(self, fd: int) -> str | None:
+        """Where the service's records are below a folder that is held, seen from it; None where they are not."""
         ...
 
     def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
@@ -127,7 +126,8 @@ class Workspace(Scope, Protocol):
         """Make all these changes, or none of them: what was made before one fails is put back.
 
         Each file is there whole at any moment, old or new; folders are made where they are missing. Raises
-        `FileFailed` (ESTALE when a file is not in the state that is expected, EEXIST when it is there already …).
+        `FileFailed` (ESTALE when a file is not in the state that is expected, EEXIST when it is there already, EROFS
+        in a root for reading …), `PermissionDenied` in `.git`, `InvalidArgs` when a file is to be changed twice.
         """
         ...
 

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
@@ -9,7 +11,7 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.core.errors import InvalidArgs
+from app.core.errors import Canceled, InvalidArgs
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
@@ -109,6 +111,23 @@ class Context:
             return await asyncio.to_thread(work, is_over)
         finally:
             is_over.set()
+
+    async def in_thread_to_end(self, work: Callable[[Event], T]) -> T:
+        """Do blocking work that changes something. When somebody wants to stop it, the event it gets is set and its
+        end is waited for: it raises `Canceled` if it can still give up; else it was too late, and its end counts."""
+        is_over = Event()
+        working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work, is_over)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            is_over.set()
+            await _ended(working)
+            if isinstance(working.exception(), Canceled):
+                raise
+            task = asyncio.current_task()
+            assert task is not None, "who waits is a task"
+            task.uncancel()
+            return working.result()
 
     async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
         """Require a permission in flight, from a person if need be; raises `PermissionDenied` or `AskExpired`."""
@@ -232,6 +251,19 @@ class Tool:
             "aliases": [alias.name for alias in self.aliases],
             "annotations": self.annotations,
         }
+
+
+def go_on(stop: Event) -> None:
+    """For work that changes something: the last moment to give up is before the first change."""
+    if stop.is_set():
+        raise Canceled("The call was canceled before anything was written.")
+
+
+async def _ended(working: "asyncio.Future[T]") -> None:
+    """Wait for its end, however often somebody wants that to stop."""
+    while not working.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([working])
 
 
 A = TypeVar("A", bound=BaseModel)

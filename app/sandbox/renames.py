@@ -52,7 +52,7 @@ def link(folder: int, name: str, to: str) -> bool:
 
 def _give_by_link(folder: int, name: str, to: str) -> None:
     if link(folder, name, to):
-        os.unlink(name, dir_fd=folder)
+        _unlink_first(folder, name, to)
         return
     try:
         os.stat(to, dir_fd=folder, follow_symlinks=False)
@@ -60,6 +60,15 @@ def _give_by_link(folder: int, name: str, to: str) -> None:
         move(folder, name, to)
     else:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+
+
+def _unlink_first(folder: int, name: str, to: str) -> None:
+    """Of two names of a file, take the first away; if that cannot be done, the second."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        os.unlink(to, dir_fd=folder)
+        raise
 
 
 def _renameat2(folder: int, one: str, other: str, flags: int) -> None:

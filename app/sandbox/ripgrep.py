@@ -159,8 +159,8 @@ def _folder(fd: int, path: str, workspace: Workspace, opened: ExitStack) -> _Her
     top = _top(root if path == root or _below(path, root) else path)
     above = tuple(_open_ignore_files(top, path, opened))
     arguments = ("--no-ignore-parent",) if path == top else ()
-    closed = workspace.closed and _below(workspace.closed, path)
-    if closed:
+    closed = workspace.closed_below(fd)
+    if closed is not None:
         arguments = (*arguments, "--glob=!/" + re.sub(r"([\\*?{}\[\]!])", r"\\\1", closed))
     return _Here(".", arguments, _way(fd, path), (), (fd, *above))
 

@@ -25,10 +25,6 @@ READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_ONLY = "{path} is read-only: this service may not write to it."
 
 
-def stamp_of(about: os.stat_result) -> Stamp:
-    return Stamp(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
-
-
 class Swap:
     """What all kinds have. `spare` is the temporary name in use: of what is not in its place yet, or not any more."""
 
@@ -75,7 +71,7 @@ class Swap:
     def _require_before(self, name: str) -> None:
         """What has this name must be the file that the change is for, in the state it was in."""
         about = self.parent.about(name)
-        if about is None or not stat.S_ISREG(about.st_mode) or stamp_of(about) != self.change.before:
+        if about is None or not stat.S_ISREG(about.st_mode) or Stamp.of(about) != self.change.before:
             raise unwritten(errno.ESTALE, self.path)
 
 
@@ -98,10 +94,11 @@ class Creation(Swap):
     def _take_back(self) -> None:
         if not self._is(self.name, self.new):
             return
-        self.spare = self.names.new()
-        renames.move(self.parent.fd, self.name, self.spare)
-        if not self._is(self.spare, self.new):
-            renames.give(self.parent.fd, self.spare, self.name)
+        aside = self.names.new()
+        renames.move(self.parent.fd, self.name, aside)
+        self.spare = aside
+        if not self._is(aside, self.new):
+            renames.give(self.parent.fd, aside, self.name)
             self.spare = None
 
 
@@ -196,7 +193,7 @@ def swap_for(change: Change, name: str, parent: Parent, names: Names) -> Swap:
         if change.data is None:
             raise unwritten(errno.ENOENT, change.path)
         return Creation(parent, name, change, names)
-    if about is None or stamp_of(about) != change.before:
+    if about is None or Stamp.of(about) != change.before:
         raise unwritten(errno.ESTALE, change.path)
     if change.data is None:
         return Removal(parent, name, change, names)

@@ -17,7 +17,6 @@ from app.sandbox.changes import Target, make
 from app.sandbox.failures import explained, failed, outside, printable, shown, unwritten
 from app.sandbox.openat2 import O_PATH, open_beneath
 from app.sandbox.roots import Place, Root, Surroundings, below, normal, whereabouts
-from app.sandbox.swaps import stamp_of
 
 # O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -58,10 +57,6 @@ class LocalWorkspace:
     def whereabouts(self) -> str:
         """Where the folder is now, symlinks resolved, whatever it was opened by."""
         return self._home.place
-
-    @property
-    def closed(self) -> str | None:
-        return self._records.place if self._records else None
 
     @property
     def is_in_place(self) -> bool:
@@ -107,6 +102,11 @@ class LocalWorkspace:
         finally:
             os.close(fd)
 
+    def closed_below(self, fd: int) -> str | None:
+        """Where the service's records are below a folder that is held, seen from it; None where they are not."""
+        where = whereabouts(fd)
+        return below(self._records.place, where) if self._records and where else None
+
     def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
         with self.hold(path, approved=approved) as (fd, _):
             return [_changed(fd, name) for name in names]
@@ -118,7 +118,7 @@ class LocalWorkspace:
                 about = os.fstat(fd)
                 data = _read(fd, about.st_size, limit, path)
                 if _is_same(os.fstat(fd), about):
-                    return Snapshot(data, stamp_of(about), stat.S_IMODE(about.st_mode))
+                    return Snapshot(data, Stamp.of(about), stat.S_IMODE(about.st_mode))
         finally:
             os.close(fd)
         raise failed(errno.ESTALE, path, RESTLESS)
@@ -131,7 +131,7 @@ class LocalWorkspace:
                 raise
             return None
         try:
-            return stamp_of(os.fstat(fd))
+            return Stamp.of(os.fstat(fd))
         finally:
             os.close(fd)
 
@@ -301,7 +301,7 @@ def _read(fd: int, size: int, limit: int, path: str) -> bytes:
 
 def _is_same(about: os.stat_result, before: os.stat_result) -> bool:
     """Whether a file was left alone: its change time also tells of who sets the time back after a change."""
-    return stamp_of(about) == stamp_of(before) and about.st_ctime_ns == before.st_ctime_ns
+    return Stamp.of(about) == Stamp.of(before) and about.st_ctime_ns == before.st_ctime_ns
 
 
 def _entries(fd: int, path: str) -> list[Entry]:

@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from app.texts.diffs import Span, compare, lines_of
 
+MOST_COMPARED = 100
+"""Edits of a text up to which lines that stay the same inside one are told from those that change."""
+
 Hit = tuple[int, int]
 """Where a piece of a text begins and ends."""
 
@@ -122,7 +125,10 @@ class Fold:
             return new.replace("\n", self.end)
         # Up to and with the end of the last line: a piece without line ends takes that of the line it stands in.
         stop = self.raw.find("\n", max(start, end - 1)) + 1 or len(self.raw)
-        return _with_ends(new, lines_of(self.raw[start:stop]) or ["\n"])
+        ends, returned = self.raw.count("\n", start, stop), self.raw.count("\r\n", start, stop)
+        if returned in (0, ends):
+            return new.replace("\n", "\r\n") if returned else new
+        return _with_ends(new, lines_of(self.raw[start:stop]))
 
 
 def fold(raw: str) -> Fold:
@@ -171,9 +177,17 @@ def _spans(raw: str, edits: Sequence[Edit]) -> Iterator[Span]:
         for edit in group:
             pieces += (raw[here : edit.start], edit.text)
             here = edit.end
-        after = lines_of("".join([*pieces, raw[here:end]]))
-        for span in compare(lines_of(raw[start:end]), after):
-            yield Span(number + span.start, span.old, span.new)
+        yield from _changed(number, raw[start:end], "".join([*pieces, raw[here:end]]), len(edits) <= MOST_COMPARED)
+
+
+def _changed(number: int, old: str, new: str, is_compared: bool) -> list[Span]:
+    """What became of lines from this number on. Of many changes, none is worth a close look."""
+    if new and "\n" not in old[:-1] and "\n" not in new[:-1]:
+        return [Span(number, [old], [new])]
+    before, after = lines_of(old), lines_of(new)
+    if not is_compared:
+        return [Span(number, before, after)]
+    return [Span(number + span.start, span.old, span.new) for span in compare(before, after)]
 
 
 def _groups(raw: str, edits: Sequence[Edit]) -> Iterator[tuple[int, int, list[Edit]]]:

@@ -65,8 +65,8 @@ def require_searched(found: Found) -> None:
 
 def names(found: Found) -> list[str]:
     """The files of a list of names. One that was cut off in the middle does not count."""
-    *whole, _ = found.stdout.split(b"\0")
-    return [_name(name) for name in whole]
+    whole = found.stdout[: max(found.stdout.rfind(b"\0"), 0)]
+    return os.fsdecode(whole).removeprefix("./").split("\0./") if whole else []
 
 
 def files(found: Found) -> Iterator[Hit]:
@@ -105,9 +105,9 @@ def notes(found: Found, left_out: int) -> list[str]:
     return told
 
 
-def place(name: str) -> list[bytes]:
-    """What to sort names of files by: as they stand in their folders, whatever the language."""
-    return os.fsencode(name).split(b"/")
+def place(name: str) -> bytes:
+    """What to sort names of files by: folder by folder, and by bytes, so that it is the same in every language."""
+    return os.fsencode(name).replace(b"/", b"\0")
 
 
 def joined(folder: str, name: str) -> str:

@@ -7,6 +7,7 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 
 from app.core.tools import Tool
 from app.tools import (
+    apply_edits,
     apply_patch,
     delete_file,
     edit_file,
@@ -27,6 +28,7 @@ from app.tools import (
 )
 
 BUILTINS: tuple[Tool, ...] = (
+    apply_edits.tool,
     apply_patch.tool,
     delete_file.tool,
     edit_file.tool,

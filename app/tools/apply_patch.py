@@ -5,18 +5,19 @@ from typing import Any
 
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
-from app.core.errors import Canceled, FileFailed
+from app.core.errors import FileFailed
 from app.core.files import Snapshot, touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Alias, Audience, Context, Effect, typed
+from app.core.tools import Alias, Audience, Context, Effect, go_on, typed
 from app.texts.drafts import changes_of, facts
 from app.texts.patch_leniency import read
 from app.texts.patches import GRAMMAR, Add, Delete, Operation, Update, paths_of
 from app.texts.stages import Stage
 
+SUCCESS = "Success. Updated the following files:"
 DESCRIPTION = """\
 Change files by a patch: add, update, move and delete as many as needed at once. If one part does not fit, nothing is \
 changed. The text is
@@ -63,7 +64,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread(lambda stop: _apply(args.operations, ctx, stop))
+    return await ctx.in_thread_to_end(lambda stop: patched(args.operations, ctx, stop))
 
 
 def _suits(audience: Audience) -> bool:
@@ -85,18 +86,19 @@ tool = typed(
 )
 
 
-def _apply(operations: list[Operation], ctx: Context, stop: Event) -> Result:
-    """Everything is made ready first; only then the files are touched, all of them or none."""
+def patched(operations: list[Operation], ctx: Context, stop: Event, *, is_dry: bool = False) -> Result:
+    """Everything is made ready first; only then the files are touched, all of them or none. Dry, none are."""
     stage = Stage(lambda path: _load(path, ctx))
     for operation in operations:
-        if stop.is_set():
-            raise Canceled("The call was given up before anything was written.")
+        go_on(stop)
         _do(operation, stage, ctx)
     drafts = stage.drafts()
     about = facts(drafts)
-    ctx.workspace.commit(changes_of(drafts), approved=ctx.approved)
+    go_on(stop)
+    if not is_dry:
+        ctx.workspace.commit(changes_of(drafts), approved=ctx.approved)
     touched = [_told(operation) for operation in operations]
-    return Result(output=_success(touched), title=_title(touched), metadata=about)
+    return Result(output=_told_of(touched, is_dry), title=_title(touched), metadata=about)
 
 
 def _do(operation: Operation, stage: Stage, ctx: Context) -> None:
@@ -133,9 +135,10 @@ def _told(operation: Operation) -> tuple[str, str]:
             return "M", target or path
 
 
-def _success(touched: list[tuple[str, str]]) -> str:
+def _told_of(touched: list[tuple[str, str]], is_dry: bool) -> str:
+    head = "The patch fits, and would update the following files:" if is_dry else SUCCESS
     lines = [f"{kind} {path}" for wanted in "AMD" for kind, path in touched if kind == wanted]
-    return "\n".join(["Success. Updated the following files:", *lines]) + "\n"
+    return "\n".join([head, *lines]) + "\n"
 
 
 def _title(touched: list[tuple[str, str]]) -> str:

@@ -1,6 +1,7 @@
 """delete_file: take a file away. Used by `DELETE /v1/sessions/{id}/files/{path}`."""
 
 import errno
+from threading import Event
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -10,7 +11,7 @@ from app.core.files import Change, require_state, touching
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, typed
+from app.core.tools import Context, Effect, go_on, typed
 from app.texts.wholes import MOST_COMPARED, facts_of
 
 
@@ -24,7 +25,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    about = await ctx.in_thread(lambda stop: _delete(args, ctx))
+    about = await ctx.in_thread_to_end(lambda stop: _delete(args, ctx, stop))
     return Result(output=f"Deleted {args.path}.", title=args.path, metadata=about)
 
 
@@ -41,12 +42,13 @@ tool = typed(
 )
 
 
-def _delete(args: Args, ctx: Context) -> dict[str, Any]:
+def _delete(args: Args, ctx: Context, stop: Event) -> dict[str, Any]:
     stamp = ctx.workspace.stamp(args.path, approved=ctx.approved)
     require_state(args.path, stamp, args.if_match, None)
     if stamp is None:
         raise FileFailed(errno.ENOENT, args.path, f"{args.path} does not exist.")
     name = ctx.workspace.name(args.path)
     before = ctx.workspace.load(args.path, approved=ctx.approved) if stamp.size <= MOST_COMPARED else None
+    go_on(stop)
     ctx.workspace.commit([Change(path=args.path, data=None, before=stamp)], approved=ctx.approved)
     return {"path": name} | facts_of(args.path, before, None, "deleted")

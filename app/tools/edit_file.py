@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from app.core.errors import CallError, Canceled, EditMismatch, FileFailed
+from app.core.errors import CallError, EditMismatch, FileFailed
 from app.core.files import Snapshot, touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Alias, Context, Effect, typed
+from app.core.tools import Alias, Context, Effect, go_on, typed
 from app.texts.contents import Content
 from app.texts.drafts import Draft, facts, of_file
 from app.texts.mismatches import explained
@@ -61,7 +61,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 async def run(args: Args, ctx: Context) -> Result:
     # Who may change a file but not read it is not shown what it says.
     may_show = all(ctx.may(touching(ctx.workspace, "read", [args.file_path])))
-    return await ctx.in_thread(lambda stop: _edit(args, ctx, may_show, stop))
+    return await ctx.in_thread_to_end(lambda stop: _edit(args, ctx, may_show, stop))
 
 
 tool = typed(
@@ -113,8 +113,7 @@ def _new_file(args: Args, ctx: Context) -> Draft:
 
 def _finished(draft: Draft, made: Replaced | None, args: Args, ctx: Context, stop: Event) -> Result:
     changes = draft.changes
-    if stop.is_set():
-        raise Canceled("the call was canceled before anything was written")
+    go_on(stop)
     ctx.workspace.commit(changes, approved=ctx.approved)
     about = {"strategy": made.strategy if made else None, "replacements": made.count if made else 0}
     said = _said(made, args, is_changed=bool(changes))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import repeat
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -107,20 +108,20 @@ def _limit(args: Args) -> int:
 
 
 def _hits(args: Args, found: Found, include: Glob | None) -> list[Hit]:
-    """The files that were found, in order, by their canonical names."""
+    """The files that were found, in order."""
     hits = READERS[args.output](found)
-    if found.is_file:
-        return [replace(hit, name=found.name) for hit in hits]
-    meant = [hit for hit in hits if include is None or include.matches(searches.printable(hit.name))]
-    meant.sort(key=lambda hit: searches.place(hit.name))
-    return [replace(hit, name=searches.joined(found.name, hit.name)) for hit in meant]
+    if include is None or found.is_file:
+        meant = list(hits)
+    else:
+        meant = [hit for hit in hits if include.matches(searches.printable(hit.name))]
+    return sorted(meant, key=lambda hit: searches.place(hit.name))
 
 
 def _permitted(args: Args, found: Found, hits: list[Hit], ctx: Context) -> tuple[list[Hit], int, bool]:
     """As much as is to be shown, how many files before its end rules keep from this call, and whether there is more."""
     kept, left_out, room = list[Hit](), 0, _limit(args)
     # One file that was named is one that the call was allowed to read.
-    allowed = iter([True]) if found.is_file else readable(ctx.may, [hit.name for hit in hits])
+    allowed = repeat(True) if found.is_file else readable(ctx.may, (_name(found, hit) for hit in hits))
     for hit, is_allowed in zip(hits, allowed, strict=False):
         if not is_allowed:
             left_out += 1
@@ -133,6 +134,11 @@ def _permitted(args: Args, found: Found, hits: list[Hit], ctx: Context) -> tuple
             return kept, left_out, True
         room -= size
     return kept, left_out, False
+
+
+def _name(found: Found, hit: Hit) -> str:
+    """The canonical name of a file that was found."""
+    return found.name if found.is_file else searches.joined(found.name, hit.name)
 
 
 def _first(lines: list[Line], most: int, args: Args) -> Iterator[Line]:
@@ -148,13 +154,13 @@ def _first(lines: list[Line], most: int, args: Args) -> Iterator[Line]:
 
 def _told(args: Args, found: Found, hits: list[Hit], left_out: int, has_more: bool) -> Result:
     shown, size = list[str](), 0
-    for line in _lines(args, hits):
+    for line in _lines(args, found, hits):
         size += len(line) + 1
         if size > MOST_OUTPUT:
             has_more = True
             break
         shown.append(line)
-    half = [searches.one_line(hit.name) for hit in hits if hit.is_binary and hit.lines]
+    half = [searches.one_line(_name(found, hit)) for hit in hits if hit.is_binary and hit.lines]
     notes = [f"[{name} is binary; not all of its matches are shown]" for name in half]
     notes += ["[there is more; narrow the search, or raise the limit]"] if has_more else []
     return Result(
@@ -165,10 +171,10 @@ def _told(args: Args, found: Found, hits: list[Hit], left_out: int, has_more: bo
     )
 
 
-def _lines(args: Args, hits: list[Hit]) -> Iterator[str]:
+def _lines(args: Args, found: Found, hits: list[Hit]) -> Iterator[str]:
     is_first = True
     for hit in hits:
-        name, last = searches.one_line(hit.name), -1
+        name, last = searches.one_line(_name(found, hit)), -1
         if args.output == "files":
             yield name
         elif args.output == "count":

@@ -70,16 +70,19 @@ def _newest(found: Found, include: Glob | None, path: str, ctx: Context) -> list
 
     Sorted here, because ripgrep gives up working in parallel for it.
     """
-    files = [name for name in searches.names(found) if include is None or include.matches(searches.printable(name))]
-    times = ctx.workspace.times(path, files, approved=ctx.approved)
-    order = sorted(zip(times, files, strict=True), key=lambda item: (-item[0], searches.place(item[1])))
-    return [name for _, name in order]
+    files = searches.names(found)
+    if include is not None:
+        files = [name for name in files if include.matches(searches.printable(name))]
+    times = dict(zip(files, ctx.workspace.times(path, files, approved=ctx.approved), strict=True))
+    files.sort(key=searches.place)
+    files.sort(key=times.__getitem__, reverse=True)
+    return files
 
 
 def _permitted(files: list[str], found: Found, most: int, ctx: Context) -> tuple[list[str], int]:
     """The first files that rules let this call read, and how many before the last of them they did not."""
     kept, left_out = list[str](), 0
-    allowed = readable(ctx.may, [searches.joined(found.name, name) for name in files])
+    allowed = readable(ctx.may, (searches.joined(found.name, name) for name in files))
     for name, is_allowed in zip(files, allowed, strict=False):
         if is_allowed:
             kept.append(name)

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+from threading import Event
 from typing import Any, BinaryIO
 
 from pydantic import BaseModel, Field
@@ -12,7 +13,7 @@ from app.core.files import Change, Snapshot, Stamp, require_state, touching
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, typed
+from app.core.tools import Context, Effect, go_on, typed
 from app.texts.wholes import MOST_COMPARED, facts_of
 
 
@@ -32,7 +33,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    about = await ctx.in_thread(lambda stop: _put(args, ctx))
+    about = await ctx.in_thread_to_end(lambda stop: _put(args, ctx, stop))
     said = "Created" if about["created"] else "Updated"
     return Result(output=f"{said} {args.path}, {args.size:,} bytes.", title=args.path, metadata=about)
 
@@ -50,7 +51,7 @@ tool = typed(
 )
 
 
-def _put(args: Args, ctx: Context) -> dict[str, Any]:
+def _put(args: Args, ctx: Context, stop: Event) -> dict[str, Any]:
     if args.path.endswith("/"):
         raise FileFailed(errno.EISDIR, args.path, f"{args.path} names a folder; only files can be put.")
     stamp = ctx.workspace.stamp(args.path, approved=ctx.approved)
@@ -58,6 +59,7 @@ def _put(args: Args, ctx: Context) -> dict[str, Any]:
     before = _before(args.path, stamp, ctx)
     with ctx.upload(args.upload) as data:
         _require_whole(data, args)
+        go_on(stop)
         ctx.workspace.commit([Change(path=args.path, data=data, before=stamp)], approved=ctx.approved)
         data.seek(0)
         after = data.read() if args.size <= MOST_COMPARED else None

@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from app.core.errors import BinaryFile, Canceled, FileFailed, InvalidArgs
+from app.core.errors import BinaryFile, FileFailed, InvalidArgs
 from app.core.files import Change, Snapshot, touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, typed
+from app.core.tools import Context, Effect, go_on, typed
 from app.texts.contents import Content
 from app.texts.drafts import MARK, Draft, facts, of_file
 
@@ -39,7 +39,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread(lambda stop: write(args.files, ctx, stop))
+    return await ctx.in_thread_to_end(lambda stop: write(args.files, ctx, stop))
 
 
 tool = typed(
@@ -83,8 +83,7 @@ def write(files: Sequence[File], ctx: Context, stop: Event) -> Result:
     """Write these files by one commit, and tell of each what became of it."""
     names = names_of(files, ctx.workspace)
     sheets = [_sheet(file, name, ctx) for file, name in zip(files, names, strict=True)]
-    if stop.is_set():
-        raise Canceled("the call was canceled before anything was written")
+    go_on(stop)
     ctx.workspace.commit([change for sheet in sheets for change in sheet.changes], approved=ctx.approved)
     about = facts(sheet.draft for sheet in sheets if sheet.changes)
     kept = {sheet.draft.path: sheet.kept for sheet in sheets if sheet.kept}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.core import errors
-from app.core.errors import CallError, FileFailed, HttpFailed, StoreError, TimedOut
+from app.core.errors import CallError, FileFailed, HttpFailed, ProgramFailed, StoreError, TimedOut
 from app.core.results import Result
 
 DRAWN = re.compile(r"^ {4}(?:│   )?(?:[├└]── )?([A-Z]\w+) {2,}\S", re.MULTILINE)
@@ -30,7 +30,7 @@ def test_the_drawn_tree_is_the_real_one() -> None:
 
 
 def test_every_error_but_the_file_systems_has_a_code_of_its_own() -> None:
-    codes = {cls.__name__: cls.code for cls in CALL_ERRORS if cls not in (FileFailed, HttpFailed)}
+    codes = {cls.__name__: cls.code for cls in CALL_ERRORS if cls not in (FileFailed, HttpFailed, ProgramFailed)}
 
     assert codes == {name: name for name in codes} | {"TimedOut": "Timeout"}
 
@@ -86,3 +86,10 @@ def test_a_status_that_passes_with_time_is_retryable(status: int, can_help: bool
 
 def test_a_failed_store_is_no_answer_to_a_call() -> None:
     assert not issubclass(StoreError, CallError)
+
+
+def test_a_program_that_failed_has_its_exit_code_in_the_code() -> None:
+    failed = ProgramFailed(3, "It did not work.", result=Result("what it said"))
+
+    assert (failed.code, failed.retryable, failed.details) == ("ExitCode:3", False, {"exit_code": 3})
+    assert failed.result == Result("what it said")

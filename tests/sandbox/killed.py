@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def kill_at_every_step(root: Path, renamer: str) -> None:
     while not is_over:
         step += 1
         lay_out(root)
-        status = in_child(lambda step=step: commit_up_to(root, renamer, step))
+        status = in_child(partial(commit_up_to, root, renamer, step))
         is_over = status == 0
         tell(root, step, status)
 

@@ -3,11 +3,20 @@
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 EXCHANGE = 2
+HANG = 20
+
+
+def last(seconds: float, enough: Callable[[], bool]) -> None:
+    """Let it go on for so long; on a slow machine, until enough has happened."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or (not enough() and time.monotonic() < end + HANG):
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from app.core.errors import CallError, FileFailed
 from app.core.files import Change
-from app.sandbox import parents, renames
+from app.sandbox import openat2, parents, renames
 from app.sandbox.parents import Parents
 from app.sandbox.workspace import LocalWorkspace
 from tests.sandbox.breaking import four_changes, intercept
@@ -50,13 +50,13 @@ class Breaker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self.fails: Callable[[int], bool] = lambda number: False
+        self.broken = range(0)
         self.error: Callable[[], BaseException] = broken
         intercept(monkeypatch, self._watch)
 
     def _watch(self, by_answer: bool) -> int | None:
         self.count += 1
-        if not self.fails(self.count):
+        if self.count not in self.broken:
             return None
         error = self.error()
         if by_answer and isinstance(error, OSError):
@@ -77,14 +77,14 @@ def test_at_whatever_step_it_fails_everything_is_as_it_was(
         while True:
             changes = four_changes(ws)
             breaker.count, last = 0, points + 1
-            breaker.fails = lambda number, last=last: number == last
+            breaker.broken = range(last, last + 1)
             try:
                 ws.commit(changes)
             except (CallError, MemoryError):
                 points += 1
             if breaker.count < last:
                 break
-            breaker.fails = lambda number: False
+            breaker.broken = range(0)
             assert same(tree(root.parent), world, renamer), f"step {last}"
 
     assert points > 40
@@ -108,9 +108,8 @@ def test_when_nothing_can_be_put_back_nothing_is_lost_and_it_is_said(
         breaker = Breaker(patch)
         for start in range(1, 200):
             before = contents(root)
-            breaker.count, breaker.fails = 0, lambda number: False
             changes = four_changes(ws)
-            breaker.count, breaker.fails = 0, lambda number, start=start: number >= start
+            breaker.count, breaker.broken = 0, range(start, 10_000)
             try:
                 ws.commit(changes)
             except CallError as error:
@@ -118,7 +117,7 @@ def test_when_nothing_can_be_put_back_nothing_is_lost_and_it_is_said(
                 assert set(before.values()) <= set(contents(root).values()), f"step {start}"
             else:
                 assert contents(root) == MADE
-            breaker.fails = lambda number: False
+            breaker.broken = range(0)
             if breaker.count < start:
                 break
             after = contents(root)
@@ -155,6 +154,26 @@ def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
     [kept] = root.glob(".toolcrib-*")
     assert (kept.read_text(), kept.name in caught.value.message) == ("alpha", True)
     assert ((root / "a").read_text(), (root / "d/c").read_text()) == ("ALPHA", "gamma")
+
+
+def test_a_new_file_with_two_names_is_not_left_with_one_of_them(
+    ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file gets its name by a link, and the first name cannot be taken away."""
+    world, unlink, refused = tree(root), os.unlink, list[str]()
+
+    def refuse_once(name: str, *, dir_fd: int | None = None) -> None:
+        if not refused:
+            refused.append(name)
+            raise broken()
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(renames, "_call", lambda *args: errno.EINVAL)
+    monkeypatch.setattr(os, "unlink", refuse_once)
+    with pytest.raises(FileFailed, match="Input/output error"):
+        ws.commit(four_changes(ws)[1:2])
+
+    assert (len(refused), tree(root)) == (1, world)
 
 
 @pytest.mark.usefixtures("renamer")
@@ -309,10 +328,8 @@ def test_who_comes_after_the_old_file_was_saved_wins_too(
 def test_a_folder_that_is_moved_while_it_is_opened_is_not_the_one_that_was_named(
     ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_beneath = parents.open_beneath
-
     def slowly(*args: Any, **more: Any) -> int:
-        fd = open_beneath(*args, **more)
+        fd = openat2.open_beneath(*args, **more)
         (root / "d").rename(root / "private")
         return fd
 
@@ -390,11 +407,12 @@ def test_what_somebody_put_in_the_place_before_it_is_undone_stays(
 ) -> None:
     path = {"replacement": "a", "creation": "new", "removal": "b"}[change]
     data = None if change == "removal" else b"mine"
-    fsync, is_put = os.fsync, lambda: (root / path).exists() != (change == "removal")
+    fsync = os.fsync
 
     def break_after(fd: int) -> None:
         """When everything is in its place and only the folders are to be synced."""
-        if os.path.isdir(f"/proc/self/fd/{fd}") and is_put():
+        is_put = (root / path).exists() != (change == "removal")
+        if os.path.isdir(f"/proc/self/fd/{fd}") and is_put:
             (root / "other").write_text("newer")
             (root / "other").rename(root / path)
             raise OSError(errno.EIO, "broken")

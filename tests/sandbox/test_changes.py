@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,9 +41,9 @@ def put(ws: LocalWorkspace, path: str, text: str | None, **more: int) -> Change:
     return Change(path=path, data=None if text is None else text.encode(), before=ws.stamp(path), **more)
 
 
-def code_of(work: Callable[[], object]) -> str:
+def code_of(work: Callable[..., object], *args: Any, **more: Any) -> str:
     with pytest.raises(CallError) as caught:
-        work()
+        work(*args, **more)
     return caught.value.code
 
 
@@ -208,7 +209,7 @@ def test_what_cannot_be_done_is_told_before_anything_is_done(
         server.bind("socket")
         world = tree(root.parent)
 
-        assert code_of(lambda: ws.commit([put(ws, "b", "B"), put(ws, "deep/er", "new"), change])) == code
+        assert code_of(ws.commit, [put(ws, "b", "B"), put(ws, "deep/er", "new"), change]) == code
 
         assert tree(root.parent) == world
 
@@ -255,7 +256,7 @@ def test_a_file_that_is_not_as_it_was_read_is_not_touched(ws: LocalWorkspace, ro
     world = tree(root.parent)
 
     for data in (b"mine", None):
-        code = code_of(lambda data=data: ws.commit([Change(path="a", data=data, before=read.stamp)]))
+        code = code_of(ws.commit, [Change(path="a", data=data, before=read.stamp)])
         assert code == ("EISDIR" if how == "made a folder" else "ESTALE")
 
     assert tree(root.parent) == world
@@ -277,7 +278,7 @@ def test_only_what_was_approved_is_changed(ws: LocalWorkspace, root: Path) -> No
     world = tree(root)
 
     for path in ("a", "new", "d/c"):
-        code = code_of(lambda path=path: ws.commit([put(ws, "b", "B"), put(ws, path, "x")], approved={"b", "in"}))
+        code = code_of(ws.commit, [put(ws, "b", "B"), put(ws, path, "x")], approved={"b", "in"})
         assert code == "ESTALE"
 
     assert tree(root) == world
@@ -334,7 +335,7 @@ def test_a_commit_does_not_take_all_descriptors(
     world, before = tree(root), os.listdir("/proc/self/fd")
 
     for changes in ([put(ws, "n/" * 30 + "x", "x")], [put(ws, f"{number}/x", "x") for number in range(20)]):
-        assert code_of(lambda changes=changes: ws.commit(changes)) == "TooLarge"
+        assert code_of(ws.commit, changes) == "TooLarge"
     ws.commit([put(ws, "n/" * 18 + "x", "x")])
 
     assert tree(root).keys() == world.keys() | {"/".join("n" * depth) for depth in range(1, 19)} | {"n/" * 18 + "x"}

@@ -28,7 +28,10 @@ OLD_OR_NEW: dict[str, list[Any]] = {
 def killed(root: Path, *how: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.sandbox.killed", str(root), *how],
-        **{"cwd": ROOT, "capture_output": True, "timeout": 200, "check": True},
+        cwd=ROOT,
+        capture_output=True,
+        timeout=200,
+        check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

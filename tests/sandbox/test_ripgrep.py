@@ -228,11 +228,8 @@ async def test_an_ignore_file_that_is_a_link_opens_no_door(
 class Closed(LocalWorkspace):
     """A workspace with the service's own folder in it."""
 
-    inner = "data [x]*"
-
-    @property
-    def closed(self) -> str | None:
-        return os.path.join(os.path.realpath(self.root), self.inner)
+    def closed_below(self, fd: int) -> str | None:
+        return "data [x]*"
 
 
 async def test_the_closed_folder_is_never_looked_into(searcher: Ripgrep, root: Path) -> None:

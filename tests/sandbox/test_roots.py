@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,9 @@ def put(ws: LocalWorkspace, path: Path | str, text: str | None) -> Change:
     return Change(path=str(path), data=None if text is None else text.encode(), before=ws.stamp(str(path)))
 
 
-def code_of(work: Callable[[], object]) -> str:
+def code_of(work: Callable[..., object], *args: Any, **more: Any) -> str:
     with pytest.raises(CallError) as caught:
-        work()
+        work(*args, **more)
     return caught.value.code
 
 
@@ -66,13 +67,13 @@ def test_what_is_in_an_extra_root_is_reached_by_its_absolute_path(ws: LocalWorks
     assert list(ws.scan(f"{world}/lib/deep")) == [Entry("f", "file"), Entry("own", "directory")]
     assert ws.stamp(f"{world}/lib/nope") is None
     assert ws.display(path) == path
-    assert code_of(lambda: ws.open(path, approved={"lib/deep/f"})) == "ESTALE"
+    assert code_of(ws.open, path, approved={"lib/deep/f"}) == "ESTALE"
 
 
 @pytest.mark.usefixtures("opener")
 @pytest.mark.parametrize("path", ["lib/f", "./out/f", "f"])
 def test_a_relative_path_starts_in_the_workspace(ws: LocalWorkspace, path: str) -> None:
-    assert (ws.name(path), code_of(lambda: ws.open(path))) == (path.removeprefix("./"), "ENOENT")
+    assert (ws.name(path), code_of(ws.open, path)) == (path.removeprefix("./"), "ENOENT")
 
 
 @pytest.mark.usefixtures("opener", "renamer")
@@ -110,7 +111,7 @@ def test_a_link_counts_as_where_it_leads(ws: LocalWorkspace, world: Path) -> Non
     (world / "lib/link").symlink_to("deep/own")
 
     assert ws.name(f"{world}/out/link/f") == f"{world}/out/fixed/f"
-    assert code_of(lambda: ws.commit([put(ws, f"{world}/out/link/f", "x")])) == "EROFS"
+    assert code_of(ws.commit, [put(ws, f"{world}/out/link/f", "x")]) == "EROFS"
     ws.commit([put(ws, f"{world}/lib/link/f", "own")], approved={f"{world}/lib/deep/own/f"})
 
     assert (world / "lib/deep/own/f").read_text() == "own"
@@ -146,7 +147,7 @@ def test_no_way_leads_out_of_an_extra_root_and_none_from_one_to_the_other(
     for use in (ws.open, ws.scan, ws.load, ws.stamp, ws.name, ws.folder):
         with pytest.raises(OutsideWorkspace):
             use(given)
-    assert code_of(lambda: ws.commit([Change(path=given, data=b"x", before=None)])) == "OutsideWorkspace"
+    assert code_of(ws.commit, [Change(path=given, data=b"x", before=None)]) == "OutsideWorkspace"
     assert tree(world) == before
 
 
@@ -253,7 +254,7 @@ def test_the_services_records_are_closed_to_a_workspace_around_them(
             use(given)
     for data, stamp in ((b"x", None), (b"x", read_stamp(world / "data/f")), (None, read_stamp(world / "data/f"))):
         change = Change(path=given, data=data, before=stamp)
-        assert code_of(lambda change=change: around_records.commit([change])) == "OutsideWorkspace"
+        assert code_of(around_records.commit, [change]) == "OutsideWorkspace"
     assert tree(world) == before
 
 
@@ -265,7 +266,10 @@ def test_the_name_of_the_records_may_be_seen_and_where_they_are_is_told_to_who_s
     around_records: LocalWorkspace, world: Path
 ) -> None:
     assert Entry("data", "directory") in list(around_records.scan("."))
-    assert around_records.closed == str(world / "data")
+    with around_records.hold(".") as (fd, _):
+        assert around_records.closed_below(fd) == "data"
+    with around_records.hold("ws") as (fd, _):
+        assert around_records.closed_below(fd) is None
 
 
 def test_records_that_are_moved_with_a_folder_around_them_stay_closed(world: Path) -> None:
@@ -276,7 +280,7 @@ def test_records_that_are_moved_with_a_folder_around_them_stay_closed(world: Pat
 
     (world / "ws/inner").rename(world / "ws/moved")
 
-    assert code_of(lambda: ws.open("moved/data/f")) == "OutsideWorkspace"
+    assert code_of(ws.open, "moved/data/f") == "OutsideWorkspace"
     ws.close()
     around.close()
 
@@ -291,8 +295,8 @@ def test_a_workspace_among_the_records_is_there_to_be_used(world: Path) -> None:
     for ws in (home, own):
         ws.commit([put(ws, "d/f", "mine")], approved={"d/f"})
         assert read(ws, "d/f") == "mine"
-        assert code_of(lambda ws=ws: ws.open("../f")) == "OutsideWorkspace"
-        assert code_of(lambda ws=ws: ws.open(f"{world}/data/f")) == "OutsideWorkspace"
+        assert code_of(ws.open, "../f") == "OutsideWorkspace"
+        assert code_of(ws.open, f"{world}/data/f") == "OutsideWorkspace"
     places.close()
 
 
@@ -300,8 +304,8 @@ def test_the_records_themselves_are_no_workspace(world: Path) -> None:
     around = Surroundings(records=Root(world / "data"))
     ws = LocalWorkspace(world / "data", around=around)
 
-    assert [code_of(lambda path=path: ws.scan(path)) for path in (".", "f")] == ["OutsideWorkspace"] * 2
-    assert code_of(lambda: ws.open("f")) == "OutsideWorkspace"
+    assert [code_of(ws.scan, path) for path in (".", "f")] == ["OutsideWorkspace"] * 2
+    assert code_of(ws.open, "f") == "OutsideWorkspace"
     ws.close()
     around.close()
 
@@ -314,7 +318,7 @@ def test_every_workspace_has_the_same_surroundings(world: Path) -> None:
     for root in (str(world / "other"), places.make("ada", "s")):
         ws = places.of(Session("ada", "s", workspace=root))
         assert read(ws, f"{world}/lib/deep/f") == "lib/deep"
-        assert code_of(lambda ws=ws: ws.commit([put(ws, f"{world}/lib/x", "x")])) == "EROFS"
+        assert code_of(ws.commit, [put(ws, f"{world}/lib/x", "x")]) == "EROFS"
 
     del ws
     assert len(os.listdir("/proc/self/fd")) == len(before) + 2

@@ -12,6 +12,7 @@ from app.core.files import Snapshot, Stamp
 from app.core.ports import Entry, Workspace
 from app.sandbox import openat2
 from app.sandbox import workspace as local
+from app.sandbox.roots import whereabouts
 from app.sandbox.workspace import LocalWorkspace
 
 ESCAPES = [
@@ -242,7 +243,7 @@ def test_a_name_is_where_the_path_leads_not_where_it_led(
     ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """The file is called something else in the moment between its opening and the question what it is called."""
-    whereabouts, moves = local.whereabouts, list[str]()
+    moves = list[str]()
 
     def slowly(fd: int) -> str | None:
         if len(moves) < times and (root / "d/f").exists():

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.texts.distances import Purse, distance, likeness, most_likeness
@@ -12,6 +12,7 @@ def test_the_distance_is_that_of_levenshtein(a: str, b: str) -> None:
     assert distance(a, b, Purse(10_000)) == levenshtein(a, b)
 
 
+@settings(max_examples=20)
 @given(st.text("ab", min_size=60, max_size=150), st.text("ab", min_size=60, max_size=150))
 def test_lines_longer_than_a_machine_word_are_no_different(a: str, b: str) -> None:
     assert distance(a, b, Purse(100_000)) == levenshtein(a, b)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import EditMismatch
 from app.texts import anchors, nearest, pages, replacers
-from app.texts.diffs import lines_of
+from app.texts.diffs import Span, lines_of
 from app.texts.mismatches import explained
 from app.texts.pages import SPACES, Page
 from app.texts.replacers import STRATEGIES, replace
@@ -266,7 +266,7 @@ def agree(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_the_fast_replacers_agree_with_the_plain_ones(data: st.DataObject) -> None:
     agree(data)
 
@@ -301,7 +301,7 @@ def undo(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_an_edit_and_its_reverse_give_the_text_back(data: st.DataObject) -> None:
     undo(data)
 
@@ -415,6 +415,25 @@ def test_the_work_grows_as_the_text_does(shape: str, monkeypatch: pytest.MonkeyP
 
     assert long.calls < 6 * short.calls
     assert long.searched < 6 * short.searched
+
+
+@pytest.mark.parametrize("ends", [["\n"], ["\r\n"], ["\n", "\r\n"]])
+@pytest.mark.parametrize("new", ["b", "b\nc"])
+def test_to_replace_all_costs_as_much_for_each_place(ends: list[str], new: str) -> None:
+    def everywhere(count: int) -> Work:
+        content = "".join(f"a {i}{ends[i % len(ends)]}" for i in range(count))
+        return work_of(lambda: replace(content, "a", new, replace_all=True))
+
+    assert everywhere(4000).calls < 6 * everywhere(1000).calls
+
+
+def test_of_many_changes_each_is_told_by_its_lines() -> None:
+    content = "".join(f"{i}\nsame\n" for i in range(300))
+
+    replaced = replace(content, "\nsame", "\nnew", replace_all=True)
+
+    assert replaced.text == content.replace("same", "new")
+    assert (replaced.count, replaced.spans[1]) == (300, Span(2, ["1\n", "same\n"], ["1\n", "new\n"]))
 
 
 def test_a_hundred_thousand_lines_are_answered_in_a_few_steps_for_each() -> None:
