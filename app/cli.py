@@ -150,7 +150,7 @@ def call(
         err.print("[red]error:[/] the service stopped before the call ended")
         raise typer.Exit(1)
     if end["result"]:
-        typer.echo(end["result"]["output"])
+        typer.echo(end["result"]["output"].removesuffix("\n"))
     if end["error"]:
         err.print(f"[red]{escape(end['error']['code'])}:[/]", escape(end["error"]["message"]))
         raise typer.Exit(1)

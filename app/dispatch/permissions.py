@@ -65,8 +65,9 @@ class Ruleset:
             known = judge_one(need, self.layers, tool.name)
             if known.action is Action.ASK and self.never:
                 known = Verdict(Action.DENY, need, known.rule, self.never)
-            if len(self._verdicts) < MOST_VERDICTS:
-                self._verdicts[tool.name, need] = known
+            if len(self._verdicts) >= MOST_VERDICTS:
+                self._verdicts.clear()  # a search may ask of thousands of names that nobody asks of again
+            self._verdicts[tool.name, need] = known
         return known
 
 

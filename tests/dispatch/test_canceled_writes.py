@@ -43,6 +43,12 @@ def made(crib: Crib) -> Path:
     return crib.data_dir / "workspace/made.txt"
 
 
+async def heard() -> None:
+    """A few turns of the loop: the wish is noted, the task is told, the thread's event is set."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 @pytest.fixture
 async def crib(crib: Crib) -> Crib:
     await crib.open()
@@ -62,7 +68,7 @@ async def test_a_cancel_that_comes_too_late_lets_the_write_be_the_calls_end(crib
     await asyncio.to_thread(held.reached.wait, HANG)
 
     canceling = asyncio.create_task(crib.use.dispatcher.cancel(live))
-    await asyncio.sleep(0)
+    await heard()
     assert not live.is_done, "what writes is waited for"
     held.go.set()
     await canceling
@@ -77,7 +83,7 @@ async def test_a_cancel_that_comes_in_time_leaves_nothing_written(crib: Crib, he
     await asyncio.to_thread(held.reached.wait, HANG)
 
     canceling = asyncio.create_task(crib.use.dispatcher.cancel(live))
-    await asyncio.sleep(0)
+    await heard()
     held.go.set()
     await canceling
 
@@ -91,9 +97,10 @@ async def test_the_next_writer_waits_until_a_canceled_one_is_really_over(crib: C
     first = crib.submit("apply_patch", input=PATCH)
     await asyncio.to_thread(held.reached.wait, HANG)
     second = crib.submit("write_file", {"file_path": "second.txt", "content": "2"})
+    await crib.at_the_gate(second)
 
     canceling = asyncio.create_task(crib.use.dispatcher.cancel(first))
-    await asyncio.sleep(0.05)
+    await heard()
     assert second.call.waiting == "gate"
     held.go.set()
     await canceling
