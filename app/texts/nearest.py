@@ -1,4 +1,4 @@
-"""Nearest: the lines of a file that come closest to lines that are not in it, and the names closest to a wrong one.
+"""Nearest: the lines of a file that come closest to lines that are not in it.
 
 A few passes over the file find places worth a look, and only so many of them are looked at, as far as a purse of
 fixed size lasts: what is far away is not found by trying everything.
@@ -17,7 +17,6 @@ MOST_WANTED = 100
 MOST_PLACES = 12
 MOST_SEEN = 500
 """How often a line or a scrap may be in the file and still tell one place from another."""
-MOST_NAMES = 3
 SCRAPS = (12, 6, 3)
 SCRAPS_OF_A_LINE = 3
 MOST_LINES = 4
@@ -47,12 +46,6 @@ def nearest_in(text: str, lines: Sequence[str], wanted: Sequence[str]) -> range 
         if best is not None:
             return range(max(0, best), min(len(lines), best + len(sought)))
     return None
-
-
-def similar_names(wanted: str, names: Iterable[str]) -> list[str]:
-    """Up to three names that are much like this one, the closest first; whether letters are capital does not count."""
-    folded = {name.casefold(): name for name in names}
-    return [folded[close] for close in difflib.get_close_matches(wanted.casefold(), folded, MOST_NAMES)]
 
 
 def _elections(text: str, sought: Sequence[str]) -> Iterator[Votes]:

@@ -1,16 +1,14 @@
 """edit_file: replace one piece of a text file, or all that are alike."""
 
 import errno
-import os
-from itertools import islice
 from threading import Event
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from app.core.errors import CallError, EditMismatch, FileFailed
-from app.core.files import Snapshot, touching
+from app.core.errors import EditMismatch, FileFailed
+from app.core.files import touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
@@ -19,8 +17,8 @@ from app.core.tools import Alias, Context, Effect, go_on, typed
 from app.texts.contents import Content
 from app.texts.drafts import Draft, facts, of_file
 from app.texts.mismatches import explained
-from app.texts.nearest import similar_names
 from app.texts.replacers import EXACT, Replaced, replace
+from app.tools.list_dir import advised
 
 PEER_NAMES = {
     "filePath": "file_path",
@@ -28,7 +26,6 @@ PEER_NAMES = {
     "newString": "new_string",
     "replaceAll": "replace_all",
 }
-MOST_SIBLINGS = 2000
 
 
 class Args(BaseModel, extra="forbid"):
@@ -61,7 +58,10 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 async def run(args: Args, ctx: Context) -> Result:
     # Who may change a file but not read it is not shown what it says.
     may_show = all(ctx.may(touching(ctx.workspace, "read", [args.file_path])))
-    return await ctx.in_thread_to_end(lambda stop: _edit(args, ctx, may_show, stop))
+    try:
+        return await ctx.in_thread_to_end(lambda stop: _edit(args, ctx, may_show, stop))
+    except FileFailed as error:
+        raise await advised(error, args.file_path, ctx) from None
 
 
 tool = typed(
@@ -89,7 +89,7 @@ def _adapted(raw: Any) -> Any:
 def _edit(args: Args, ctx: Context, may_show: bool, stop: Event) -> Result:
     if not args.old_string:
         return _finished(_new_file(args, ctx), None, args, ctx, stop)
-    before = _loaded(args.file_path, ctx)
+    before = ctx.workspace.load(args.file_path, approved=ctx.approved)
     old = of_file(args.file_path, before)
     try:
         made = replace(old.text, args.old_string, args.new_string, replace_all=args.replace_all, strict=args.strict)
@@ -137,25 +137,3 @@ def _lines(made: Replaced) -> str:
     if made.first_line == made.last_line:
         return f"line {made.first_line}"
     return f"lines {made.first_line}-{made.last_line}"
-
-
-def _loaded(path: str, ctx: Context) -> Snapshot:
-    try:
-        return ctx.workspace.load(path, approved=ctx.approved)
-    except FileFailed as error:
-        raise _advised(error, path, ctx) from None
-
-
-def _advised(error: FileFailed, path: str, ctx: Context) -> FileFailed:
-    if error.code != "ENOENT":
-        return error
-    folder, wanted = os.path.split(path)
-    try:
-        entries = list(islice(ctx.workspace.scan(folder or "."), MOST_SIBLINGS))
-    except CallError:
-        return error
-    names = (entry.name for entry in entries if entry.kind != "directory" and entry.name.isprintable())
-    similar = [os.path.join(folder, name) for name in similar_names(wanted, names)]
-    if not similar:
-        return error
-    return FileFailed(errno.ENOENT, path, f"{path} does not exist. Did you mean {' or '.join(similar)}?")

@@ -1,7 +1,7 @@
 import pytest
 
 from app.texts import nearest as module
-from app.texts.nearest import nearest, similar_names
+from app.texts.nearest import nearest
 from tests.texts.works import work_of
 
 FILE = [
@@ -73,11 +73,3 @@ def test_it_looks_closely_at_few_places_only() -> None:
 
     assert long.calls < 6 * short.calls
     assert long.searched < 6 * short.searched
-
-
-def test_similar_names_come_closest_first_and_are_three_at_most() -> None:
-    names = ["Main.py", "main.ts", "maim.py", "mein.py", "other.md"]
-
-    assert similar_names("main.py", names)[0] == "Main.py"
-    assert len(similar_names("main.py", names)) == 3
-    assert similar_names("main.py", ["zzz"]) == []
