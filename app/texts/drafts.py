@@ -22,7 +22,8 @@ class Draft:
 
     `path` is the one that is shown and written to. `moved_from` is where the file was until now, if it moves; what
     stood at its new place, if anything did, is `replaced`. `spans` tell what changed, if that is known; else it is
-    found out. A `Content` that could not be read as text is None in `old`, and the diff is left out.
+    found out. `lines` are those before, if somebody has them already. A `Content` that could not be read as text is
+    None in `old`, and the diff is left out.
     """
 
     path: str
@@ -30,6 +31,7 @@ class Draft:
     old: Content | None
     new: Content | None
     spans: Sequence[Span] | None = None
+    lines: Sequence[str] | None = None
     moved_from: str | None = None
     replaced: Snapshot | None = None
 
@@ -91,7 +93,7 @@ class Draft:
         if self.spans is None or MARK in (old[:1], new[:1]):
             before = lines_of(old)
             return before, compare(before, lines_of(new))
-        return Lines(old), self.spans
+        return self.lines or Lines(old), self.spans
 
     def _head(self) -> str:
         top = f"diff --git {_quoted(self._old_name)} {_quoted(self._new_name)}\n"

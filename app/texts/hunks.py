@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from app.texts.diffs import Span, lines_of
 from app.texts.indents import reindent
+from app.texts.lines import Lines
 from app.texts.misfits import Wanted, header_missing, lines_missing
 from app.texts.patches import Hunk
 from app.texts.seeking import Match, Sheet
@@ -17,10 +18,11 @@ from app.texts.seeking import Match, Sheet
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The text after all hunks. `spans` are what a diff needs, where they are known."""
+    """The text after all hunks. `spans` and `lines` (before them) are what a diff needs, where they are known."""
 
     text: str
     spans: list[Span] | None
+    lines: Lines | None = None
 
 
 @dataclass(slots=True)
@@ -51,7 +53,8 @@ def fit(text: str, hunks: Sequence[Hunk], path: str) -> Fitted:
     edits = _edits(sheet, hunks, path)
     after = _rewritten(sheet.count, edits, sheet.piece, "\n")
     if not has_cr:
-        return Fitted(after, _spans(edits, lambda start, end: lines_of(sheet.piece(start, end)), "\n"))
+        spans = _spans(edits, lambda start, end: lines_of(sheet.piece(start, end)), "\n")
+        return Fitted(after, spans, Lines(text, sheet.count, sheet.exact.offset))
     spans = _spans(edits, lambda start, end: lines_of(sheet.piece(start, end).replace("\n", "\r\n")), "\r\n")
     return Fitted(after.replace("\n", "\r\n"), spans)
 

@@ -71,6 +71,10 @@ def read(text: str) -> list[Operation]:
     return [_meant(operation, tidied) for operation in operations]
 
 
+def _operation(line: str) -> str | None:
+    return next((marker for marker in (ADD, DELETE, UPDATE) if line.startswith(marker)), None)
+
+
 @dataclass(slots=True)
 class _Tidied:
     """The lines between the markers as the grammar wants them, and the number each had.
@@ -92,8 +96,7 @@ class _Tidied:
     def take(self, number: int, line: str) -> None:
         # Within an update only the right side is trimmed: what is indented there is a line that stays.
         bare = line.rstrip() if self.state == UPDATE else line.strip()
-        is_marked = bare.startswith("***")
-        marker = next((marker for marker in (ADD, DELETE, UPDATE) if is_marked and bare.startswith(marker)), None)
+        marker = _operation(bare) if bare.startswith("***") else None
         if marker is not None:
             self.close()
             self._put(number, marker + _path(bare[len(marker) :]))

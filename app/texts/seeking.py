@@ -149,6 +149,10 @@ class Sheet:
         return self.trimmed if text is self.trimmed.text else View(text, self.count)
 
 
+def _offset(mark: tuple[int, int]) -> int:
+    return mark[1]
+
+
 def _exact(line: str) -> str:
     return line
 
@@ -168,7 +172,8 @@ class View:
         self.text = text
         self.searched = 0
         self._in_vain = 0
-        self._marks = sorted({(0, 0), (count, len(text))})
+        self._offsets = {0: 0, count: len(text)}
+        self._marks = sorted(self._offsets.items())
 
     @classmethod
     def of(cls, lines: list[str]) -> "View":
@@ -194,8 +199,13 @@ class View:
 
     def offset(self, line: int) -> int:
         """Where a line begins; the one after the last begins at the end."""
-        at = bisect_right(self._marks, (line, len(self.text)))
-        near = min(self._marks[max(at - 1, 0) : at + 1], key=lambda mark: abs(mark[0] - line))
+        known = self._offsets.get(line)
+        if known is not None:
+            return known
+        at = bisect_right(self._marks, (line, 0))
+        near, after = self._marks[at - 1], self._marks[at]
+        if after[0] - line < line - near[0]:
+            near = after
         if abs(near[0] - line) > NEAR:
             offset = min(self._lengths[line] + line, len(self.text))
         else:
@@ -205,7 +215,7 @@ class View:
 
     def line(self, offset: int) -> int:
         """The line that begins here, counted from the nearest place before it that is known."""
-        line, known = self._marks[bisect_right(self._marks, offset, key=lambda mark: mark[1]) - 1]
+        line, known = self._marks[bisect_right(self._marks, offset, key=_offset) - 1]
         line += self.text.count("\n", known, offset)
         self._mark(line, offset)
         return line
@@ -249,8 +259,8 @@ class View:
         return offset
 
     def _mark(self, line: int, offset: int) -> None:
-        at = bisect_left(self._marks, (line, offset))
-        if at == len(self._marks) or self._marks[at] != (line, offset):
+        if line not in self._offsets:
+            self._offsets[line] = offset
             insort(self._marks, (line, offset))
 
 

@@ -70,7 +70,7 @@ class Stage:
 
     def _drafts(self, file: _File, *, is_moved: bool) -> Iterator[Draft]:
         fitted = file.fitted
-        spans = fitted.spans if fitted else None
+        spans, lines = (fitted.spans, fitted.lines) if fitted else (None, None)
         if self._has_moved(file) and file.origin:
             origin = self._files[file.origin]
             yield Draft(
@@ -79,13 +79,14 @@ class Stage:
                 old=_text(origin),
                 new=file.content,
                 spans=spans,
+                lines=lines,
                 moved_from=origin.name,
                 replaced=file.before,
             )
         elif file.is_there and file.content:
             if file.origin != file.name:
-                spans = None
-            yield Draft(path=file.name, before=file.before, old=_text(file), new=file.content, spans=spans)
+                spans = lines = None
+            yield Draft(path=file.name, before=file.before, old=_text(file), new=file.content, spans=spans, lines=lines)
         elif file.before and not is_moved:
             yield Draft(path=file.name, before=file.before, old=_text(file), new=None)
 
