@@ -132,7 +132,7 @@ class House:
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
         listing = self._open_listing()
-        mcp = McpDoor(self._dispatcher, sessions, listing, __version__)
+        mcp = McpDoor(self._dispatcher, sessions, listing, self._engine, __version__)
         undo.push_async_callback(mcp.close)
         readiness = self._open_readiness(data_dir, undo)
         await self._recover(journal, undo)

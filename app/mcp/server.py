@@ -9,6 +9,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.core.calls import Call, CallRequest, note_calls
@@ -20,6 +21,7 @@ from app.core.tools import Effect
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.listings import Listing, ToolFilter, View
 from app.dispatch.sessions import Sessions
+from app.mcp.attachments import contents
 
 if TYPE_CHECKING:
     from mcp import types
@@ -34,8 +36,11 @@ FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "req
 class McpDoor:
     """The ASGI application behind `/mcp`. Whoever comes has shown a key, which is in the scope."""
 
-    def __init__(self, dispatcher: Dispatcher, sessions: Sessions, listing: Listing, version: str) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, sessions: Sessions, listing: Listing, engine: AsyncEngine, version: str
+    ) -> None:
         self._dispatcher = dispatcher
+        self._engine = engine
         self._sessions = sessions
         self._listing = listing
         self._version = version
@@ -124,7 +129,7 @@ class McpDoor:
             raise
         if live.failure is not None:
             raise live.failure
-        return to_result(live.call)
+        return to_result(live.call, await contents(self._engine, live.call))
 
     def _request(self, params: "types.CallToolRequestParams", key: Key) -> CallRequest:
         arguments = params.arguments or {}
@@ -148,8 +153,10 @@ def _named(ctx: "ServerRequestContext[Any, Any]") -> str:
 
 
 def input_schema(view: View) -> dict[str, Any]:
-    schema: dict[str, Any] = view["parameters"] if view["takes"] == "arguments" else FREE_FORM
-    return schema
+    """MCP knows no free text: a tool that takes it says itself what the one argument is, or gets a plain one."""
+    schema: dict[str, Any] = view["parameters"]
+    is_said = view["takes"] == "arguments" or "input" in schema.get("properties", {})
+    return schema if is_said else FREE_FORM
 
 
 def to_mcp(view: View) -> "types.Tool":
@@ -171,8 +178,8 @@ def failed(sentence: str) -> "types.CallToolResult":
     return types.CallToolResult(content=[types.TextContent(text=sentence)], is_error=True)
 
 
-def to_result(call: Call) -> "types.CallToolResult":
-    """What the model reads: the output, then the error's sentence if there is one."""
+def to_result(call: Call, attached: "list[types.ContentBlock]") -> "types.CallToolResult":
+    """What the model reads: the output, then the error's sentence if there is one; and what goes along with it."""
     from mcp import types
 
     result = json.loads(call.result) if call.result else None
@@ -184,7 +191,7 @@ def to_result(call: Call) -> "types.CallToolResult":
         texts.append(f"{error['code']}: {error['message']}")
     structured = result["structured"] if result else None
     return types.CallToolResult(
-        content=[types.TextContent(text=text) for text in texts],
+        content=[*(types.TextContent(text=text) for text in texts), *attached],
         structured_content=structured if isinstance(structured, dict) else None,
         is_error=error is not None or not call.is_final,
     )
