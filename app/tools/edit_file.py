@@ -18,7 +18,7 @@ from app.texts.contents import Content
 from app.texts.drafts import Draft, facts, of_file
 from app.texts.mismatches import explained
 from app.texts.replacers import EXACT, Replaced, replace
-from app.tools.list_dir import advised
+from app.tools.list_dir import advising
 
 PEER_NAMES = {
     "filePath": "file_path",
@@ -58,10 +58,8 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 async def run(args: Args, ctx: Context) -> Result:
     # Who may change a file but not read it is not shown what it says.
     may_show = all(ctx.may(touching(ctx.workspace, "read", [args.file_path])))
-    try:
-        return await ctx.in_thread_to_end(lambda stop: _edit(args, ctx, may_show, stop))
-    except FileFailed as error:
-        raise await advised(error, args.file_path, ctx) from None
+    editing = ctx.in_thread_to_end(lambda stop: _edit(args, ctx, may_show, stop))
+    return await advising(args.file_path, ctx, editing)
 
 
 tool = typed(

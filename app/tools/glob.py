@@ -12,6 +12,7 @@ from app.core.rules import Need
 from app.core.tools import Context, Effect, typed
 from app.texts import globs, searches
 from app.texts.globs import Glob
+from app.tools.list_dir import advising
 
 MOST_FILES = 2000
 TIMEOUT = 75.0  # a search that finds too much is done again, in order
@@ -40,7 +41,7 @@ async def run(args: Args, ctx: Context) -> Result:
     path = args.path or "."
     glob = globs.compile(_relative(args.pattern, ctx.workspace.display(path)))
     arguments = ["--files", "--null", *glob.arguments()]
-    found = await ctx.search(path, arguments)
+    found = await advising(path, ctx, ctx.search(path, arguments))
     if found.is_file:
         raise FileFailed(errno.ENOTDIR, path, f"{path} is a file; glob looks in a folder.")
     if found.is_cut:  # which part of it came is chance; in order, it is always the first

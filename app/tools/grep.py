@@ -15,6 +15,7 @@ from app.core.tools import Context, Effect, Truncation, typed
 from app.texts import globs, searches
 from app.texts.globs import Glob
 from app.texts.searches import Hit, Line
+from app.tools.list_dir import advising
 
 MOST_MATCHES = 2000
 MOST_CONTEXT = 100
@@ -55,7 +56,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 async def run(args: Args, ctx: Context) -> Result:
     include = globs.compile(args.include.strip()) if args.include.strip() else None
     arguments = [*_arguments(args), *(include.arguments() if include else ())]
-    found = await ctx.search(args.path or ".", arguments)
+    found = await advising(args.path, ctx, ctx.search(args.path or ".", arguments))
     if found.is_cut:  # which part of it came is chance; in order, it is always the first
         found = await ctx.search(args.path or ".", [*arguments, "--sort=path"])
     searches.require_searched(found)

@@ -10,6 +10,7 @@ from app.core.rules import Need
 from app.core.tools import Context, Effect, typed
 from app.texts import globs, searches
 from app.texts.globs import Glob
+from app.tools.list_dir import advising
 
 MOST_FILES = 2000
 TIMEOUT = 75.0  # a search that finds too much is done again, in order
@@ -37,7 +38,7 @@ async def run(args: Args, ctx: Context) -> Result:
         raise InvalidArgs("The pattern is empty; say what to look for.")
     include = globs.compile(args.include.strip()) if args.include.strip() else None
     arguments = ["--files-with-matches", "--null", f"--regexp={pattern}", *(include.arguments() if include else ())]
-    found = await ctx.search(path, arguments)
+    found = await advising(path, ctx, ctx.search(path, arguments))
     if found.is_cut:
         found = await ctx.search(path, [*arguments, "--sortr=modified"])
     searches.require_searched(found)

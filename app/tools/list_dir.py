@@ -4,9 +4,9 @@ import errno
 import fnmatch
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -18,6 +18,7 @@ from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, Truncation, typed
 from app.texts import neighbours
 
+T = TypeVar("T")
 NAME_BYTES = 500
 MOST_ENTRIES = 100_000
 # Cut at a whole entry here, because what the line would cut off could not be asked for by its number.
@@ -44,10 +45,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    try:
-        return await ctx.in_thread(lambda stop: listing(args, ctx, stop))
-    except FileFailed as error:
-        raise await advised(error, args.dir_path, ctx) from None
+    return await advising(args.dir_path, ctx, ctx.in_thread(lambda stop: listing(args, ctx, stop)))
 
 
 def adapt_ls(raw: Any) -> Any:
@@ -102,8 +100,16 @@ def listing(args: Args, ctx: Context, stop: Event) -> Result:
     )
 
 
-async def advised(error: FileFailed, path: str, ctx: Context) -> FileFailed:
-    """The same error; with what may have been meant, if nothing of that name is there and rules let it be read."""
+async def advising(path: str, ctx: Context, doing: Awaitable[T]) -> T:
+    """What is done with a path. If nothing of that name is there, the error says what may have been meant."""
+    try:
+        return await doing
+    except FileFailed as error:
+        raise await _advised(error, path, ctx) from None
+
+
+async def _advised(error: FileFailed, path: str, ctx: Context) -> FileFailed:
+    """The same error; with names that are there, as far as rules let them be read."""
     if error.code != "ENOENT":
         return error
     near = await ctx.in_thread(lambda stop: _near(path, ctx.workspace))

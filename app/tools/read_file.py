@@ -57,10 +57,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    try:
-        return await ctx.in_thread(lambda stop: _read(args, ctx, stop))
-    except FileFailed as error:
-        raise await list_dir.advised(error, args.file_path, ctx) from None
+    return await list_dir.advising(args.file_path, ctx, ctx.in_thread(lambda stop: _read(args, ctx, stop)))
 
 
 def adapt_read(raw: Any) -> Any:

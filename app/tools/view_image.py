@@ -5,7 +5,6 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from app.core.errors import FileFailed
 from app.core.files import touching
 from app.core.ports import Scope
 from app.core.results import Result, attach
@@ -13,7 +12,7 @@ from app.core.rules import Need
 from app.core.tools import Context, Effect, typed
 from app.texts import images
 from app.texts.images import Picture
-from app.tools.list_dir import advised
+from app.tools.list_dir import advising
 
 LIMITS = {"high": images.HIGH, "original": images.ORIGINAL}
 
@@ -31,10 +30,7 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    try:
-        picture = await ctx.in_thread(lambda stop: _load(args, ctx))
-    except FileFailed as error:
-        raise await advised(error, args.path, ctx) from None
+    picture = await advising(args.path, ctx, ctx.in_thread(lambda stop: _load(args, ctx)))
     filename = os.path.basename(args.path)
     return Result(
         output=_told(filename, picture),

@@ -10,7 +10,7 @@ from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
-from app.tools import grep
+from app.tools import glob, grep, grep_files
 from app.tools.grep import tool
 from tests.tools.conftest import ToyLine
 
@@ -326,3 +326,12 @@ async def test_a_path_that_is_not_there_or_leads_out_is_refused(ctx: Context) ->
 def test_it_needs_to_read_what_it_searches(ctx: Context) -> None:
     assert tool.needs(tool.parse({"pattern": "x"}), ctx.workspace) == [Need("read", ".")]
     assert tool.needs(tool.parse({"pattern": "x", "path": "a/b"}), ctx.workspace) == [Need("read", "a/b")]
+
+
+async def test_a_path_that_is_not_there_is_answered_with_what_may_be_meant(ctx: Context, workspace: Path) -> None:
+    (workspace / "source").mkdir()
+
+    for searching in (grep.tool, grep_files.tool, glob.tool):
+        with pytest.raises(FileFailed, match=r"Did you mean source\?") as caught:
+            await searching.run(searching.parse({"pattern": "x", "path": "sourcee"}), ctx)
+        assert caught.value.code == "ENOENT"
