@@ -94,16 +94,16 @@ def _edits(sheet: Sheet, hunks: Sequence[Hunk], path: str) -> list[_Edit]:
 
 
 def _sides(lines: Sequence[str]) -> _Sides:
-    sides = _Sides([], [], [])
+    old = [line[1:] for line in lines if line[0] != "+"]
+    new = [line[1:] for line in lines if line[0] != "-"]
+    kept, here, there = list[tuple[int, int]](), 0, 0
     for line in lines:
-        mark, text = line[0], line[1:]
+        mark = line[0]
         if mark == " ":
-            sides.kept.append((len(sides.old), len(sides.new)))
-        if mark != "+":
-            sides.old.append(text)
-        if mark != "-":
-            sides.new.append(text)
-    return sides
+            kept.append((here, there))
+        here += mark != "+"
+        there += mark != "-"
+    return _Sides(old, new, kept)
 
 
 def _found(sheet: Sheet, sides: _Sides, here: int, *, is_at_end: bool) -> tuple[Match | None, _Sides]:

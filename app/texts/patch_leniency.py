@@ -24,6 +24,7 @@ from app.texts.patches import (
     END,
     END_OF_FILE,
     HEADER,
+    MARKS,
     MOVE,
     UPDATE,
     Add,
@@ -94,6 +95,9 @@ class _Tidied:
     is_over: bool = False
 
     def take(self, number: int, line: str) -> None:
+        if self.state == UPDATE and self.size and not self.is_over and line.startswith(MARKS):
+            self._put(number, line)  # what most lines are: one of a hunk, as it should be
+            return
         # Within an update only the right side is trimmed: what is indented there is a line that stays.
         bare = line.rstrip() if self.state == UPDATE else line.strip()
         marker = _operation(bare) if bare.startswith("***") else None

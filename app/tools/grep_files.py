@@ -1,5 +1,7 @@
 """grep_files: the files whose content matches, newest first."""
 
+from itertools import groupby
+
 from pydantic import BaseModel, Field
 
 from app.core.errors import InvalidArgs, ProgramFailed
@@ -75,9 +77,9 @@ def _newest(found: Found, include: Glob | None, path: str, ctx: Context) -> list
     if include is not None:
         files = [name for name in files if include.matches(searches.printable(name))]
     times = dict(zip(files, ctx.workspace.times(path, files, approved=ctx.approved), strict=True))
-    files.sort(key=searches.place)
     files.sort(key=times.__getitem__, reverse=True)
-    return files
+    moments = (list(names) for _, names in groupby(files, times.__getitem__))
+    return [name for names in moments for name in (sorted(names, key=searches.place) if len(names) > 1 else names)]
 
 
 def _permitted(files: list[str], found: Found, most: int, ctx: Context) -> tuple[list[str], int]:
