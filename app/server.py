@@ -80,7 +80,7 @@ async def serve(
     certificates.check(settings.tls_cert, settings.tls_key)
     app = create_app(settings, tools, redactor=redactor)
     async with app.router.lifespan_context(app):
-        _tune_collector()
+        tune_collector()
         await Server(configure(app, settings), app.state.house, announce).serve()
 
 
@@ -115,7 +115,7 @@ def _bound_sending(fd: int) -> None:
             door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
 
 
-def _tune_collector() -> None:
+def tune_collector() -> None:
     """What was loaded at start stays: the collector need not look at it again, and may come less often.
 
     With the defaults a noticeable part of a call's CPU went into collections.

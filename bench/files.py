@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from app.sandbox import ripgrep
+from app.server import tune_collector
 from bench.machines import Machine
 from bench.sections import RESULTS, loads, write
 from bench.workbench import HEAD, TOOLS, Row, Workbench
@@ -209,6 +210,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     rows = list[Row]()
+    tune_collector()  # as it is in the service
     with tempfile.TemporaryDirectory(prefix="toolcrib-bench-", dir=given.disk) as made:
         machine = Machine.look(Path(made))
         bench = Workbench(Path(made) / "workspace", given.rounds)
