@@ -11,7 +11,8 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.core.errors import Canceled, InvalidArgs
+from app.core.errors import Canceled, FileFailed, InvalidArgs
+from app.core.files import Snapshot
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
@@ -103,6 +104,15 @@ class Context:
     async def output(self, text: str, stream: str = "stdout") -> None:
         """Hand out output as it comes: kept in the store, streamed as `call.output`."""
         await self.line.output(text, stream)
+
+    def present(self, path: str) -> Snapshot | None:
+        """A whole file of those that were approved; None when there is nothing of that name. It blocks."""
+        try:
+            return self.workspace.load(path, approved=self.approved)
+        except FileFailed as error:
+            if error.code != "ENOENT":
+                raise
+            return None
 
     async def in_thread(self, work: Callable[[Event], T]) -> T:
         """Do blocking work beside the loop. The event it gets is set when nobody waits for it any more."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
-from app.core.errors import EditMismatch, FileFailed, InvalidArgs
-from app.core.files import Snapshot, touching
+from app.core.errors import EditMismatch, InvalidArgs
+from app.core.files import touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
@@ -102,7 +102,7 @@ def _apply(args: Args, ctx: Context, stop: Event) -> Result:
 
 
 def _edit(args: Args, ctx: Context, stop: Event) -> Result:
-    desk = Desk(ctx.workspace.name, lambda name: _load(name, ctx), lambda: go_on(stop), every=args.replace_all)
+    desk = Desk(ctx.workspace.name, ctx.present, lambda: go_on(stop), every=args.replace_all)
     outcomes = desk.make(args._edits)
     has_failed = not all(isinstance(outcome.end, Made) for outcome in outcomes)
     drafts = [] if args.atomic and has_failed else desk.drafts()
@@ -142,15 +142,6 @@ def _require_no_clash(names: set[str]) -> None:
         while folder := folder.rpartition("/")[0]:
             if folder in names:
                 raise InvalidArgs(f"{folder} cannot be a file and have {name} in it; give one of them another path.")
-
-
-def _load(name: str, ctx: Context) -> Snapshot | None:
-    try:
-        return ctx.workspace.load(name, approved=ctx.approved)
-    except FileFailed as error:
-        if error.code != "ENOENT":
-            raise
-        return None
 
 
 def _about(args: Args, outcomes: list[Outcome]) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
-from app.core.errors import FileFailed
-from app.core.files import Snapshot, touching
+from app.core.files import touching
 from app.core.models import takes_patches
 from app.core.ports import Scope
 from app.core.results import Result
@@ -88,7 +87,7 @@ tool = typed(
 
 def patched(operations: list[Operation], ctx: Context, stop: Event, *, is_dry: bool = False) -> Result:
     """Everything is made ready first; only then the files are touched, all of them or none. Dry, none are."""
-    stage = Stage(lambda path: _load(path, ctx))
+    stage = Stage(ctx.present)
     for operation in operations:
         go_on(stop)
         _do(operation, stage, ctx)
@@ -113,15 +112,6 @@ def _do(operation: Operation, stage: Stage, ctx: Context) -> None:
             stage.update(name, path, hunks)
             if target is not None:
                 stage.move(name, path, ctx.workspace.name(target), target)
-
-
-def _load(path: str, ctx: Context) -> Snapshot | None:
-    try:
-        return ctx.workspace.load(path, approved=ctx.approved)
-    except FileFailed as error:
-        if error.code != "ENOENT":
-            raise
-        return None
 
 
 def _told(operation: Operation) -> tuple[str, str]:

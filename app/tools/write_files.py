@@ -106,20 +106,11 @@ class _Sheet:
 
 
 def _sheet(file: File, name: str, ctx: Context) -> _Sheet:
-    before = _present(file.path, ctx)
+    before = ctx.present(file.path)
     old = None if before is None else _text_of(file.path, before)
     new, kept = _fitted(file.content, old)
     draft = Draft(path=name, before=before, old=old, new=new)
     return _Sheet(file.path, draft, draft.changes, kept)
-
-
-def _present(path: str, ctx: Context) -> Snapshot | None:
-    try:
-        return ctx.workspace.load(path, approved=ctx.approved)
-    except FileFailed as error:
-        if error.code != "ENOENT":
-            raise
-        return None
 
 
 def _text_of(path: str, before: Snapshot) -> Content:
