@@ -3,6 +3,7 @@
 from sqlalchemy import bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from app.store import pieces
 from app.store.db import Statement
 from app.store.tables import attachments
 from app.store.writer import Batch
@@ -38,10 +39,4 @@ async def read(engine: AsyncEngine, call: str, number: int, offset: int, limit: 
         .where(attachments.c.start > offset - CHUNK, attachments.c.start < offset + limit, attachments.c.stop > offset)
         .order_by(attachments.c.start)
     )
-    async with engine.connect() as db:
-        rows = (await db.execute(query)).all()
-    if not rows:
-        return b""
-    joined = b"".join(row.data for row in rows)
-    begin = offset - rows[0].start
-    return joined[max(begin, 0) : begin + limit]
+    return await pieces.read(engine, query, offset, limit)

@@ -3,6 +3,7 @@
 from sqlalchemy import bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from app.store import pieces
 from app.store.db import Statement
 from app.store.tables import outputs
 from app.store.writer import Batch
@@ -27,13 +28,7 @@ async def read(engine: AsyncEngine, call: str, offset: int, limit: int) -> bytes
         .where(outputs.c.call == call, outputs.c.stop > offset, outputs.c.start < offset + limit)
         .order_by(outputs.c.start)
     )
-    async with engine.connect() as db:
-        rows = (await db.execute(query)).all()
-    if not rows:
-        return b""
-    joined = b"".join(row.data for row in rows)
-    begin = offset - rows[0].start
-    return joined[max(begin, 0) : begin + limit]
+    return await pieces.read(engine, query, offset, limit)
 
 
 async def chunks(engine: AsyncEngine, call: str, offset: int, most: int) -> list[tuple[int, str, bytes]]:
