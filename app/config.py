@@ -16,10 +16,13 @@ from pydantic_settings import (
 )
 
 from app.core.hooks import OnFailure, Point
+from app.core.models import ShellChoice
 from app.core.networks import NetworkPolicy
 from app.core.principals import OnAsk
+from app.core.profiles import Profile
 from app.core.rules import Action, Approval, Rule
 from app.core.secrets import EVERYBODY, MAX_VALUE, InvalidSecret, Secret, check_name, check_value, read_domains
+from app.core.walls import Network
 
 CONFIG_FILE = Path("toolcrib.toml")
 MAX_FILE = 4 * MAX_VALUE + 8  # a few bytes more than any value takes, so that a longer one is seen to be so
@@ -64,6 +67,43 @@ class ExtraRootSetting(BaseModel, extra="forbid"):
 
     path: Path
     access: Literal["read", "write"] = "read"
+
+
+class SandboxSetting(BaseModel, extra="forbid"):
+    """The walls around what a model starts."""
+
+    backend: Literal["auto", "bwrap", "landlock", "none"] = Field(
+        default="auto", description="What makes the walls; `auto` takes the strongest that passes its self-test."
+    )
+    i_accept_unsandboxed: bool = Field(
+        default=False, description="Needed besides backend `none`, so that nobody runs without walls by accident."
+    )
+    profile: Profile = Field(
+        default=Profile.WORKSPACE_WRITE, description="Where processes may write; sessions can only narrow it."
+    )
+    network: Network = Field(
+        default=Network.NONE,
+        description="`allowlist`: the hosts that network policies list, through a proxy. Sessions can only narrow it.",
+    )
+    egress_degraded_ok: bool = Field(
+        default=False,
+        description="Accept `allowlist` with the backend landlock, which cannot tell hosts on the proxy's port apart.",
+    )
+    egress_ports: list[int] = Field(default=[80, 443], description="Ports that the proxy connects to.")
+    uid: int | None = Field(
+        default=None, gt=0, le=2**31, description="Whom processes become when the service runs as root; 61100 if unset."
+    )
+    read_roots: list[Path] = Field(
+        default=[], description="Folders with programs that processes may read besides the system's own."
+    )
+    memory: int = Field(default=2 * 1024**3, ge=16 * 1024**2, description="Bytes all processes of a call may take.")
+    processes: int = Field(default=256, ge=1, description="Most processes and threads of a call.")
+    file_size: int = Field(default=1024**3, gt=0, description="Bytes of the largest file a process may write.")
+    open_files: int = Field(default=1024, ge=16, description="Most files a process may have open.")
+    cpu_seconds: int = Field(default=3600, gt=0, description="Seconds of computing a process may take.")
+    temporary: int = Field(
+        default=256 * 1024**2, gt=0, description="Bytes of the temporary folder, where the backend can limit it."
+    )
 
 
 class HookSetting(BaseModel, extra="forbid"):
@@ -184,6 +224,15 @@ class Settings(BaseSettings):
     )
     hooks_dir: Path | None = Field(default=None, description="Folder of Python files with hooks; they are executed.")
     hooks: list[HookSetting] = Field(default=[], description="Command hooks and webhooks.")
+    sandbox: SandboxSetting = Field(default=SandboxSetting(), description="The walls around what a model starts.")
+    shell: ShellChoice = Field(
+        default="auto",
+        description="Which shell tools models are offered; `auto` goes by the model, `disabled` offers none.",
+    )
+    terminals_limit: int = Field(default=64, ge=1, description="Most terminals that a session has open at once.")
+    terminal_idle: float = Field(
+        default=1200, gt=0, description="Seconds after which a terminal or interpreter that nobody uses is ended."
+    )
     secrets: dict[str, SecretSetting] = Field(
         default={}, description="Secrets by name, each from `env` or `file`; they belong to everybody."
     )

@@ -39,6 +39,7 @@ from app.dispatch.files import FileTools
 from app.dispatch.gate import Gates
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
+from app.dispatch.kernels import Kernels
 from app.dispatch.ledger import Ledger
 from app.dispatch.listings import Listing
 from app.dispatch.loops import Loops
@@ -49,6 +50,7 @@ from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
 from app.dispatch.rules import RuleBook
 from app.dispatch.sessions import Sessions
+from app.dispatch.terminals import Terminals
 from app.dispatch.tools import ToolBook
 from app.dispatch.uploads import take_up
 from app.mcp.server import McpDoor
@@ -58,6 +60,7 @@ from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
 from app.sandbox.uploads import SpooledUploads
+from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import Workspaces
 from app.store import admin_key, db, migrate, principals
@@ -100,6 +103,7 @@ class House:
         self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
         self._processes = TrustedProcesses()
+        self._walled = BareProcesses()
         self._drained = False
 
     async def open(self) -> Use:
@@ -278,6 +282,9 @@ class House:
             outbound=self._outbound,
             searcher=Ripgrep(self._processes),
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
+            walled=self._walled,
+            terminals=Terminals(self._walled),
+            kernels=Kernels(self._walled, {}),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )

@@ -10,10 +10,13 @@ from statistics import median
 from typing import Any, BinaryIO
 
 from app.core.errors import CallError, ToolUnavailable
+from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import DEFAULTS, Action, Need, judge_one
+from app.core.terminals import Terminal
 from app.core.tools import Context, Tool
+from app.core.walls import Child, Command
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.workspace import LocalWorkspace
@@ -153,6 +156,21 @@ class BenchLine:
 
     async def keep_plan(self, plan: dict[str, Any]) -> None:
         pass
+
+    async def start(self, command: Command) -> Child:
+        raise ToolUnavailable("No process is started here.")
+
+    async def open_terminal(self, command: Command, shown: str) -> Terminal:
+        raise ToolUnavailable("No process is started here.")
+
+    def terminal(self, id: int) -> Terminal:
+        raise ToolUnavailable("No process is started here.")
+
+    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+        raise ToolUnavailable("No process is started here.")
+
+    async def drop_kernel(self, kind: str) -> bool:
+        return False
 
 
 def _took(work: Work) -> Took:

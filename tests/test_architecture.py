@@ -52,6 +52,8 @@ ONLY_IN: dict[str, set[str]] = {
     "cryptography": {"store"},
     "opentelemetry": {"net"},
     "PIL": {"texts"},
+    "tree_sitter": {"texts"},
+    "tree_sitter_bash": {"texts"},
 }
 TYPES_ONLY = {("sqlalchemy.ext.asyncio", "AsyncEngine")}
 """A handle that rooms pass down to `store` without saying SQL with it."""

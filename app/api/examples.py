@@ -95,6 +95,7 @@ SESSION_REQUEST: dict[str, Any] = {
     "agent": "builder",
     "rules": [RULE],
     "network_policy": {"type": "disabled"},
+    "profile": "read-only",
     "env": {"LANG": "C.UTF-8"},
     "labels": {"team": "blue"},
 }
@@ -107,6 +108,7 @@ SESSION: dict[str, Any] = {
     "approval": None,
     "rules": [RULE],
     "network_policy": {"type": "disabled"},
+    "profile": "read-only",
     "env": {"LANG": "C.UTF-8"},
     "labels": {"team": "blue"},
     "created_at": "2026-11-16T01:50:41.000000Z",

@@ -13,6 +13,7 @@ from app.core.hosts import MAX_HOST
 from app.core.jsons import dumps
 from app.core.networks import DomainSecret, NetworkPolicy, includes
 from app.core.principals import Key, Scope
+from app.core.profiles import Profile
 from app.core.redaction import Redactor
 from app.core.rules import Approval
 from app.core.secrets import DOMAIN, NAME, InvalidSecret, SecretConfigured, read_domains
@@ -23,7 +24,7 @@ MAX_DOMAINS = 256
 MAX_ENV = 128
 MAX_LABELS = 32
 MAX_BYTES = 65_536
-BOUNDARIES = ("rules", "approval", "network_policy")
+BOUNDARIES = ("rules", "approval", "network_policy", "profile")
 """What keeps a session's calls in."""
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -83,6 +84,9 @@ class SessionChange(BaseModel, extra="forbid", json_schema_extra={"examples": [{
     network_policy: PolicyRequest | None = Field(
         default=None, description="Which hosts its tools may reach; it can only narrow what the operator allows."
     )
+    profile: Profile | None = Field(
+        default=None, description="Where its processes may write; it can only narrow what the operator lets them."
+    )
     env: Annotated[dict[Variable, Text | SecretReference], Field(max_length=MAX_ENV)] | None = Field(
         default=None, description='Environment of its processes: text, or `{"secret": name}`.'
     )
@@ -119,7 +123,7 @@ def edited(session: Session, asked: SessionChange, key: Key) -> Session:
     """The session with what was asked for, as far as this key may."""
     named = asked.model_fields_set
     require_power(session, named, key)
-    changes: dict[str, Any] = {field: getattr(asked, field) for field in ("agent", "model", "approval")}
+    changes: dict[str, Any] = {field: getattr(asked, field) for field in ("agent", "model", "approval", "profile")}
     changes["rules"] = tuple(line.rule() for line in asked.rules or ())
     changes["network_policy"] = asked.network_policy and policy_of(asked.network_policy)
     changes["env"] = {

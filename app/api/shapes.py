@@ -5,6 +5,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, Field
 
 from app.api import examples
+from app.core.profiles import Profile
 
 T = TypeVar("T")
 
@@ -167,6 +168,7 @@ class SessionView(BaseModel, json_schema_extra={"examples": [examples.SESSION]})
     approval: Literal["untrusted", "on-request", "never"] | None = Field(description="The approval preset.")
     rules: list[dict[str, Any]] = Field(description="Its permission rules, in order.")
     network_policy: dict[str, Any] | None = Field(description="Which hosts its tools may reach; secrets by name only.")
+    profile: Profile | None = Field(description="Where its processes may write, if less than the operator lets them.")
     env: dict[str, Any] = Field(description="Environment of its processes; secrets by name only.")
     labels: dict[str, str] = Field(description="The caller's own facts.")
     created_at: str = Field(description="When it was made.")

@@ -14,6 +14,8 @@
     ├── PatchMismatch        a patch does not fit the files it is for
     ├── EditMismatch         the text to be replaced is not there, or not only once
     ├── FileFailed           the file system said no: ENOENT, EACCES, EISDIR …
+    ├── SandboxUnavailable   nothing here keeps a process inside its walls, so none is started
+    ├── ResourceLimit        a process took more memory or started more processes than it may
     ├── TooLarge             more than the tool may take or give
     ├── ProgramFailed        a program ended with a code that is no success: ExitCode:N
     ├── HttpFailed           a service answered with a status that is no success: HttpStatus:N
@@ -122,6 +124,14 @@ class FileFailed(CallError):
     def __init__(self, number: int, path: str, message: str | None = None) -> None:
         super().__init__(message or f"{path}: {os.strerror(number)}.", details={"path": path})
         self.code = errno.errorcode.get(number, f"E{number}")
+
+
+class SandboxUnavailable(CallError):
+    code = "SandboxUnavailable"
+
+
+class ResourceLimit(CallError):
+    code = "ResourceLimit"
 
 
 class TooLarge(CallError):

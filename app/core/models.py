@@ -5,6 +5,8 @@ from typing import Literal
 from app.core.rules import matches
 
 ShellVariant = Literal["shell_command", "exec_command", "shell"]
+ShellChoice = Literal["auto", "disabled", "shell_command", "unified_exec", "shell"]
+"""What an operator can say about it: let the model decide, offer none, or always the same."""
 
 NO_PATCHES = ("gpt-4", "oss")
 SHELLS: tuple[tuple[str, ShellVariant], ...] = (

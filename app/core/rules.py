@@ -8,7 +8,7 @@ tighten. A deny of an earlier layer stays for those.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
@@ -30,10 +30,16 @@ Approval = Literal["untrusted", "on-request", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a call wants to do: `("read", "src/a.py")`."""
+    """What a call wants to do: `("read", "src/a.py")`.
+
+    `always` is the pattern that an "always" would allow, when it is a wider one. One that `is_unclear` could mean
+    anything, so that it is asked whatever rules allow.
+    """
 
     permission: str
     pattern: str
+    always: str | None = field(default=None, compare=False)
+    is_unclear: bool = field(default=False, compare=False)
 
     def view(self) -> dict[str, str]:
         return {"permission": self.permission, "pattern": self.pattern}
@@ -178,6 +184,8 @@ def judge_one(need: Need, layers: Sequence[Layer], tool: str | None = None) -> V
         found = next((rule for rule in reversed(layer.rules) if rule.covers(need, tool)), None)
         if found is not None and layer.moves(verdict.action, found.action):
             verdict = Verdict(found.action, need, found, layer.name)
+    if need.is_unclear and verdict.action is Action.ALLOW:
+        return Verdict(Action.ASK, need)
     return verdict
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.core.clocks import rfc3339
 from app.core.networks import NetworkPolicy
+from app.core.profiles import Profile
 from app.core.rules import Approval, Rule
 
 DEFAULT_SESSION = "default"
@@ -20,7 +21,7 @@ class InvalidSession(ValueError):
 class Session:
     """`workspace` None is the service's own. `is_trusted`: the rules were written by a key that may loosen.
 
-    A value of `env` is text, or `{"secret": name}`.
+    A value of `env` is text, or `{"secret": name}`. `profile` can only narrow what the operator lets processes write.
     """
 
     principal: str
@@ -32,6 +33,7 @@ class Session:
     rules: tuple[Rule, ...] = ()
     is_trusted: bool = False
     network_policy: NetworkPolicy | None = None
+    profile: Profile | None = None
     env: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     created_at: int = 0
@@ -52,6 +54,7 @@ class Session:
             "approval": self.approval,
             "rules": [rule.view() for rule in self.rules],
             "network_policy": self.network_policy and self.network_policy.view(),
+            "profile": self.profile,
             "env": dict(self.env),
             "labels": dict(self.labels),
             "created_at": rfc3339(self.created_at),

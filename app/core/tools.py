@@ -1,8 +1,8 @@
 """Tools: what a tool is, and all it can reach of the world."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,9 +13,12 @@ from pydantic import BaseModel, ValidationError
 
 from app.core.errors import Canceled, FileFailed, InvalidArgs
 from app.core.files import Snapshot
+from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.terminals import Terminal
+from app.core.walls import Child, Command
 
 T = TypeVar("T")
 Payload = Literal["arguments", "input"]
@@ -75,6 +78,16 @@ class Line(Protocol):
     async def keep_plan(self, plan: dict[str, Any]) -> None: ...
 
     def upload(self, id: str) -> BinaryIO: ...
+
+    async def start(self, command: Command) -> Child: ...
+
+    async def open_terminal(self, command: Command, shown: str) -> Terminal: ...
+
+    def terminal(self, id: int) -> Terminal: ...
+
+    async def kernel(self, kind: str, memory: int | None) -> Kernel: ...
+
+    async def drop_kernel(self, kind: str) -> bool: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,6 +188,31 @@ class Context:
         """A file that came with the request of this call, to be read; raises `FileFailed` when it is not there."""
         return self.line.upload(id)
 
+    @asynccontextmanager
+    async def started(self, command: Command) -> AsyncIterator[Child]:
+        """A process behind the session's walls, for as long as the context lasts; nothing of it lives longer."""
+        child = await self.line.start(command)
+        try:
+            yield child
+        finally:
+            await child.close()
+
+    async def open_terminal(self, command: Command, shown: str) -> Terminal:
+        """A process behind the session's walls that goes on when this call has ended; `shown` is how it is listed."""
+        return await self.line.open_terminal(command, shown)
+
+    def terminal(self, id: int) -> Terminal:
+        """One of the session's; raises `InvalidArgs` when there is none of this number."""
+        return self.line.terminal(id)
+
+    async def kernel(self, kind: str, memory: int | None = None) -> Kernel:
+        """The session's interpreter of this kind (`js`, `python`), started if it does not run."""
+        return await self.line.kernel(kind, memory)
+
+    async def drop_kernel(self, kind: str) -> bool:
+        """End the session's interpreter with all that is defined in it; False when none ran."""
+        return await self.line.drop_kernel(kind)
+
 
 @dataclass(frozen=True, slots=True)
 class Alias:
@@ -214,6 +252,7 @@ class Tool:
     `polls`: to call it again and again with the same arguments is its use. `owner` is the principal whose tool it
     is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
     `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
+    One that `is_walled` starts processes for a model, and cannot be used where nothing keeps those in their walls.
     """
 
     name: str
@@ -240,6 +279,7 @@ class Tool:
     owner: str | None = None
     is_client_run: bool = False
     is_listed: bool = True
+    is_walled: bool = False
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)

@@ -153,8 +153,8 @@ class Asks:
         if self._policy(live) == "deny":
             raise unattended(wanted[0])
         needs = tuple(self._shown(need) for need in wanted)
-        always = tuple(Rule(need.permission, need.pattern, Action.ALLOW) for need in needs)
-        shows = {"needs": needs, "always": always, "metadata": wish.metadata or {}}
+        always = dict.fromkeys(Rule(need.permission, need.always or need.pattern, Action.ALLOW) for need in needs)
+        shows = {"needs": needs, "always": tuple(always), "metadata": wish.metadata or {}}
         await self.desk.open(live, AskKind.PERMISSION, self._seconds_for(live), **shows)
 
     async def _put(self, live: LiveCall, questions: list[dict[str, Any]]) -> Ask:

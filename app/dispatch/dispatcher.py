@@ -20,11 +20,13 @@ from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, TimedOut
 from app.core.hooks import Point
 from app.core.ids import Ids
+from app.core.jsons import dumps
 from app.core.ports import Outbound, Searcher, TraceContext, Tracer, Uploads, Workspace
 from app.core.principals import Key
 from app.core.results import Result
 from app.core.sessions import Session
 from app.core.tools import Context, Lane, Tool
+from app.core.walls import WalledProcesses
 from app.dispatch import calls
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
@@ -32,12 +34,14 @@ from app.dispatch.clients import ClientRun
 from app.dispatch.gate import Gates, Order, Place
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal, Lost
+from app.dispatch.kernels import Kernels
 from app.dispatch.lines import LentLine
 from app.dispatch.listings import visible
 from app.dispatch.outcomes import Outcomes
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running, Suspended, TimeLimit
 from app.dispatch.steps import Step, payload_of
+from app.dispatch.terminals import Terminals
 from app.store.calls import Claim
 
 log = logging.getLogger(__name__)
@@ -60,6 +64,9 @@ class Dispatcher:
         outbound: Outbound,
         searcher: Searcher,
         uploads: Uploads,
+        walled: WalledProcesses,
+        terminals: Terminals,
+        kernels: Kernels,
         secret: Callable[[str, str], str | None],
         tracer: Tracer | None = None,
     ) -> None:
@@ -77,6 +84,9 @@ class Dispatcher:
         self.outbound = outbound
         self.searcher = searcher
         self.uploads = uploads
+        self.walled = walled
+        self.terminals = terminals
+        self.kernels = kernels
         self.secret = secret
 
     def submit(
@@ -206,7 +216,10 @@ class Dispatcher:
             if self.hooks.concern(Point.BEFORE, tool.name) or not self.registry.probes.is_ready(tool):
                 return None
             step = self._prepare(live, tool, payload_of(live.request, tool))
-            return step if self._asks.has_none(live, step) and self._enter_now(live, step) else None
+            if not (self._asks.has_none(live, step) and self._enter_now(live, step)):
+                return None
+            self._note_walls(live, step)
+            return step
         except CallError as error:
             return self._certain(live, error)
         except Exception:  # noqa: BLE001 - a bug of the tool: the line meets it again, where it becomes the call's end
@@ -286,8 +299,16 @@ class Dispatcher:
         """Gate, then running, then the tool."""
         live.stage("gate")
         async with self._enter(live, step):
+            self._note_walls(live, step)
             await self._journal.start(live)
             return await self._execute(live, step)
+
+    def _note_walls(self, live: LiveCall, step: Step) -> None:
+        """The record says behind which walls the call runs before it does."""
+        if step.tool.is_walled:
+            is_escalated = any(need.permission == "escalate" for need in step.needs)
+            walls = self.walled.walls(live.session, is_escalated=is_escalated)
+            live.call.sandbox = None if walls is None else dumps(walls.view()).decode()
 
     @asynccontextmanager
     async def _enter(self, live: LiveCall, step: Step) -> AsyncIterator[None]:

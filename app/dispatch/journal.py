@@ -16,6 +16,7 @@ from app.core.events import Event, EventType
 from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.results import Result
+from app.core.walls import Decision
 from app.dispatch.attachments import Apart, is_large, set_apart
 from app.dispatch.calls import given_to
 from app.dispatch.clients import left_of
@@ -237,9 +238,16 @@ class Journal:
 
     def tell_hook(self, live: LiveCall, data: dict[str, Any]) -> None:
         """Tell what a hook said. Nobody waits for it, but it comes before whatever is told next."""
-        event = self.event(live.call, EventType.CALL_HOOK, data)
+        self._tell(live, EventType.CALL_HOOK, data)
+
+    def tell_decision(self, live: LiveCall, decision: Decision) -> None:
+        """Tell what became of a connection. It may be of a process that goes on after its call."""
+        self._tell(live, EventType.NETWORK_DECISION, decision.view())
+
+    def _tell(self, live: LiveCall, type: EventType, data: dict[str, Any]) -> None:
+        event = self.event(live.call, type, data)
         telling = self._writer.submit(lambda batch: batch.tell(event, live.call))
-        telling.add_done_callback(lambda done: _shrug(done, f"what a hook said of {live.call.id}"))
+        telling.add_done_callback(lambda done: _shrug(done, f"{type} of {live.call.id}"))
 
     async def output(self, live: LiveCall, text: str, stream: str) -> None:
         if live.spool is None:

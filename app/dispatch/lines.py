@@ -7,20 +7,25 @@ from typing import Any, BinaryIO, Protocol
 
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
+from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outbound, Outgoing, Searcher, Uploads
 from app.core.principals import ADMIN_PRINCIPAL, Key
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
+from app.core.terminals import Terminal
 from app.core.tools import Tool
+from app.core.walls import Child, Command, WalledProcesses
 from app.dispatch.asks import Asks, Wish
 from app.dispatch.calls import outcome
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
+from app.dispatch.kernels import Kernels
 from app.dispatch.listings import audience_of, suits
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running
 from app.dispatch.steps import Step
+from app.dispatch.terminals import Terminals
 
 MAX_DEPTH = 8
 
@@ -42,6 +47,15 @@ class Callers(Protocol):
 
     @property
     def uploads(self) -> Uploads: ...
+
+    @property
+    def walled(self) -> WalledProcesses: ...
+
+    @property
+    def terminals(self) -> Terminals: ...
+
+    @property
+    def kernels(self) -> Kernels: ...
 
     @property
     def hooks(self) -> Hooks: ...
@@ -75,15 +89,13 @@ class LentLine:
             await self._journal.output(self._live, text, stream)
 
     async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None:
-        if self._live.call.is_final:
-            raise ToolUnavailable("This call has ended and cannot ask for anything any more.")
+        self._require_life("ask for anything")
         given = self._live.request.arguments or self._live.request.input
         await self._asks.require(self._live, Wish(self._tool, given, lambda: needs, metadata))
 
     async def send(self, request: Outgoing) -> Incoming:
         """With the secrets of the tool's owner. Where a redirect leads is judged like where it began."""
-        if self._live.call.is_final:
-            raise ToolUnavailable("This call has ended and cannot send requests any more.")
+        self._require_life("send requests")
         return await self._callers.outbound.send(
             request,
             owner=self._tool.owner or ADMIN_PRINCIPAL,
@@ -134,10 +146,33 @@ class LentLine:
     def upload(self, id: str) -> BinaryIO:
         return self._callers.uploads.open(id)
 
+    async def start(self, command: Command) -> Child:
+        self._require_life("start processes")
+        tell = partial(self._journal.tell_decision, self._live)
+        return await self._callers.walled.start(command, self._live.session, self._step.workspace, tell)
+
+    async def open_terminal(self, command: Command, shown: str) -> Terminal:
+        self._require_life("start processes")
+        return await self._callers.terminals.open(self._live, self._step.workspace, command, shown)
+
+    def terminal(self, id: int) -> Terminal:
+        return self._callers.terminals.get(self._live, id)
+
+    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+        self._require_life("start processes")
+        return await self._callers.kernels.get(self._live, self._step.workspace, kind, memory)
+
+    async def drop_kernel(self, kind: str) -> bool:
+        session = self._live.session
+        return await self._callers.kernels.drop(session.principal, session.id, kind)
+
+    def _require_life(self, wish: str) -> None:
+        if self._live.call.is_final:
+            raise ToolUnavailable(f"This call has ended and cannot {wish} any more.")
+
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
         """A child goes the whole line like any call, inside its parent's pass."""
-        if self._live.call.is_final:
-            raise ToolUnavailable("This call has ended and cannot call tools any more.")
+        self._require_life("call tools")
         if _depth(self._live) >= MAX_DEPTH:
             raise ToolUnavailable(f"Tools called each other {MAX_DEPTH} deep; that is where it ends.")
         request = CallRequest(tool=tool, arguments=arguments, message_id=self._live.call.message_id)

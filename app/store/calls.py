@@ -32,6 +32,7 @@ START = Statement(
         started_at=bindparam("started_at"),
         waiting=bindparam("waiting"),
         deadline=bindparam("deadline"),
+        sandbox=bindparam("sandbox"),
     ),
 )
 CLOSE = Statement(
@@ -156,7 +157,8 @@ def claim(batch: Batch, call: Call, wanted: Claim) -> Claimed | None:
 
 
 def start(batch: Batch, call: Call, owner: str, at: int) -> bool:
-    params = {"status": Status.RUNNING.value, "started_at": at, "waiting": None, "deadline": call.deadline}
+    params = {"status": Status.RUNNING.value, "started_at": at, "waiting": None}
+    params |= {"deadline": call.deadline, "sandbox": call.sandbox}
     return batch.execute(START, _cas(call, owner, Status.PENDING) | params) == 1
 
 

@@ -8,6 +8,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_ignore
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.networks import to_policy
+from app.core.profiles import Profile
 from app.core.rules import to_rule
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.store import sights
@@ -127,6 +128,7 @@ def _row(session: Session) -> dict[str, Any]:
         "rules": json.dumps([rule.view() for rule in session.rules]),
         "is_trusted": int(session.is_trusted),
         "network_policy": None if policy is None else json.dumps(policy.view()),
+        "profile": session.profile,
         "env": json.dumps(dict(session.env)),
         "labels": json.dumps(dict(session.labels)),
         "updated_at": session.updated_at,
@@ -145,6 +147,7 @@ def _session(row: RowMapping) -> Session:
         rules=tuple(to_rule(rule) for rule in json.loads(row["rules"] or "[]")),
         is_trusted=bool(row["is_trusted"]),
         network_policy=to_policy(json.loads(policy)) if policy else None,
+        profile=Profile(row["profile"]) if row["profile"] else None,
         env=json.loads(row["env"] or "{}"),
         labels=json.loads(row["labels"] or "{}"),
         created_at=row["created_at"],

@@ -12,10 +12,13 @@ from typing import Any, BinaryIO
 import pytest
 
 from app.core.errors import ToolUnavailable
+from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.terminals import Terminal
 from app.core.tools import Context, Tool
+from app.core.walls import Child, Command
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.workspace import LocalWorkspace
@@ -70,6 +73,21 @@ class ToyLine:
 
     def upload(self, id: str) -> BinaryIO:
         return io.BytesIO(self.uploads[id])
+
+    async def start(self, command: Command) -> Child:
+        raise ToolUnavailable("a toy line starts nothing")
+
+    async def open_terminal(self, command: Command, shown: str) -> Terminal:
+        raise ToolUnavailable("a toy line starts nothing")
+
+    def terminal(self, id: int) -> Terminal:
+        raise ToolUnavailable("a toy line starts nothing")
+
+    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+        raise ToolUnavailable("a toy line starts nothing")
+
+    async def drop_kernel(self, kind: str) -> bool:
+        return False
 
 
 @pytest.fixture

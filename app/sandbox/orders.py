@@ -1,0 +1,56 @@
+"""Orders: what is said to whoever starts a process, and nothing that has to be looked up there.
+
+Both ends of the line to the spawner know this module, so it imports next to nothing.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder or file that is to be seen behind walls, where it is outside."""
+
+    path: str
+    is_writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enclosure:
+    """The walls in detail. `hidden` are folders inside readable places that must not be seen.
+
+    `proxy`: None without a network, 0 for a listener of its own inside a network namespace, else the one port of this
+    machine that may be connected to.
+    """
+
+    backend: Literal["bwrap", "landlock", "none"]
+    places: tuple[Place, ...] = ()
+    hidden: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    temporary: str | None = None
+    network: Literal["none", "allowlist", "full"] = "none"
+    proxy: int | None = None
+    program: str | None = None
+    temporary_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One process: what it is, as whom it runs, and what ends it.
+
+    `cwd` is a path. `identity` is who it becomes, user and group. `limits` are the kernel's, by name without
+    `RLIMIT_`. Over `memory` bytes or `processes` of the whole tree it is ended. `grace`: seconds that what it leaves
+    behind has to say its last. `has_session` False: only a group of its own, which is quicker for short work.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    identity: tuple[int, int] | None = None
+    limits: dict[str, int] = field(default_factory=dict)
+    memory: int | None = None
+    processes: int | None = None
+    grace: float = 0.05
+    has_session: bool = True
+    has_terminal: bool = False
+    enclosure: Enclosure | None = None
