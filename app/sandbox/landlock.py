@@ -9,20 +9,22 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
-from typing import TypeVar
 
-from app.sandbox import kernel
+from app.sandbox import syscalls
 from app.sandbox.openat2 import O_PATH
 
-ADD_RULE, RESTRICT_SELF = 445, 446  # the same on every architecture, like the one that makes a ruleset
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 PATH_BENEATH = 1
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 NO_NEW_PRIVS = 38
 
-T = TypeVar("T")
+TYPE_CHECKING = False  # the spawner needs this module, and has no use for what only types need
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class _Ruleset(ctypes.Structure):
@@ -38,7 +40,7 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def confined(readable: Iterable[int | str], work: Callable[[], T]) -> T:
+def confined(readable: Iterable[int | str], work: "Callable[[], T]") -> "T":
     """Do this in a thread that can open nothing for reading but these folders and files and what is below them.
 
     A path that is not there is no matter. Where there is no Landlock, the work is simply done.
@@ -46,10 +48,19 @@ def confined(readable: Iterable[int | str], work: Callable[[], T]) -> T:
     return _confined(readable, work) if is_supported() else work()
 
 
+def restrict_reading(readable: Iterable[int | str]) -> None:
+    """Let this thread, and whatever comes of it, open nothing for reading but these and what is below them."""
+    ruleset = _make(readable)
+    try:
+        _restrict(ruleset)
+    finally:
+        os.close(ruleset)
+
+
 @cache
 def is_supported() -> bool:
     """Tried and not guessed, in a thread that ends with it."""
-    if not sys.platform.startswith("linux") or not kernel.landlock_abi():
+    if not sys.platform.startswith("linux"):
         return False
     try:
         _confined((), bool)
@@ -58,7 +69,9 @@ def is_supported() -> bool:
     return True
 
 
-def _confined(readable: Iterable[int | str], work: Callable[[], T]) -> T:
+def _confined(readable: Iterable[int | str], work: "Callable[[], T]") -> "T":
+    from concurrent.futures import ThreadPoolExecutor  # not for the spawner, which has no threads
+
     ruleset = _make(readable)
     try:
         with ThreadPoolExecutor(1, "toolcrib-confined") as thread:
@@ -69,7 +82,7 @@ def _confined(readable: Iterable[int | str], work: Callable[[], T]) -> T:
 
 def _make(readable: Iterable[int | str]) -> int:
     handled = _Ruleset(READ_FILE | READ_DIR)
-    ruleset = _checked(kernel.LANDLOCK_CREATE_RULESET, ctypes.byref(handled), ctypes.sizeof(handled), 0)
+    ruleset = _checked(CREATE_RULESET, ctypes.byref(handled), ctypes.sizeof(handled), 0)
     try:
         for place in readable:
             _allow(ruleset, place)
@@ -92,14 +105,18 @@ def _allow(ruleset: int, place: int | str) -> None:
         _checked(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(rule), 0)
 
 
-def _restricted(ruleset: int, work: Callable[[], T]) -> T:
-    kernel.libc().prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
-    _checked(RESTRICT_SELF, ruleset, 0)
+def _restricted(ruleset: int, work: "Callable[[], T]") -> "T":
+    _restrict(ruleset)
     return work()
 
 
+def _restrict(ruleset: int) -> None:
+    syscalls.prctl(NO_NEW_PRIVS, 1)
+    _checked(RESTRICT_SELF, ruleset, 0)
+
+
 def _checked(number: int, *arguments: object) -> int:
-    answer = kernel.call(number, *arguments)
+    answer = syscalls.call(number, *arguments)
     if answer < 0:
         raise OSError(-answer, os.strerror(-answer))
     return answer
