@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cache
 
 from app.sandbox import openat2 as opener
+from app.sandbox.syscalls import call, libc
 
 LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
 LANDLOCK_VERSION_FLAG = 1
@@ -122,17 +122,3 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
             os.killpg(process.pid, signal.SIGKILL)  # with its children, who may hold the pipe
             return None
     return subprocess.CompletedProcess(command, process.returncode, said)
-
-
-def call(number: int, *arguments: object) -> int:
-    """What the kernel answers, or a negative errno."""
-    given = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    answer = libc().syscall(ctypes.c_long(number), *given)
-    return int(answer) if answer >= 0 else -ctypes.get_errno()
-
-
-@cache
-def libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return libc
