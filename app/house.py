@@ -55,14 +55,15 @@ from app.dispatch.tools import ToolBook
 from app.dispatch.uploads import take_up
 from app.mcp.server import McpDoor
 from app.net.outbound import CheckedOutbound
-from app.sandbox.folders import make_workspace, python_files
+from app.sandbox.folders import HOME_FOLDER, make_workspace, python_files
+from app.sandbox.ownership import Owner, make_data_dir, tool_owner
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
 from app.sandbox.uploads import SpooledUploads
 from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
-from app.sandbox.workspaces import Workspaces
+from app.sandbox.workspaces import OWN_FOLDER, Workspaces
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
@@ -116,10 +117,11 @@ class House:
     async def _open(self, undo: AsyncExitStack) -> Use:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
         data_dir = self.settings.data_dir.absolute()
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        owner = tool_owner(self.settings.sandbox.uid)
+        make_data_dir(data_dir, owner, (HOME_FOLDER, OWN_FOLDER))
         self.lock = DataDirLock(data_dir)
         undo.callback(self.lock.release)
-        self._workspaces = self._open_workspaces(data_dir)
+        self._workspaces = self._open_workspaces(data_dir, owner)
         undo.callback(self._workspaces.close)
         await self._open_store(data_dir, undo)
         book = await self._open_book()
@@ -347,11 +349,11 @@ class House:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
-    def _open_workspaces(self, data_dir: Path) -> Workspaces:
+    def _open_workspaces(self, data_dir: Path, owner: Owner | None) -> Workspaces:
         extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
         around = Surroundings(extras, Root(data_dir))
-        home = LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"), around=around)
-        return Workspaces(home, data_dir, self.settings.workspace_roots)
+        folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, owner)
+        return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, owner)
 
     async def _open_book(self) -> SecretBook:
         """The stored secrets and the configured ones, which are read now and never kept."""
