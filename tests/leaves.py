@@ -3,8 +3,8 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from app.core.networks import NetworkPolicy
@@ -14,6 +14,7 @@ from app.net.meters import Limits
 from app.net.resolver import Resolve
 
 LOOPBACK = ("127.0.0.0/8",)
+Manners = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 GUARD = 30.0
 """Seconds until a test that hangs is given up."""
 
@@ -124,3 +125,55 @@ async def way_out(
     )
     async with proxy.serve(listener.detach(), leave):
         yield way
+
+
+@asynccontextmanager
+async def echoing(*, is_silent: bool = False) -> AsyncIterator[int]:
+    """A host that says what it hears, or nothing at all; the answer is its port."""
+
+    async def host(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(b"" if is_silent else data)
+                await writer.drain()
+
+    async with listening(host) as port:
+        yield port
+
+
+@asynccontextmanager
+async def listening(
+    host: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[int]:
+    """A host of these manners; the answer is its port."""
+    tasks = set[asyncio.Task[None]]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await host(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(serve(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+
+
+async def read_what_comes(reader: asyncio.StreamReader) -> bytes:
+    """To the end, which may be a cut."""
+    got = b""
+    with suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            got = data if len(got) > 1_000_000 else got + data
+    return got
