@@ -52,14 +52,17 @@ from app.dispatch.tools import ToolBook
 from app.dispatch.uploads import take_up
 from app.extensions import load_hooks, load_tools, require_tools_dir
 from app.mcp.server import McpDoor
+from app.net.egress import EgressProxy
 from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import HOME_FOLDER, make_workspace
+from app.sandbox.gatehouses import Gatehouse
 from app.sandbox.ownership import Owner, make_data_dir, tool_owner
+from app.sandbox.plans import WallSettings
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
+from app.sandbox.spawning import Spawner
 from app.sandbox.uploads import SpooledUploads
-from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import OWN_FOLDER, Workspaces
 from app.store import admin_key, db, migrate, principals
@@ -101,8 +104,8 @@ class House:
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
-        self._processes = TrustedProcesses()
-        self._walled = BareProcesses()
+        self._spawner = Spawner(str(settings.data_dir.absolute()))
+        self._processes = TrustedProcesses(self._spawner)
         self._drained = False
 
     async def open(self) -> Use:
@@ -126,6 +129,7 @@ class House:
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
         self._outbound = self._open_outbound(book)
+        self._gatehouse = await self._open_gatehouse(data_dir, book, undo)
         self._hooks = self._open_hooks(book)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
@@ -133,11 +137,9 @@ class House:
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
         keyring = await self._open_keyring(data_dir, ids)
-        tools = await self._open_tools(keyring)
-        undo.push_async_callback(self.files.close)
+        tools = await self._open_tools(keyring, undo)
         listing = self._open_listing()
-        mcp = McpDoor(self._dispatcher, sessions, listing, self._engine, __version__)
-        undo.push_async_callback(mcp.close)
+        mcp = self._open_mcp(sessions, listing, undo)
         readiness = self._open_readiness(data_dir, undo)
         await self._recover(journal, undo)
         return Use(
@@ -160,6 +162,7 @@ class House:
             rules=self._rules,
             sessions=sessions,
             places=self._workspaces,
+            walls=self._gatehouse.inspector,
             network_policy=self._policy,
         )
 
@@ -177,6 +180,7 @@ class House:
 
     async def _recover(self, journal: Journal, undo: AsyncExitStack) -> None:
         """Take up what an earlier service left, then what goes on beside the calls."""
+        await self._gatehouse.open()
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
         await recover(self._engine, journal, self._dispatcher, keys)
         take_up(self._dispatcher.uploads, self._dispatcher.running)
@@ -230,7 +234,14 @@ class House:
 
     def _open_readiness(self, data_dir: Path, undo: AsyncExitStack) -> Readiness:
         folders = {data_dir, Path(str(self._engine.url.database)).parent}
-        readiness = Readiness(self._writer, self._engine, self._dispatcher.running, folders, self.settings.calls_limit)
+        readiness = Readiness(
+            self._writer,
+            self._engine,
+            self._dispatcher.running,
+            walls=self._gatehouse.inspector,
+            folders=folders,
+            calls_limit=self.settings.calls_limit,
+        )
         undo.push_async_callback(readiness.close)
         return readiness
 
@@ -253,12 +264,25 @@ class House:
 
     def _open_outbound(self, book: SecretBook) -> CheckedOutbound:
         """The wire out sees of the secrets only what it is asked to send."""
+        return CheckedOutbound(book.bound, policy=self._policy, private_networks=self.settings.private_networks)
 
-        def find(owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
-            found = book.find(owner, name)
-            return None if found is None else (found[0].domains, found[1])
-
-        return CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+    async def _open_gatehouse(self, data_dir: Path, book: SecretBook, undo: AsyncExitStack) -> Gatehouse:
+        """What an earlier service left is killed before anything is started; whether the walls hold is seen beside."""
+        undo.push_async_callback(asyncio.to_thread, self._spawner.close)
+        await asyncio.to_thread(self._spawner.sweep)
+        setting, private = self.settings.sandbox, self.settings.private_networks
+        gatehouse = Gatehouse(
+            self._spawner,
+            WallSettings.of(setting.model_dump()),
+            data_dir,
+            clock=self._clock,
+            egress=EgressProxy(book.bound, private_networks=private, ports=setting.egress_ports),
+            policy=self._policy,
+            extras=self._extras,
+            secret=book.value,
+        )
+        undo.push_async_callback(gatehouse.close)
+        return gatehouse
 
     @property
     def _policy(self) -> NetworkPolicy | None:
@@ -266,10 +290,7 @@ class House:
         return None if setting is None else setting.policy()
 
     def _open_dispatcher(self, journal: Journal, book: SecretBook, ids: Ids, tracer: Tracer | None) -> Dispatcher:
-        def secret(principal: str, name: str) -> str | None:
-            found = book.find(principal, name)
-            return None if found is None else found[1]
-
+        walled = self._gatehouse.processes
         return Dispatcher(
             registry=self._registry,
             hooks=self._hooks,
@@ -282,10 +303,10 @@ class House:
             outbound=self._outbound,
             searcher=Ripgrep(self._processes),
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
-            walled=self._walled,
-            terminals=Terminals(self._walled),
-            kernels=Kernels(self._walled, {}),
-            secret=secret,
+            walled=walled,
+            terminals=Terminals(walled),
+            kernels=Kernels(walled, {}),
+            secret=book.value,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
@@ -301,7 +322,12 @@ class House:
         redefine = self._hooks.definition
         return Listing(self._registry, self._permissions, self.redactor, rank=rank, redefine=redefine)
 
-    async def _open_tools(self, keyring: Keyring) -> ToolBook:
+    def _open_mcp(self, sessions: Sessions, listing: Listing, undo: AsyncExitStack) -> McpDoor:
+        mcp = McpDoor(self._dispatcher, sessions, listing, self._engine, __version__)
+        undo.push_async_callback(mcp.close)
+        return mcp
+
+    async def _open_tools(self, keyring: Keyring, undo: AsyncExitStack) -> ToolBook:
         """Tools from outside: those of files first, so that none registered over HTTP takes their names."""
         parts = (self._registry, self._writer, self._clock, self.redactor)
         self.files = FileTools(*parts, load=partial(load_tools, self.settings), principals=lambda: keyring.principals)
@@ -309,6 +335,7 @@ class House:
             *parts, makers=MAKERS, importer=ApiImporter(self._outbound), principals=lambda: keyring.principals
         )
         require_tools_dir(self.settings)
+        undo.push_async_callback(self.files.close)
         await self.files.load()
         await book.load(self._engine)
         return book
@@ -318,8 +345,8 @@ class House:
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
     def _open_workspaces(self, data_dir: Path, owner: Owner | None) -> Workspaces:
-        extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
-        around = Surroundings(extras, Root(data_dir))
+        self._extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
+        around = Surroundings(self._extras, Root(data_dir))
         folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, owner)
         return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, owner)
 
