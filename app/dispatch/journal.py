@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Ask, AskStatus
 from app.core.calls import Call, Status, Waiting
+from app.core.ends import encoded, whole_characters
 from app.core.errors import CallError, Internal, StoreUnavailable
 from app.core.events import Event, EventType
 from app.core.jsons import dumps
@@ -22,7 +23,7 @@ from app.dispatch.calls import given_to
 from app.dispatch.clients import left_of
 from app.dispatch.events import Hub
 from app.dispatch.ledger import Ledger
-from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
+from app.dispatch.outputs import CHUNK, Spool
 from app.dispatch.redaction import Cover
 from app.dispatch.retries import insist
 from app.dispatch.running import LiveCall

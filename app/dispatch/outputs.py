@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from app.core.calls import Call
+from app.core.ends import encoded, whole_characters
 from app.core.errors import StoreUnavailable
 from app.core.redaction import OutputStream
 from app.dispatch.events import Hub
@@ -141,21 +142,3 @@ class Spool:
         self.dropped += lost + self._size
         self._pieces.clear()
         self._size = self._room = 0
-
-
-def encoded(text: str) -> bytes:
-    """UTF-8; what is no character (a lone surrogate) becomes the replacement character."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
-
-
-def whole_characters(data: bytes | bytearray, limit: int) -> int:
-    """How many of the first `limit` bytes can be taken without splitting a character."""
-    if limit >= len(data):
-        return len(data)
-    cut = max(limit, 0)
-    while cut > 0 and data[cut] & 0xC0 == 0x80:
-        cut -= 1
-    return cut

@@ -5,12 +5,10 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.core.calls import Call
 from app.core.redaction import Redactor
-from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
+from app.dispatch.outputs import CHUNK, Spool
 from tests.services import HANG, Crib, until
 
 
@@ -237,20 +235,3 @@ async def test_a_running_call_tells_its_output_with_right_offsets(crib: Crib) ->
     rows = stored(crib)
     assert assert_contiguous(rows) == "".join(texts).encode()
     assert crib.row(view["id"])["output_dropped"] == 0
-
-
-@given(st.text(st.characters(exclude_categories=[])), st.integers(-2, 40))
-def test_a_cut_never_splits_a_character_and_never_takes_too_much(text: str, limit: int) -> None:
-    data = encoded(text)
-
-    cut = whole_characters(data, limit)
-
-    data[:cut].decode()
-    assert 0 <= cut <= max(min(limit, len(data)), 0)
-    if cut < len(data) and limit >= 0:
-        assert limit - cut < 4
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_text_is_encoded_as_it_is(text: str) -> None:
-    assert encoded(text) == text.encode()
