@@ -4,9 +4,10 @@
 //
 //   in   {"run": code, "mark": text}                   run a cell; afterwards `mark` is written to stdout and stderr
 //        {"answer": id, "value": …} or {"answer": id, "error": {code, message}}
-//   out  {"call": id, "tool": name, "arguments": {…}}  a cell wants another tool
+//   out  {"ready": version}                            once
+//        {"call": id, "tool": name, "arguments": {…}}  a cell wants another tool
 //        {"image": base64, "mime": type}               a cell shows an image
-//        {"done": true, "value": text?, "error": {summary, text}?}
+//        {"done": mark, "value": text?, "error": {summary, text}?}
 //
 // Cells are run by V8 itself in the mode its consoles use: await at the top, declarations that may come again, the
 // value of the last expression. What that mode lacks is added by small changes to the text (see `Cell`). Where V8 has
@@ -345,7 +346,7 @@ async function run({ run: text, mark }) {
   const cell = new Cell(text);
   const { result, exceptionDetails: details } = await cell.run();
   while (waiting.size) await new Promise((resolve) => setImmediate(resolve));
-  const done = { done: true };
+  const done = { done: mark };
   if (details) done.error = await seen(details.exception, (error) => failed(error, details, cell));
   else if (result.type !== "undefined") done.value = await seen(result, (value) => cleaned(shown(value), cell));
   await post("Runtime.releaseObjectGroup", { objectGroup: "cell" });

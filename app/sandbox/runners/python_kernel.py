@@ -3,28 +3,33 @@
 Lines of JSON come in by descriptor 3 and go out by descriptor 4:
 
     in   {"run": code, "mark": text}        run a cell; afterwards `mark` is written to stdout and stderr
-    out  {"image": base64, "mime": type}    a cell shows an image
-         {"done": true, "value": text?, "error": {summary, text}?}
+    out  {"ready": version, "shell": name}  once
+         {"image": base64, "mime": type}    a cell shows an image
+         {"done": mark, "value": text?, "error": {summary, text}?}
 
 With IPython cells have its magics and its display; without, or with TOOLCRIB_PLAIN_PYTHON set, they are plain Python
 with `await` at the top and a small `display`. Nothing is kept outside the temporary folder.
+It is started by its text, not by its path, which those behind walls may not be able to read.
 """
 
+import ast
 import asyncio
 import base64
-import binascii
 import builtins
 import importlib.util
 import inspect
 import io
 import json
+import linecache
 import os
 import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
-from types import CodeType, FrameType, ModuleType, TracebackType
+from functools import partial
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 WAY_IN, WAY_OUT = 3, 4
@@ -33,6 +38,7 @@ MOST_IMAGE = 4 * 1024 * 1024
 MOST_SHOWN = 100_000
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 FIGURES = "toolcrib_figures"
+OURS: tuple[str, ...] = (__file__,)
 NO_INPUT = "input() is not possible here, as nobody can type; put the value into the code"
 Failure = BaseException | None
 
@@ -115,7 +121,7 @@ class MatplotlibWatch:
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != "matplotlib":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
@@ -174,9 +180,6 @@ class PlainShell:
         self._names = module.__dict__
 
     def run(self, code: str) -> Failure:
-        import ast
-        import linecache
-
         self._count += 1
         name = f"<cell {self._count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
@@ -223,53 +226,63 @@ class IPythonShell:
     """Cells of IPython, without its history, its prompts and its colors."""
 
     def __init__(self, desk: Desk) -> None:
-        from IPython.core.displayhook import DisplayHook
-        from IPython.core.displaypub import DisplayPublisher
         from IPython.core.interactiveshell import InteractiveShell
         from traitlets.config import Config
 
-        class Hook(DisplayHook):  # type: ignore[misc]
-            def write_output_prompt(self) -> None: ...
-
-            def finish_displayhook(self) -> None:
-                self._is_active = False
-
-            def write_format_data(self, format_dict: dict[str, Any], md_dict: Any = None) -> None:
-                desk.bundle(format_dict, is_value=True)
-
-        class Publisher(DisplayPublisher):  # type: ignore[misc]
-            def publish(self, data: dict[str, Any], metadata: Any = None, *args: Any, **more: Any) -> None:
-                desk.bundle(data, is_value=False)
-
-            def clear_output(self, wait: bool = False) -> None: ...
-
-        class Shell(InteractiveShell):  # type: ignore[misc]
-            displayhook_class = Hook
-            display_pub_class = Publisher
-
-            def showtraceback(self, *args: Any, **more: Any) -> None: ...
-
-            def showsyntaxerror(self, *args: Any, **more: Any) -> None: ...
-
-            def ask_exit(self) -> None:
-                raise SystemExit(0)
-
+        global OURS
+        OURS = (__file__, os.path.dirname(os.path.dirname(inspect.getfile(InteractiveShell))) + os.sep)
         config = Config()
         config.HistoryManager.enabled = False
         config.HistoryManager.hist_file = ":memory:"
         config.InteractiveShell.colors = "nocolor"
         config.InteractiveShell.cache_size = 20
-        shell = Shell.instance(config=config, ipython_dir=tempfile.mkdtemp(prefix="ipython-"))
+        shell: Any = InteractiveShell.instance(config=config, ipython_dir=tempfile.mkdtemp(prefix="ipython-"))
         shell.system = shell.system_raw  # the other way needs a terminal, which there may be none of
         shell.compile.get_code_name = lambda raw, code, number: f"<cell {number}>"
-        shell.display_formatter.formatters["text/plain"].for_type_by_name(
+        shell.showtraceback, shell.showsyntaxerror = show_caught, nothing
+        shell.enable_gui, shell.enable_matplotlib = nothing, lambda gui=None: ("inline", "inline")
+        shell.ask_exit = leave
+        self._shell = shell
+        self._show_on(desk)
+        warnings.filterwarnings("ignore", message="To exit: use")
+
+    def _show_on(self, desk: Desk) -> None:
+        hook, publisher = self._shell.displayhook, self._shell.display_pub
+        hook.write_output_prompt = nothing
+        hook.finish_displayhook = lambda: setattr(hook, "_is_active", False)
+        hook.write_format_data = lambda data, metadata=None: desk.bundle(data, is_value=True)
+        publisher.publish = lambda data, *args, **more: desk.bundle(data, is_value=False)
+        publisher.clear_output = nothing
+        self._shell.display_formatter.formatters["text/plain"].for_type_by_name(
             "matplotlib.figure", "Figure", lambda figure, printer, cycle: printer.text(show_open_figure(figure, desk))
         )
-        self._shell = shell
 
     def run(self, code: str) -> Failure:
         ran = self._shell.run_cell(code, store_history=True)
-        return ran.error_before_exec or ran.error_in_exec
+        failure: Failure = ran.error_before_exec or ran.error_in_exec
+        return self._in_full(code, failure) if isinstance(failure, SyntaxError) else failure
+
+    def _in_full(self, code: str, failure: SyntaxError) -> SyntaxError:
+        """IPython takes an unfinished cell for one that goes on, and only Python says what is wrong with it."""
+        try:
+            compile(self._shell.transform_cell(code), failure.filename or "<cell>", "exec", dont_inherit=True)
+        except SyntaxError as better:
+            return better if failure.msg == "incomplete input" else failure
+        return failure
+
+
+def show_caught(caught: Any = None, *args: Any, **more: Any) -> None:
+    """What a cell raised is told at its end; what was caught on the way to show a value, now."""
+    if caught is not None:
+        sys.stderr.write(failed(caught[1])["text"])
+
+
+def nothing(*args: Any, **more: Any) -> None:
+    """What IPython does at a terminal, and not here."""
+
+
+def leave() -> None:
+    raise SystemExit(0)
 
 
 class Interrupts:
@@ -285,30 +298,26 @@ class Interrupts:
 
 
 def failed(failure: BaseException) -> dict[str, str]:
-    frames = failure.__traceback__
-    while frames is not None and not is_users(frames):
-        frames = frames.tb_next
-    told = traceback.TracebackException(type(failure), failure, frames, compact=True)
-    _forget_ours(told)
+    told = traceback.TracebackException(type(failure), failure, failure.__traceback__, compact=True)
+    forget_ours(told)
     text = "".join(told.format())
-    summary = next(iter(told.format_exception_only()), "") if not isinstance(failure, SyntaxError) else text
-    return {"summary": summary.strip().splitlines()[-1], "text": shortened(text)}
+    *_, summary = [line for line in told.format_exception_only() if not line.startswith(" ")]
+    return {"summary": shortened(summary.strip()), "text": shortened(text)}
 
 
-def is_users(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_code.co_filename.startswith("<cell ")
-
-
-def _forget_ours(told: traceback.TracebackException | None) -> None:
-    """What led to a failure has a past of its own, with frames of ours."""
-    while told is not None:
-        places = [frame.filename for frame in told.stack]
-        first = next((number for number, place in enumerate(places) if place.startswith("<cell ")), 0)
-        del told.stack[:first]
-        told = told.__cause__ or told.__context__
+def forget_ours(told: traceback.TracebackException | None) -> None:
+    """Leave out what leads to a cell and the frames of our own, also in what led to the failure and in its parts."""
+    if told is None:
+        return
+    places = [frame.filename for frame in told.stack]
+    first = next((number for number, place in enumerate(places) if place.startswith("<cell ")), 0)
+    told.stack[:] = [frame for frame in told.stack[first:] if not frame.filename.startswith(OURS)]
+    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        forget_ours(other)
 
 
 def answer(work: Callable[[], Failure], desk: Desk, interrupts: Interrupts) -> dict[str, Any]:
+    """What there is to say of a cell when it has run."""
     desk.clear()
     interrupts.is_running = True
     try:
@@ -318,7 +327,7 @@ def answer(work: Callable[[], Failure], desk: Desk, interrupts: Interrupts) -> d
         failure = late
     finally:
         interrupts.is_running = False
-    done: dict[str, Any] = {"done": True}
+    done: dict[str, Any] = {}
     if desk.value is not None:
         done["value"] = desk.value
     if failure is not None and not (isinstance(failure, SystemExit) and failure.code in (None, 0)):
@@ -350,7 +359,7 @@ def main() -> None:
         os.set_inheritable(fd, False)
     sys.path[0] = ""
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    sys.meta_path.insert(0, MatplotlibWatch())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, MatplotlibWatch())
     os.environ.setdefault("MPLBACKEND", "agg")
     os.environ.setdefault("MPLCONFIGDIR", os.path.join(tempfile.gettempdir(), "matplotlib"))
     builtins.input = no_input
@@ -360,13 +369,13 @@ def main() -> None:
     sys.modules[FIGURES] = figures
     interrupts, shell, me = Interrupts(), open_shell(desk), os.getpid()
     send({"ready": sys.version.split()[0], "shell": type(shell).__name__})
-    for line in open(WAY_IN, "rb", closefd=False):
+    for line in os.fdopen(WAY_IN, "rb"):
         request = json.loads(line)
-        done = answer(lambda code=request["run"]: shell.run(code), desk, interrupts)  # type: ignore[misc]
+        done = answer(partial(shell.run, request["run"]), desk, interrupts)
         if os.getpid() != me:
             os._exit(0)  # a copy of us that a cell made has no business with the channel
         close_cell(request["mark"])
-        send(done)
+        send({"done": request["mark"]} | done)
 
 
 if __name__ == "__main__":
