@@ -85,13 +85,13 @@ def test_a_change_of_the_code_does_not_install_the_dependencies_again() -> None:
     names = [f"{step.name} {step.rest}" for step in build_stage.instructions]
     installs = next(number for number, step in enumerate(names) if "--require-hashes" in step)
 
-    assert [step for step in names[:installs] if step.startswith("COPY")] == ["COPY requirements.lock ./"]
+    assert [step for step in names[:installs] if step.startswith("COPY")] == ["COPY requirements-image.lock ./"]
 
 
 def test_the_build_sees_nothing_but_what_it_needs(tmp_path: Path) -> None:
     shutil.copy(ROOT / ".dockerignore", tmp_path)
     needed = ["LICENSE", "README.md", "app/api/calls.py", "app/cli.py", "migrations/env.py"]
-    needed += ["migrations/versions/0001_first.py", "pyproject.toml", "requirements.lock"]
+    needed += ["migrations/versions/0001_first.py", "pyproject.toml", "requirements-image.lock"]
     unwanted = [".git/config", ".venv/bin/python", ".toolcrib/admin.key", "tests/toys.py", "bench/run.py", ".env"]
     unwanted += ["app/__pycache__/cli.pyc", "app/cli.pyc", "requirements-test.lock", "toolcrib.toml", "dist/app/x"]
     for name in needed + unwanted:
@@ -104,7 +104,7 @@ def test_the_build_sees_nothing_but_what_it_needs(tmp_path: Path) -> None:
 def test_the_context_of_this_checkout_is_the_package_and_its_description() -> None:
     top = {name.parts[0] for name in build_context(ROOT)}
 
-    assert top == {"LICENSE", "README.md", "app", "migrations", "pyproject.toml", "requirements.lock"}
+    assert top == {"LICENSE", "README.md", "app", "migrations", "pyproject.toml", "requirements-image.lock"}
 
 
 def test_compose_keeps_the_service_on_loopback_and_without_rights() -> None:
