@@ -63,6 +63,7 @@ from app.sandbox.uploads import SpooledUploads
 from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import OWN_FOLDER, Workspaces
+from app.shells import fitted
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
@@ -98,7 +99,7 @@ class House:
     ) -> None:
         self.settings = settings
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
-        self._registry = Registry(tools)
+        self._registry = Registry(fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
