@@ -132,6 +132,7 @@ class House:
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
+        undo.push_async_callback(self._dispatcher.terminals.close)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -191,6 +192,7 @@ class House:
         if not self._drained:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
+            await self._dispatcher.terminals.close()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -283,11 +285,15 @@ class House:
             searcher=Ripgrep(self._processes),
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
             walled=self._walled,
-            terminals=Terminals(self._walled),
+            terminals=self._open_terminals(journal),
             kernels=Kernels(self._walled, {}),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
+
+    def _open_terminals(self, journal: Journal) -> Terminals:
+        limit, idle = self.settings.terminals_limit, self.settings.terminal_idle
+        return Terminals(self._walled, journal, self._hub, self._clock, limit=limit, idle=idle)
 
     def _open_hooks(self, book: SecretBook) -> list[Hook]:
         """Those we were given, the configured ones, those of files, those of installed packages."""

@@ -154,7 +154,11 @@ class Context:
 
     async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
         """Require a permission in flight, from a person if need be; raises `PermissionDenied` or `AskExpired`."""
-        await self.line.require([Need(permission, pattern) for pattern in patterns], metadata)
+        await self.require([Need(permission, pattern) for pattern in patterns], metadata)
+
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None = None) -> None:
+        """The same for needs that say more than a permission and a pattern."""
+        await self.line.require(needs, metadata)
 
     async def send(self, request: Outgoing) -> Incoming:
         """Send an HTTP request, as far as the session's network policy lets it."""

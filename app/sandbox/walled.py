@@ -60,7 +60,7 @@ class BareProcesses:
                 cwd=cwd,
                 env={"PATH": os.environ["PATH"], "HOME": workspace.root} | dict(command.env),
                 pass_fds=passed,
-                start_new_session=True,
+                start_new_session=command.tty is None,
             )
         return LocalChild(process, self.walls(session) or _NONE, outlets, inlet, channel, command.tty is not None)
 
