@@ -60,7 +60,7 @@ class Terminal(Protocol):
         ...
 
     async def end(self) -> None:
-        """Kill it, and everything it started."""
+        """Kill it, and everything it started. Its number is not known any more."""
         ...
 
 

@@ -188,7 +188,12 @@ class LiveTerminal:
         if self.ended is None:
             self._child.resize(window)
 
-    async def end(self, reason: str = "killed") -> None:
+    async def end(self) -> None:
+        await self.stop("killed")
+        self._on_told(self)
+
+    async def stop(self, reason: str) -> None:
+        """End the process. Who asks after it is still told how."""
         if self._child.ended is None:
             self.reason = reason
             if self.plate.is_tty:

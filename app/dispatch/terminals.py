@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 NUMBERS = range(1000, 100_000)
 PROTECTED = 8
-"""So many of those used last are never ended to make room."""
+"""So many of those used last are never ended to make room; where few are allowed, half of them."""
 SWEEP_SECONDS = 15.0
 
 Name = tuple[str, str]
@@ -102,11 +103,11 @@ class Terminals:
 
     def list(self, principal: str, session: str) -> list[TerminalView]:
         mine = self._open.get((principal, session), {}).values()
-        return [terminal.view() for terminal in mine if not terminal.is_dismissed]
+        return [self._shown(terminal) for terminal in mine if not terminal.is_dismissed]
 
     def find(self, principal: str, session: str, id: int) -> TerminalView | None:
         found = self._seen(principal, session, id)
-        return None if found is None else found.view()
+        return None if found is None else self._shown(found)
 
     async def kill(self, principal: str, session: str, id: int) -> bool:
         """End one from outside; False when there is none. Its session's model may still hear how it ended."""
@@ -114,7 +115,7 @@ class Terminals:
         if found is None:
             return False
         found.is_dismissed = True
-        await found.end()
+        await found.stop("killed")
         return True
 
     def resize(self, principal: str, session: str, id: int, window: Window) -> bool:
@@ -154,14 +155,18 @@ class Terminals:
         found = self._open.get((principal, session), {}).get(id)
         return None if found is None or found.is_dismissed else found
 
+    def _shown(self, terminal: LiveTerminal) -> TerminalView:
+        view = terminal.view()
+        return replace(view, command=self._journal.cover.text(view.command))
+
     def _make_room(self, name: Name) -> None:
         """The place is free at once; the process ends beside."""
         mine = self._open.get(name, {})
         while len(mine) + self._opening[name] >= self._limit:
             if (victim := _expendable(mine.values(), self._limit)) is None:
-                raise ToolUnavailable("This session starts as many processes at once as it may have; try again.")
+                raise ToolUnavailable("Calls are at as many processes of this session as it may have; wait for one.")
             self._forget(victim)
-            self._keep(asyncio.create_task(victim.end("pruned")))
+            self._keep(asyncio.create_task(victim.stop("pruned")))
 
     def _forget(self, terminal: LiveTerminal) -> None:
         name = (terminal.plate.principal, terminal.plate.session)
@@ -198,13 +203,15 @@ class Terminals:
 
 
 async def _end_all(terminals: Iterable[LiveTerminal], reason: str) -> None:
-    await asyncio.gather(*(terminal.end(reason) for terminal in terminals))
+    await asyncio.gather(*(terminal.stop(reason) for terminal in terminals))
 
 
 def _expendable(mine: Iterable[LiveTerminal], limit: int) -> LiveTerminal | None:
-    """Who goes first: one that has ended, else the one that nobody used for longest; never one of those used last."""
+    """Who goes first: one that has ended, else the one that nobody used for longest; never one of those used last, or
+    that a call is at."""
     by_use = sorted(mine, key=lambda terminal: (terminal.is_used, terminal.used))
-    candidates = by_use[: max(len(by_use) - min(PROTECTED, limit - 1), 0)]
+    oldest = by_use[: max(len(by_use) - min(PROTECTED, limit // 2), 0)]
+    candidates = [terminal for terminal in oldest if not terminal.is_used]
     return min(candidates, key=lambda terminal: terminal.ended is None, default=None)
 
 

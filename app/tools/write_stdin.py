@@ -47,9 +47,7 @@ async def run(args: Args, ctx: Context) -> Result:
         await asyncio.sleep(REACTION)
     collected = await terminal.collect(_seconds(args), ctx.output)
     passed = time.monotonic() - began
-    return answer(
-        collected, terminal=terminal.id, title=terminal.command, seconds=passed, limit=args.max_output_tokens
-    )
+    return answer(collected, terminal=terminal.id, title=terminal.command, seconds=passed, limit=args.max_output_tokens)
 
 
 tool = typed(
