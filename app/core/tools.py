@@ -257,6 +257,7 @@ class Tool:
     is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
     `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
     One that `is_walled` starts processes for a model, and cannot be used where nothing keeps those in their walls.
+    `explains` is what a person who is asked whether it may run gets to see besides its needs.
     """
 
     name: str
@@ -284,6 +285,7 @@ class Tool:
     is_client_run: bool = False
     is_listed: bool = True
     is_walled: bool = False
+    explains: Callable[[Any], dict[str, Any]] | None = None
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)
