@@ -22,7 +22,8 @@ from app.core.clocks import SystemClock
 from app.core.errors import Misconfigured, NetworkError
 from app.core.hooks import Hook, HookFailed, Point
 from app.core.networks import NetworkPolicy
-from app.core.ports import Incoming, LentSecrets, Outgoing
+from app.core.ports import Incoming, Outgoing
+from app.core.walls import LentSecrets
 from app.custom.hooks import Loaded, PythonRun, Reach, from_entry_points, from_files, from_settings
 from app.sandbox.folders import python_files
 from app.sandbox.processes import TrustedProcesses
