@@ -52,19 +52,15 @@ from app.dispatch.tools import ToolBook
 from app.dispatch.uploads import take_up
 from app.extensions import load_hooks, load_tools, require_tools_dir
 from app.mcp.server import McpDoor
-from app.net.egress import EgressProxy
 from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import HOME_FOLDER, make_workspace
-from app.sandbox.gatehouses import Gatehouse
-from app.sandbox.ownership import Owner, make_data_dir, tool_owner
-from app.sandbox.plans import WallSettings
-from app.sandbox.processes import TrustedProcesses
+from app.sandbox.ownership import make_data_dir, tool_owner
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
-from app.sandbox.spawning import Spawner
 from app.sandbox.uploads import SpooledUploads
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import OWN_FOLDER, Workspaces
+from app.shells import fitted
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
@@ -77,6 +73,7 @@ from app.store.retention import floor_of
 from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.texts.ranking import rank
+from app.walling import Walling
 
 THREADS = 32
 """Files are read and written in threads. With as few as asyncio has by itself, one session would hold up another."""
@@ -100,12 +97,12 @@ class House:
     ) -> None:
         self.settings = settings
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
-        self._registry = Registry(tools)
+        data_dir, self._owner = settings.data_dir.absolute(), tool_owner(settings.sandbox.uid)
+        self._clock = clock or SystemClock()
+        self._walling = Walling(settings, data_dir, self._owner, self._clock)
+        self._registry = Registry(self._walling.offered(tool) for tool in fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
-        self._clock = clock or SystemClock()
-        self._spawner = Spawner(str(settings.data_dir.absolute()))
-        self._processes = TrustedProcesses(self._spawner)
         self._drained = False
 
     async def open(self) -> Use:
@@ -118,28 +115,33 @@ class House:
     async def _open(self, undo: AsyncExitStack) -> Use:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
         data_dir = self.settings.data_dir.absolute()
-        owner = tool_owner(self.settings.sandbox.uid)
-        make_data_dir(data_dir, owner, (HOME_FOLDER, OWN_FOLDER))
+        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
         self.lock = DataDirLock(data_dir)
         undo.callback(self.lock.release)
-        self._workspaces = self._open_workspaces(data_dir, owner)
+        self._workspaces = self._open_workspaces(data_dir)
         undo.callback(self._workspaces.close)
         await self._open_store(data_dir, undo)
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
-        self._outbound = self._open_outbound(book)
-        self._gatehouse = await self._open_gatehouse(data_dir, book, undo)
+        find = partial(_find_secret, book)
+        self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+        self._walled = self._walling.open(find)
+        undo.push_async_callback(self._walling.close)
         self._hooks = self._open_hooks(book)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
+        undo.push_async_callback(self._dispatcher.kernels.close)
+        undo.push_async_callback(self._dispatcher.terminals.close)
         keyring = await self._open_keyring(data_dir, ids)
-        tools = await self._open_tools(keyring, undo)
+        tools = await self._open_tools(keyring)
+        undo.push_async_callback(self.files.close)
         listing = self._open_listing()
-        mcp = self._open_mcp(sessions, listing, undo)
+        mcp = McpDoor(self._dispatcher, sessions, listing, self._engine, __version__)
+        undo.push_async_callback(mcp.close)
         readiness = self._open_readiness(data_dir, undo)
         await self._recover(journal, undo)
         return Use(
@@ -162,7 +164,7 @@ class House:
             rules=self._rules,
             sessions=sessions,
             places=self._workspaces,
-            walls=self._gatehouse.inspector,
+            walls=self._walling.inspector,
             network_policy=self._policy,
         )
 
@@ -180,7 +182,7 @@ class House:
 
     async def _recover(self, journal: Journal, undo: AsyncExitStack) -> None:
         """Take up what an earlier service left, then what goes on beside the calls."""
-        await self._gatehouse.open()
+        await self._walling.begin(self._registry.all(None))
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
         await recover(self._engine, journal, self._dispatcher, keys)
         take_up(self._dispatcher.uploads, self._dispatcher.running)
@@ -195,6 +197,8 @@ class House:
         if not self._drained:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
+            await self._dispatcher.kernels.close()
+            await self._dispatcher.terminals.close()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -238,7 +242,7 @@ class House:
             self._writer,
             self._engine,
             self._dispatcher.running,
-            walls=self._gatehouse.inspector,
+            walls=self._walling.inspector,
             folders=folders,
             calls_limit=self.settings.calls_limit,
         )
@@ -262,35 +266,16 @@ class House:
             on_ask=self.settings.on_ask,
         )
 
-    def _open_outbound(self, book: SecretBook) -> CheckedOutbound:
-        """The wire out sees of the secrets only what it is asked to send."""
-        return CheckedOutbound(book.bound, policy=self._policy, private_networks=self.settings.private_networks)
-
-    async def _open_gatehouse(self, data_dir: Path, book: SecretBook, undo: AsyncExitStack) -> Gatehouse:
-        """What an earlier service left is killed before anything is started; whether the walls hold is seen beside."""
-        undo.push_async_callback(asyncio.to_thread, self._spawner.close)
-        await asyncio.to_thread(self._spawner.sweep)
-        setting, private = self.settings.sandbox, self.settings.private_networks
-        gatehouse = Gatehouse(
-            self._spawner,
-            WallSettings.of(setting.model_dump()),
-            data_dir,
-            clock=self._clock,
-            egress=EgressProxy(book.bound, private_networks=private, ports=setting.egress_ports),
-            policy=self._policy,
-            extras=self._extras,
-            secret=book.value,
-        )
-        undo.push_async_callback(gatehouse.close)
-        return gatehouse
-
     @property
     def _policy(self) -> NetworkPolicy | None:
         setting = self.settings.network_policy
         return None if setting is None else setting.policy()
 
     def _open_dispatcher(self, journal: Journal, book: SecretBook, ids: Ids, tracer: Tracer | None) -> Dispatcher:
-        walled = self._gatehouse.processes
+        def secret(principal: str, name: str) -> str | None:
+            found = book.find(principal, name)
+            return None if found is None else found[1]
+
         return Dispatcher(
             registry=self._registry,
             hooks=self._hooks,
@@ -301,17 +286,26 @@ class House:
             workspaces=self._workspaces.of,
             tracer=tracer,
             outbound=self._outbound,
-            searcher=Ripgrep(self._processes),
+            searcher=Ripgrep(self._walling.processes),
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
-            walled=walled,
-            terminals=Terminals(walled),
-            kernels=Kernels(walled, {}),
-            secret=book.value,
+            walled=self._walled,
+            terminals=self._open_terminals(journal),
+            kernels=self._open_kernels(),
+            secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
+    def _open_kernels(self) -> Kernels:
+        memory, idle = self.settings.sandbox.memory, self.settings.terminal_idle
+        return Kernels(self._walled, self._walling.recipes, self._clock, memory=memory, idle=idle)
+
+    def _open_terminals(self, journal: Journal) -> Terminals:
+        limit, idle = self.settings.terminals_limit, self.settings.terminal_idle
+        return Terminals(self._walled, journal, self._hub, self._clock, limit=limit, idle=idle)
+
     def _open_hooks(self, book: SecretBook) -> Hooks:
-        loaded = load_hooks(self.settings, book, processes=self._processes, outbound=self._outbound, clock=self._clock)
+        processes, outbound = self._walling.processes, self._outbound
+        loaded = load_hooks(self.settings, book, processes=processes, outbound=outbound, clock=self._clock)
         return Hooks([*self._given_hooks, *loaded], self._clock)
 
     async def _open_sessions(self) -> Sessions:
@@ -322,12 +316,7 @@ class House:
         redefine = self._hooks.definition
         return Listing(self._registry, self._permissions, self.redactor, rank=rank, redefine=redefine)
 
-    def _open_mcp(self, sessions: Sessions, listing: Listing, undo: AsyncExitStack) -> McpDoor:
-        mcp = McpDoor(self._dispatcher, sessions, listing, self._engine, __version__)
-        undo.push_async_callback(mcp.close)
-        return mcp
-
-    async def _open_tools(self, keyring: Keyring, undo: AsyncExitStack) -> ToolBook:
+    async def _open_tools(self, keyring: Keyring) -> ToolBook:
         """Tools from outside: those of files first, so that none registered over HTTP takes their names."""
         parts = (self._registry, self._writer, self._clock, self.redactor)
         self.files = FileTools(*parts, load=partial(load_tools, self.settings), principals=lambda: keyring.principals)
@@ -335,7 +324,6 @@ class House:
             *parts, makers=MAKERS, importer=ApiImporter(self._outbound), principals=lambda: keyring.principals
         )
         require_tools_dir(self.settings)
-        undo.push_async_callback(self.files.close)
         await self.files.load()
         await book.load(self._engine)
         return book
@@ -344,11 +332,11 @@ class House:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
-    def _open_workspaces(self, data_dir: Path, owner: Owner | None) -> Workspaces:
-        self._extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
-        around = Surroundings(self._extras, Root(data_dir))
-        folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, owner)
-        return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, owner)
+    def _open_workspaces(self, data_dir: Path) -> Workspaces:
+        extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
+        around = Surroundings(extras, Root(data_dir))
+        folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, self._owner)
+        return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, self._owner)
 
     async def _open_book(self) -> SecretBook:
         """The stored secrets and the configured ones, which are read now and never kept."""
@@ -382,3 +370,9 @@ def _rules(settings: Iterable[RuleSetting]) -> tuple[Rule, ...]:
 async def _stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+def _find_secret(book: SecretBook, owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
+    """The wire out sees of the secrets only what it is asked to send."""
+    found = book.find(owner, name)
+    return None if found is None else (found[0].domains, found[1])

@@ -31,8 +31,6 @@ from tests.toys import ToyHook, Toys
 KEY = "tk_the_admin_key_of_all_tests"
 ADMIN = Session("admin", "default")
 HANG = 5.0
-UNWALLED = {"backend": "none", "i_accept_unsandboxed": True}
-"""Most tests have nothing to do with walls, and need not wait until these are inspected."""
 
 
 async def until(question: Callable[[], object]) -> None:
@@ -53,7 +51,7 @@ class Crib:
         self.toys = toys
         self.hooks: list[Hook | ToyHook] = []
         self.clock: Clock | None = None
-        self.settings: dict[str, Any] = {"api_key": KEY, "grace": 0.0, "sandbox": UNWALLED} | settings
+        self.settings: dict[str, Any] = {"api_key": KEY, "grace": 0.0} | settings
         self.is_open = False
 
     async def open(self) -> "Crib":

@@ -9,20 +9,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from app.core.clocks import SystemClock
 from app.core.errors import SandboxUnavailable
 from app.core.sessions import Session
 from app.core.walls import Backend, Child, Command, Ended
 from app.sandbox import selftest
 from app.sandbox.canaries import NAMES
 from app.sandbox.children import LocalChild
-from app.sandbox.gatehouses import Gatehouse
 from app.sandbox.orders import Order, Place
-from app.sandbox.plans import WallSettings
 from app.sandbox.selftest import SelfTest
 from app.sandbox.spawning import Spawner
 from app.sandbox.workspace import LocalWorkspace
-from tests.sandbox.walls import BACKENDS, NoEgress
+from tests.sandbox.walls import BACKENDS, Enclosed, enclosed
 
 Alter = Callable[[Order], Order]
 SESSION = Session("ann", "one")
@@ -39,13 +36,9 @@ def same(order: Order) -> Order:
     return order
 
 
-def gatehouse(spawner: Spawner, folder: Path, alter: Alter = same, **settings: Any) -> Gatehouse:
-    return Gatehouse(spawner, WallSettings(**settings), folder, clock=SystemClock(), egress=NoEgress(), alter=alter)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_where_the_walls_hold_every_probe_says_so(backend: Backend, spawner: Spawner, data_dir: Path) -> None:
-    there = gatehouse(spawner, data_dir, backend=backend.value)
+    there = enclosed(spawner, data_dir, backend=backend.value)
 
     report = await there.inspector.known()
 
@@ -104,7 +97,7 @@ async def test_a_protection_that_is_broken_takes_the_backend_away_and_nothing_is
 ) -> None:
     if probe == "tree_kill":
         monkeypatch.setattr(SelfTest, "_start", Careless.start)
-    there = gatehouse(spawner, data_dir, BREAK[probe], backend=backend.value)
+    there = enclosed(spawner, data_dir, alter=BREAK[probe], backend=backend.value)
 
     report = await there.inspector.known()
     await Careless.clean_up()
@@ -115,7 +108,7 @@ async def test_a_protection_that_is_broken_takes_the_backend_away_and_nothing_is
     await nothing_runs(there, tmp_path)
 
 
-async def nothing_runs(there: Gatehouse, root: Path) -> None:
+async def nothing_runs(there: Enclosed, root: Path) -> None:
     workspace = LocalWorkspace(root)
     with pytest.raises(SandboxUnavailable, match=r"fails its self-test.*`toolcrib doctor` tells more"):
         await there.processes.start(Command(argv=("touch", "ran")), SESSION, workspace, lambda decision: None)
