@@ -74,11 +74,6 @@ class TrustedProcesses:
 def _order(
     argv: Sequence[str], env: dict[str, str], cwd: str | None, pass_fds: Collection[int], confines: Confines | None
 ) -> Order:
-    """In a session of its own, or at least a group of its own.
-
-    To the scheduler a session is one party among others, and a new one starts with nothing: on a busy machine a short
-    piece of work takes twice as long in it.
-    """
     readable: tuple[int | str, ...] | None = None
     if confines is not None and landlock.is_supported():
         program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
@@ -92,7 +87,6 @@ def _order(
         readable=readable,
         limits={} if confines is None else {"AS": confines.memory},
         grace=DRAIN_SECONDS,
-        has_session=confines is None,
     )
 
 
