@@ -1,12 +1,12 @@
 """The house: every room of a running service, opened in order and closed in reverse."""
 
 import asyncio
-import os
 import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from app import __version__
@@ -15,7 +15,7 @@ from app.api.readiness import Readiness
 from app.api.streams import StreamSlots
 from app.config import RuleSetting, Settings
 from app.core.clocks import SystemClock
-from app.core.definitions import Loaded, Maker, Unloaded
+from app.core.definitions import Maker
 from app.core.errors import Misconfigured
 from app.core.hooks import Hook
 from app.core.ids import Ids, time_of
@@ -24,11 +24,8 @@ from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
 from app.core.rules import Rule
-from app.core.secrets import EVERYBODY
 from app.core.tools import Tool
 from app.custom import client, http
-from app.custom import files as tool_files
-from app.custom import hooks as custom_hooks
 from app.custom.imports import ApiImporter
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
@@ -53,16 +50,20 @@ from app.dispatch.sessions import Sessions
 from app.dispatch.terminals import Terminals
 from app.dispatch.tools import ToolBook
 from app.dispatch.uploads import take_up
+from app.extensions import load_hooks, load_tools, require_tools_dir
 from app.mcp.server import McpDoor
 from app.net.outbound import CheckedOutbound
-from app.sandbox.folders import make_workspace, python_files
+from app.sandbox.folders import HOME_FOLDER, make_workspace
+from app.sandbox.ownership import Owner, make_data_dir, tool_owner
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
+from app.sandbox.runtimes import Runtimes
 from app.sandbox.uploads import SpooledUploads
 from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
-from app.sandbox.workspaces import Workspaces
+from app.sandbox.workspaces import OWN_FOLDER, Workspaces
+from app.shells import fitted
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
@@ -98,7 +99,7 @@ class House:
     ) -> None:
         self.settings = settings
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
-        self._registry = Registry(tools)
+        self._registry = Registry(fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
@@ -116,22 +117,24 @@ class House:
     async def _open(self, undo: AsyncExitStack) -> Use:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
         data_dir = self.settings.data_dir.absolute()
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        owner = tool_owner(self.settings.sandbox.uid)
+        make_data_dir(data_dir, owner, (HOME_FOLDER, OWN_FOLDER))
         self.lock = DataDirLock(data_dir)
         undo.callback(self.lock.release)
-        self._workspaces = self._open_workspaces(data_dir)
+        self._workspaces = self._open_workspaces(data_dir, owner)
         undo.callback(self._workspaces.close)
         await self._open_store(data_dir, undo)
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
         self._outbound = self._open_outbound(book)
-        self._hooks = Hooks(self._open_hooks(book), self._clock)
+        self._hooks = self._open_hooks(book)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
+        undo.push_async_callback(self._dispatcher.kernels.close)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -191,6 +194,7 @@ class House:
         if not self._drained:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
+            await self._dispatcher.kernels.close()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -284,35 +288,19 @@ class House:
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
             walled=self._walled,
             terminals=Terminals(self._walled),
-            kernels=Kernels(self._walled, {}),
+            kernels=self._open_kernels(),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
-    def _open_hooks(self, book: SecretBook) -> list[Hook]:
-        """Those we were given, the configured ones, those of files, those of installed packages."""
+    def _open_kernels(self) -> Kernels:
+        recipes = Runtimes(self._processes, tool_owner(self.settings.sandbox.uid)).recipes
+        memory, idle = self.settings.sandbox.memory, self.settings.terminal_idle
+        return Kernels(self._walled, recipes, self._clock, memory=memory, idle=idle)
 
-        def sign(name: str) -> str:
-            if (held := book.find(EVERYBODY, name)) is None:
-                raise LookupError(name)
-            return held[1]
-
-        reach = custom_hooks.Reach(
-            processes=self._processes, outbound=self._outbound, sign=sign, clock=self._clock, environ=os.environ
-        )
-        configured = custom_hooks.from_settings(self.settings.hooks, reach)
-        files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()
-        if failures := files.failures + installed.failures:  # a guard that is not there lets everything pass
-            raise Misconfigured(f"A hook cannot be loaded: {failures[0]}. Mend it, or take it away.")
-        return [*self._given_hooks, *configured, *files.hooks, *installed.hooks]
-
-    def _hook_files(self) -> list[Path]:
-        if (folder := self.settings.hooks_dir) is None:
-            return []
-        try:
-            return python_files(folder)
-        except OSError as error:
-            raise Misconfigured(f"hooks_dir is {folder}, which cannot be read: {error.strerror}.") from None
+    def _open_hooks(self, book: SecretBook) -> Hooks:
+        loaded = load_hooks(self.settings, book, processes=self._processes, outbound=self._outbound, clock=self._clock)
+        return Hooks([*self._given_hooks, *loaded], self._clock)
 
     async def _open_sessions(self) -> Sessions:
         self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
@@ -325,33 +313,24 @@ class House:
     async def _open_tools(self, keyring: Keyring) -> ToolBook:
         """Tools from outside: those of files first, so that none registered over HTTP takes their names."""
         parts = (self._registry, self._writer, self._clock, self.redactor)
-        self.files = FileTools(*parts, load=self._load_files, principals=lambda: keyring.principals)
+        self.files = FileTools(*parts, load=partial(load_tools, self.settings), principals=lambda: keyring.principals)
         book = ToolBook(
             *parts, makers=MAKERS, importer=ApiImporter(self._outbound), principals=lambda: keyring.principals
         )
-        if self.settings.tools_dir and not self.settings.tools_dir.is_dir():
-            raise Misconfigured(f"tools_dir is {self.settings.tools_dir}, and there is no such folder.")
+        require_tools_dir(self.settings)
         await self.files.load()
         await book.load(self._engine)
         return book
-
-    def _load_files(self) -> Loaded:
-        folder = self.settings.tools_dir
-        is_there = folder is not None and folder.is_dir()
-        loaded = tool_files.load(python_files(folder) if folder and is_there else [])
-        if folder and not is_there:
-            loaded.failed.append(Unloaded(str(folder), "There is no such folder."))
-        return loaded
 
     def _open_retention(self) -> Retention:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
-    def _open_workspaces(self, data_dir: Path) -> Workspaces:
+    def _open_workspaces(self, data_dir: Path, owner: Owner | None) -> Workspaces:
         extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
         around = Surroundings(extras, Root(data_dir))
-        home = LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"), around=around)
-        return Workspaces(home, data_dir, self.settings.workspace_roots)
+        folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, owner)
+        return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, owner)
 
     async def _open_book(self) -> SecretBook:
         """The stored secrets and the configured ones, which are read now and never kept."""

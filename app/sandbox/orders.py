@@ -21,18 +21,24 @@ class NotStarted(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A folder or file that is to be seen behind walls, where it is outside."""
+    """A folder or file that is to be seen behind walls, where it is outside.
+
+    With `inode`, its device and number, nothing else that has come to stand there is taken for it.
+    """
 
     path: str
     is_writable: bool = False
+    inode: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enclosure:
     """The walls in detail. `hidden` are folders inside readable places that must not be seen.
 
+    `protected` are paths in writable places that stay as they are; one that ends in a slash is a folder.
     `proxy`: None without a network, 0 for a listener of its own inside a network namespace, else the one port of this
-    machine that may be connected to.
+    machine that may be connected to. `program` is the whole path of bwrap, `options` are those it has of the options
+    that not every version has.
     """
 
     backend: Literal["bwrap", "landlock", "none"]
@@ -43,6 +49,7 @@ class Enclosure:
     network: Literal["none", "allowlist", "full"] = "none"
     proxy: int | None = None
     program: str | None = None
+    options: tuple[str, ...] = ()
     temporary_bytes: int = 256 * 1024 * 1024
 
 

@@ -15,11 +15,25 @@ def call(number: int, *arguments: object) -> int:
     return int(answer) if answer >= 0 else -ctypes.get_errno()
 
 
-def prctl(option: int, value: int) -> None:
-    """Change something about this process. Raises `OSError`."""
-    if libc().prctl(option, ctypes.c_ulong(value), 0, 0, 0) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+def checked(number: int, *arguments: object) -> int:
+    """What the kernel answers. Raises `OSError`."""
+    answer = call(number, *arguments)
+    if answer < 0:
+        raise OSError(-answer, os.strerror(-answer))
+    return answer
+
+
+def prctl(option: int, *arguments: int) -> int:
+    """Something about this process. Raises `OSError`."""
+    given = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:4]]
+    return answered(libc().prctl(option, *given))
+
+
+def answered(answer: int) -> int:
+    """The answer of a function of the library. Raises `OSError`."""
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
 
 
 @cache
