@@ -65,9 +65,11 @@ class TrustedProcesses:
                 await _drained(out, err)
         finally:
             line.end()
-            for pipe in (inlet, out, err):
-                pipe.close()
-            await to_its_end(line.ended)
+            try:
+                await to_its_end(line.ended)
+            finally:
+                for pipe in (inlet, out, err):
+                    pipe.close()
         return Finished(line.exited.result(), bytes(out.kept), bytes(err.kept), until_full and out.is_cut)
 
 

@@ -68,10 +68,11 @@ class _Seed:
             landlock.restrict_reading([given[place] if isinstance(place, int) else place for place in order.readable])
         wire.close(set(files) - set(placed))
         argv = enclosure.enter(order, self._hand_out)
-        syscalls.prctl(syscalls.SET_PDEATHSIG, signal.SIGKILL)  # late, because it is forgotten when the user changes
-        self._stage = "folder"
-        if order.folder is None and (order.enclosure is None or order.enclosure.backend != "bwrap"):
-            os.chdir(order.cwd)
+        if order.enclosure is None:
+            syscalls.prctl(syscalls.SET_PDEATHSIG, signal.SIGKILL)  # late: it is forgotten when the user changes
+            self._stage = "folder"
+            if order.folder is None:
+                os.chdir(order.cwd)
         self._stage = "program"
         _execute(argv, order.env)
 
@@ -80,8 +81,9 @@ class _Seed:
 
     def fail(self, error: BaseException) -> None:
         number = error.errno if isinstance(error, OSError) else None
+        stage = error.stage if isinstance(error, enclosure.NotEnclosed) else self._stage
         with suppress(OSError):  # nobody listens any more
-            wire.send(self._line, ("failed", self._stage, number, f"{type(error).__name__}: {error}"))
+            wire.send(self._line, ("failed", stage, number, f"{type(error).__name__}: {error}"))
 
 
 def _prepare(line: socket.socket) -> None:
