@@ -53,8 +53,11 @@ class _Seed:
 
     def become(self, message: "wire.Message", files: list[int]) -> None:
         """Put its descriptors in place, take up its walls, and be the program. It does not come back from that."""
-        order, given, placed = _read(message, files)
-        self._line = _place(placed, self._line)
+        order, ends, given = _read(message, files)
+        placed = {*range(len(ends)), *order.passed}
+        self._line = _moved(self._line, placed)
+        given = {number: _away(fd, placed) for number, fd in given.items()}
+        _place(dict(enumerate(_away(fd, placed) for fd in ends)) | {number: given[number] for number in order.passed})
         self._stage = "terminal"
         if order.has_terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -66,7 +69,7 @@ class _Seed:
         self._stage = "walls"
         if order.readable is not None:
             landlock.restrict_reading([given[place] if isinstance(place, int) else place for place in order.readable])
-        wire.close(set(files) - set(placed))
+        wire.close({*files, *given.values()} - placed)
         argv = enclosure.enter(order, self._hand_out)
         if order.enclosure is None:
             syscalls.prctl(syscalls.SET_PDEATHSIG, signal.SIGKILL)  # late: it is forgotten when the user changes
@@ -113,13 +116,10 @@ def _rehearse() -> None:
     theirs.close()
 
 
-def _read(message: "wire.Message", files: list[int]) -> "tuple[Order, dict[int, int], dict[int, int]]":
-    """The order, the descriptors it speaks of, and all that are to be in their place for the program."""
+def _read(message: "wire.Message", files: list[int]) -> "tuple[Order, list[int], dict[int, int]]":
+    """The order, the ends of pipes, and the descriptors that the order speaks of by the numbers they had."""
     fields, ends, numbers = message
-    order = unpack(fields)
-    given = dict(zip(numbers, files[ends:], strict=True))
-    placed = {number: given[number] for number in order.passed} | dict(enumerate(files[:ends]))
-    return order, given, placed
+    return unpack(fields), files[:ends], dict(zip(numbers, files[ends:], strict=True))
 
 
 def unpack(fields: "dict[str, Any]") -> "Order":
@@ -131,17 +131,18 @@ def unpack(fields: "dict[str, Any]") -> "Order":
     return order  # type: ignore[return-value]
 
 
-def _place(wanted: dict[int, int], line: socket.socket) -> socket.socket:
-    """Put descriptors where the program expects them, and the line where it is in nobody's way."""
-    if line.fileno() in wanted:
-        line = wire.end_of(_away(line.fileno(), wanted))
-    moved = {number: _away(fd, wanted) for number, fd in wanted.items()}
-    for number, fd in moved.items():
+def _place(wanted: dict[int, int]) -> None:
+    """Put descriptors where the program expects them."""
+    for number, fd in wanted.items():
         os.dup2(fd, number)
-    return line
+
+
+def _moved(line: socket.socket, taken: Collection[int]) -> socket.socket:
+    return wire.end_of(_away(line.fileno(), taken)) if line.fileno() in taken else line
 
 
 def _away(fd: int, taken: Collection[int]) -> int:
+    """The same where it is in nobody's way."""
     while fd in taken:
         fd = os.dup(fd)  # the old one stays, so that the next is another
     return fd
