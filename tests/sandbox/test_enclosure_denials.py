@@ -141,13 +141,6 @@ def test_without_walls_the_same_probes_get_through(probes: Probes, who: str) -> 
 
     through = {"write outside", "read outside", "read the state", "list the state", "truncate outside"}
     through |= {"change outside", "remove outside", "move outside", "unshare"}
-        "read outside",
-        "read the state",
-        "list the state",
-        "truncate outside",
-        "change outside",
-    }
-    through |= {"remove outside", "move outside", "unshare"}
     through |= {"TCP", "UDP", "UDP over IPv6", "unix socket", "abstract socket", "datagram of a pair", "netlink"}
     through |= {"Fast Open by sendto", "bind", "listen"}
     assert {name: outcome.answers[name] for name in through if outcome.answers[name] != "ok"} == {}
