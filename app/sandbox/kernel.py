@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.sandbox import openat2 as opener
-from app.sandbox.syscalls import call, libc
+from app.sandbox.syscalls import call as call
+from app.sandbox.syscalls import libc as libc
 
 LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
 LANDLOCK_VERSION_FLAG = 1
@@ -98,6 +100,13 @@ def find_program(name: str) -> Program | None:
     said = _run([path, "--version"])
     lines = said.stdout.strip().splitlines() if said else []
     return Program(path, lines[0][:200] if lines else "does not say its version")
+
+
+def options(path: str, wanted: Iterable[str]) -> tuple[str, ...]:
+    """Those of these options that a program says it has."""
+    said = _run([path, "--help"])
+    words = said.stdout.split() if said else []
+    return tuple(option for option in wanted if option in words)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:

@@ -1,10 +1,22 @@
 """Orders: what is said to whoever starts a process, and nothing that has to be looked up there.
 
-Both ends of the line to the spawner know this module, so it imports next to nothing.
+The spawner sees them as plain values that look the same, so that it need not know this module.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from enum import Enum
+from typing import Any, Literal
+
+Stage = Literal["order", "terminal", "limits", "folder", "walls", "program"]
+"""What a process is at before it is the program it was started for."""
+
+
+class NotStarted(OSError):
+    """A process could not be started; `stage` is what it was at."""
+
+    def __init__(self, number: int, message: str, name: str | None, stage: Stage) -> None:
+        super().__init__(number, message, name)
+        self.stage = stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +57,12 @@ class Enclosure:
 class Order:
     """One process: what it is, as whom it runs, and what ends it.
 
-    `cwd` is a path. `identity` is who it becomes, user and group. `limits` are the kernel's, by name without
-    `RLIMIT_`. Over `memory` bytes or `processes` of the whole tree it is ended. `grace`: seconds that what it leaves
-    behind has to say its last. `has_session` False: only a group of its own, which is quicker for short work.
+    `cwd` is a path; with `folder`, a descriptor of the service, it begins in what that one holds open. Descriptors in
+    `passed` are open for it under the same numbers. `identity` is who it becomes, user and group. `limits` are the
+    kernel's, by name without `RLIMIT_`; what is in force already is never widened. Over `memory` bytes or `processes`
+    of the whole tree it is ended. `grace`: seconds that what it leaves behind has to say its last. `has_session`
+    False: only a group of its own, which is quicker for short work. `readable`: it opens nothing for reading but these
+    (descriptors or paths) and what is below them.
     """
 
     argv: tuple[str, ...]
@@ -61,3 +76,24 @@ class Order:
     has_session: bool = True
     has_terminal: bool = False
     enclosure: Enclosure | None = None
+    folder: int | None = None
+    passed: tuple[int, ...] = ()
+    readable: tuple[int | str, ...] | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All descriptors of the service that it speaks of, each once."""
+        readable = (place for place in self.readable or () if isinstance(place, int))
+        folder = () if self.folder is None else (self.folder,)
+        return tuple(dict.fromkeys((*self.passed, *folder, *readable)))
+
+
+def pack(value: Any) -> Any:
+    """An order as it goes over the wire."""
+    if isinstance(value, Order | Enclosure | Place):
+        return {name: pack(getattr(value, name)) for name in value.__slots__}
+    if isinstance(value, tuple):
+        return tuple(pack(part) for part in value)
+    if isinstance(value, dict):
+        return {str(name): pack(part) for name, part in value.items()}
+    return value.value if isinstance(value, Enum) else value
