@@ -93,7 +93,8 @@ class Planner:
     @cached_property
     def identity(self) -> tuple[int, int] | None:
         """Whom processes become. Only root can make them somebody else."""
-        return tool_owner(self.settings.uid)
+        owner = tool_owner(self.settings.uid)
+        return None if owner is None else (owner.uid, owner.gid)
 
     @cached_property
     def bwrap(self) -> str | None:
