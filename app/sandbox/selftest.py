@@ -53,6 +53,10 @@ NO_WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 """What is said of a process of which nothing is believed yet."""
 
 
+class Speechless(ValueError):
+    """A probe did not tell what happened."""
+
+
 class SelfTest:
     """The `Inspector` port. `alter` is for tests of the test: it breaks what an order asks for."""
 
@@ -222,8 +226,7 @@ async def _answer(child: Child, said: bytearray) -> dict[str, Any]:
             if isinstance(told, dict):
                 return told
             break
-    ended = await child.wait()
-    raise ValueError(f"its process said nothing and ended with the code {ended.code}.")
+    raise Speechless(f"its process said nothing and ended with the code {(await child.wait()).code}.")
 
 
 def _reason(error: BaseException) -> str:
@@ -232,9 +235,11 @@ def _reason(error: BaseException) -> str:
             return f"nothing was heard within {SECONDS:g} s."
         case CallError():
             return error.message
+        case Speechless():
+            return str(error)
         case OSError():
             return f"{os.strerror(error.errno or 0)}."
-    return str(error)
+    return "what its process said cannot be understood."
 
 
 def _shown(said: bytearray) -> str:
