@@ -40,7 +40,7 @@ async def test_what_it_writes_comes_by_stream_and_is_over_at_its_end(crib: Spawn
 
 async def all_of(child: LocalChild) -> AsyncIterator[tuple[str, bytes]]:
     while piece := await child.read():
-        yield tuple(piece)
+        yield piece.stream, piece.data
 
 
 async def test_without_input_it_reads_nothing(crib: Spawner) -> None:
@@ -107,9 +107,8 @@ async def test_a_line_without_end_does_not_fill_the_memory(
 
 
 async def test_a_receive_that_is_canceled_loses_nothing(crib: Spawner) -> None:
-    async with started(
-        crib, bash("read line; printf wh >&4; read line; echo ole >&4"), has_stdin=True, has_channel=True
-    ) as child:
+    what = bash("read line; printf wh >&4; read line; echo ole >&4")
+    async with started(crib, what, has_stdin=True, has_channel=True) as child:
         for _ in range(2):
             receiving = asyncio.create_task(child.receive())
             await child.write(b"\n")

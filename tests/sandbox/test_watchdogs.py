@@ -1,12 +1,13 @@
 """A tree that takes more than it may is ended, and one that only looks large is not."""
 
 import sys
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from app.core.walls import Ended
-from app.sandbox import watchdogs
+from app.sandbox import trees
 from app.sandbox.spawning import Spawner
 from app.sandbox.watchdogs import LONGEST, SHORTEST, Watchdog
 from tests.sandbox.spawning import bash, order, said_until, started
@@ -80,13 +81,13 @@ async def test_who_keeps_to_the_limits_is_left_alone(crib: Spawner) -> None:
 
 
 def test_it_looks_less_often_where_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, used = 0.0, (3, 1000)
-    monkeypatch.setattr(watchdogs.time, "monotonic", lambda: now)
-    monkeypatch.setattr(watchdogs.trees, "usage", lambda pids: used)
+    now, used = 0.0, [(3, 1000), (3, 1000), (3, 1000), (3, 1000), (4, 1000), (4, 1500), (4, 1501)]
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(trees, "usage", lambda pids: used.pop(0))
     watchdog = Watchdog(2000, None)
 
     pauses = []
-    for used in [(3, 1000)] * 4 + [(4, 1000)] + [(4, 1500)] + [(4, 1501)]:
+    while used:
         now = watchdog.due
         assert watchdog.is_due
         assert watchdog.look([1]) is None
