@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 
-from app.sandbox import keeper, seeds, syscalls, trees, wire
+from app.sandbox import enclosure, keeper, seeds, syscalls, trees, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ LAST_SECONDS = 10.0
 
 def main() -> "NoReturn":
     """Serve the service at the other end of descriptor 3."""
+    enclosure.prepare()
     gc.collect()
     gc.disable()
     gc.freeze()
