@@ -23,6 +23,7 @@ from app.core.errors import StoreError
 from app.net import ports
 from app.net.client import ServiceProblem, probe
 from app.sandbox import kernel, ripgrep
+from app.sandbox.folders import HOME_FOLDER
 from app.store import admin_key, certificates, checkup, db, lock, migrate
 
 Level = Literal["ok", "note", "warning", "failure"]
@@ -128,7 +129,8 @@ def _data_dir(path: Path) -> Iterator[Finding]:
 def _owned(path: Path) -> Finding:
     about = path.stat()
     foreign = sorted(_foreign(path, about.st_uid))
-    if about.st_mode & 0o077:
+    passable = 0o011 if about.st_uid == 0 else 0  # a service that is root lets its processes through to workspaces
+    if about.st_mode & 0o077 & ~passable:
         mode = f"mode {stat.S_IMODE(about.st_mode):o}"
         return Finding("data directory", "warning", f"{path} is open to others ({mode}).", f"Run `chmod 700 {path}`.")
     if about.st_uid != os.geteuid() or foreign:
@@ -141,7 +143,7 @@ def _owned(path: Path) -> Finding:
 def _foreign(folder: Path, owner: int) -> Iterator[str]:
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):  # a running service's files come and go
-            if entry.stat(follow_symlinks=False).st_uid != owner:
+            if entry.stat(follow_symlinks=False).st_uid != owner and entry.name != HOME_FOLDER:
                 yield entry.name
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from app.core.ends import whole_characters
 from app.core.events import Event, EventType
 from app.dispatch.events import HEARTBEAT, Hub
-from app.dispatch.outputs import whole_characters
 from app.dispatch.subscriptions import HUGE_AT_ONCE, PIECE, Held, Subscription
 from app.dispatch.subscriptions import Frame as Queued
 from app.store import events, outputs
