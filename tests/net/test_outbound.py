@@ -701,6 +701,14 @@ async def test_a_placeholder_in_a_header_becomes_the_lent_value_for_its_host_onl
     assert (second.headers["x-key"], second.headers["authorization"]) == ("key tsec_1", f"Basic {basic}")
 
 
+async def test_a_longer_word_is_another_placeholder(out: CheckedOutbound, peer: Peer) -> None:
+    headers = {"X-Keys": "tsec_1 tsec_1x tsec_12 tsec_1-tsec_1"}
+
+    await send_lent(out, peer.url("/", "api.example"), headers)
+
+    assert peer.seen[0].headers["x-keys"] == "bound-value tsec_1x tsec_12 bound-value-bound-value"
+
+
 async def test_a_lent_value_is_not_carried_along_by_a_redirect(out: CheckedOutbound, peer: Peer) -> None:
     peer.pages["/"] = redirect(peer.url("/there", "elsewhere.example"))
 
