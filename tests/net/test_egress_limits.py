@@ -124,6 +124,9 @@ async def test_who_does_not_read_makes_the_host_wait() -> None:
         before = resident()
         _, writer = await asyncio.open_connection("127.0.0.1", way.port, limit=1024)
         writer.write(f"GET http://{HOST}:{port}/ HTTP/1.1\r\n\r\n".encode())
+        async with asyncio.timeout(GUARD):
+            while not sent:
+                await asyncio.sleep(0.01)
         seen = -1
         while sent != seen:  # until it stands still, or is cut
             seen = sent
