@@ -107,7 +107,7 @@ async def test_a_large_body_passes_in_both_directions_and_memory_stays_flat() ->
 
 
 async def test_who_does_not_read_makes_the_host_wait() -> None:
-    sent = 0
+    sent, begun = 0, asyncio.Event()
 
     async def host(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
@@ -118,6 +118,7 @@ async def test_who_does_not_read_makes_the_host_wait() -> None:
                 writer.write(b"x" * 65_536)
                 await writer.drain()
                 sent += 65_536
+                begun.set()
 
     limits = Limits(idle_seconds=0.5)
     async with listening(host) as port, way_out(HOST, ports=[port], limits=limits) as way:
@@ -125,8 +126,7 @@ async def test_who_does_not_read_makes_the_host_wait() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", way.port, limit=1024)
         writer.write(f"GET http://{HOST}:{port}/ HTTP/1.1\r\n\r\n".encode())
         async with asyncio.timeout(GUARD):
-            while not sent:
-                await asyncio.sleep(0.01)
+            await begun.wait()
         seen = -1
         while sent != seen:  # until it stands still, or is cut
             seen = sent
