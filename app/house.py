@@ -58,6 +58,7 @@ from app.sandbox.ownership import Owner, make_data_dir, tool_owner
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
+from app.sandbox.runtimes import Runtimes
 from app.sandbox.uploads import SpooledUploads
 from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
@@ -133,6 +134,7 @@ class House:
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
+        undo.push_async_callback(self._dispatcher.kernels.close)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -192,6 +194,7 @@ class House:
         if not self._drained:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
+            await self._dispatcher.kernels.close()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -285,10 +288,15 @@ class House:
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
             walled=self._walled,
             terminals=Terminals(self._walled),
-            kernels=Kernels(self._walled, {}),
+            kernels=self._open_kernels(),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
+
+    def _open_kernels(self) -> Kernels:
+        recipes = Runtimes(self._processes, tool_owner(self.settings.sandbox.uid)).recipes
+        memory, idle = self.settings.sandbox.memory, self.settings.terminal_idle
+        return Kernels(self._walled, recipes, self._clock, memory=memory, idle=idle)
 
     def _open_hooks(self, book: SecretBook) -> Hooks:
         loaded = load_hooks(self.settings, book, processes=self._processes, outbound=self._outbound, clock=self._clock)

@@ -13,6 +13,7 @@ from app.api import attachments as attachment_routes
 from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
 from app.api import files as file_routes
 from app.api import rules as rule_routes
+from app.api import sandbox as sandbox_routes
 from app.api import secrets as secret_routes
 from app.api import sessions as session_routes
 from app.api import tools as tool_routes
@@ -79,7 +80,7 @@ def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
     of_calls = (calls, attachment_routes, events, session_routes, file_routes, tool_routes, ask_routes, rule_routes)
-    for module in (*of_calls, keys, secret_routes, tickets, health, metrics):
+    for module in (*of_calls, keys, secret_routes, sandbox_routes, tickets, health, metrics):
         app.include_router(module.router)
 
 
