@@ -11,6 +11,7 @@ from app.tools import (
     apply_patch,
     delete_file,
     edit_file,
+    exec_command,
     get_file,
     glob,
     grep,
@@ -31,6 +32,7 @@ from app.tools import (
     view_image,
     write_file,
     write_files,
+    write_stdin,
 )
 
 BUILTINS: tuple[Tool, ...] = (
@@ -38,6 +40,7 @@ BUILTINS: tuple[Tool, ...] = (
     apply_patch.tool,
     delete_file.tool,
     edit_file.tool,
+    exec_command.tool,
     get_file.tool,
     glob.tool,
     grep.tool,
@@ -58,4 +61,5 @@ BUILTINS: tuple[Tool, ...] = (
     view_image.tool,
     write_file.tool,
     write_files.tool,
+    write_stdin.tool,
 )
