@@ -5,16 +5,18 @@ MARKER = "[{omitted} bytes left out here; all of it is in the output of the call
 
 
 class Ends:
-    """Text flows in; its first `head` and its last `tail` bytes stay. `size` counts all that came, as UTF-8.
+    """Text flows in; its first `head` and its last `tail` bytes stay. `size` counts all that came, as UTF-8; `lines`
+    counts its lines, unless nobody wants to know: in a flood that is what takes longest.
 
     No character is split, and no line where an end has another one to stop at, for a secret that is cut in two is not
     recognized any more: so an end may be shorter than it could be.
     """
 
-    __slots__ = ("_breaks", "_head", "_is_full", "_last", "_most_head", "_most_tail", "_tail", "size")
+    __slots__ = ("_breaks", "_counts_lines", "_head", "_is_full", "_last", "_most_head", "_most_tail", "_tail", "size")
 
-    def __init__(self, head: int, tail: int) -> None:
+    def __init__(self, head: int, tail: int, *, counts_lines: bool = True) -> None:
         self.size = 0
+        self._counts_lines = counts_lines
         self._most_head = head
         self._most_tail = tail
         self._head = bytearray()
@@ -26,10 +28,15 @@ class Ends:
     def feed(self, text: str) -> None:
         if not text:
             return
+        if self._counts_lines:
+            self._breaks += text.count("\n")
+            self._last = text[-1]
+        if self._is_full and len(text) > self._most_tail:
+            self.size += size_of(text)  # only its end can stay, and the rest need not be encoded
+            self._tail[:] = encoded(text[len(text) - self._most_tail :])
+            return
         data = encoded(text)
         self.size += len(data)
-        self._breaks += text.count("\n")
-        self._last = text[-1]
         if not self._is_full:
             cut = whole_characters(data, self._most_head - len(self._head))
             self._is_full = cut < len(data)

@@ -1,6 +1,7 @@
 """Commands through the door: whatever they do, the call ends with what they wrote."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,25 @@ async def test_a_command_that_fails_is_an_answer_with_its_output(client: httpx.A
         "outcome": {"type": "exit", "exit_code": 3},
     }
     assert sorted((await output(client, view["id"]))[0].split()) == [b"err", b"out"]
+
+
+async def test_the_record_says_behind_which_walls_it_ran(client: httpx.AsyncClient) -> None:
+    view = await call(client, "true")
+
+    assert view["sandbox"] == view["result"]["metadata"]["sandbox"]
+    assert (view["sandbox"]["profile"], view["sandbox"]["network"]) == ("workspace-write", "none")
+
+
+@pytest.mark.parametrize("settings", [{"sandbox": {"processes": 24}}])
+async def test_a_command_that_takes_too_much_keeps_its_output(client: httpx.AsyncClient) -> None:
+    view = await call(client, "bash", "-c", "echo begun; for i in $(seq 1 60); do sleep 30 & done; wait")
+
+    assert (view["error"]["code"], view["error"]["details"]) == ("ResourceLimit", {"limit": "processes"})
+    assert view["result"]["structured"] == {
+        "stdout": "begun\n",
+        "stderr": "",
+        "outcome": {"type": "exit", "exit_code": 137},
+    }
 
 
 async def test_a_command_that_wrote_nothing_has_no_output(client: httpx.AsyncClient) -> None:
@@ -199,7 +219,8 @@ async def test_an_always_for_the_proposed_words_counts_for_what_begins_so(client
     assert ask["always"] == [{"permission": "escalate", "pattern": "echo hi *", "action": "allow"}]
 
     await answer(client, ask, decision="allow_always")
-    assert (await ended(client, id))["result"]["structured"]["stdout"] == "hi\n"
+    view = await ended(client, id)
+    assert (view["result"]["structured"]["stdout"], view["sandbox"]["escalated"]) == ("hi\n", True)
     again = (await client.post("/v1/calls", json=escalating("echo hi there"))).json()
     _, other = await asked_by(client, escalating("echo hi; touch x"))
 
@@ -215,26 +236,38 @@ async def test_what_cannot_be_read_is_asked(client: httpx.AsyncClient) -> None:
     assert (view["error"]["code"], view["error"]["details"]["pattern"]) == ("PermissionDenied", "$WHAT now")
 
 
-async def story_of_two(service: Service, first: str, second: str) -> list[tuple[int, str]]:
-    """What happened to two commands of one batch, in its order."""
-    calls = [{"tool": "shell_command", "arguments": {"command": line}} for line in (first, second)]
-    answered = await service.client.post("/v1/calls/batch", json={"calls": calls})
-    ids = [view["id"] for view in answered.json()["data"]]
-    rows = service.rows("SELECT call, type FROM events WHERE type IN ('call.running', 'call.completed') ORDER BY seq")
-    return [(ids.index(row["call"]), row["type"].removeprefix("call.")) for row in rows]
+def batch(*lines: str) -> dict[str, Any]:
+    return {"calls": [{"tool": "shell_command", "arguments": {"command": line}} for line in lines]}
 
 
 async def test_commands_that_only_read_run_beside_each_other(service: Service) -> None:
-    """Each waits for a file that only the other's being there would make: here, for time, which both share."""
-    story = await story_of_two(service, "sleep 0.5; ls", "sleep 0.5; pwd")
+    """Each of them ends only when something is written that is not written before both run."""
+    pipes = [root(service) / name for name in ("one", "two")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+        pipe.chmod(0o666)
+    answering = asyncio.create_task(service.client.post("/v1/calls/batch", json=batch("cat one", "head -n 1 two")))
+    await until(lambda: len(service.rows("SELECT 1 FROM events WHERE type = 'call.running'")) == 2)
 
-    assert [what for _, what in story] == ["running", "running", "completed", "completed"]
+    for pipe in pipes:
+        await asyncio.to_thread(pipe.write_text, f"{pipe.name}\n")
+
+    views = (await answering).json()["data"]
+    assert [view["result"]["structured"]["stdout"] for view in views] == ["one\n", "two\n"]
 
 
 async def test_commands_that_may_write_run_one_after_the_other(service: Service) -> None:
-    story = await story_of_two(service, "touch a", "ls")
+    views = (await service.client.post("/v1/calls/batch", json=batch("sleep 0.1; echo a > x", "cat x"))).json()["data"]
 
-    assert story == [(0, "running"), (0, "completed"), (1, "running"), (1, "completed")]
+    assert views[1]["result"]["structured"]["stdout"] == "a\n"
+    rows = service.rows("SELECT call, type FROM events WHERE type IN ('call.running', 'call.completed') ORDER BY seq")
+    ids = [view["id"] for view in views]
+    assert [(ids.index(row["call"]), row["type"].removeprefix("call.")) for row in rows] == [
+        (0, "running"),
+        (0, "completed"),
+        (1, "running"),
+        (1, "completed"),
+    ]
 
 
 async def test_a_model_is_offered_the_shell_it_was_taught(client: httpx.AsyncClient) -> None:
