@@ -122,6 +122,13 @@ async def test_what_is_canceled_keeps_its_output(client: httpx.AsyncClient, serv
     assert await output(client, id) == (b"begun\n", 6, 0)
 
 
+async def test_the_time_limit_of_the_call_counts_too(client: httpx.AsyncClient) -> None:
+    body = {"tool": "shell", "arguments": {"command": ["sh", "-c", "echo begun; exec sleep 60"]}, "timeout": 0.5}
+    view = (await client.post("/v1/calls", json=body)).json()
+
+    assert (view["error"]["code"], view["result"]["output"]) == ("Timeout", "begun\n")
+
+
 async def test_a_child_in_the_background_does_not_hold_the_answer(client: httpx.AsyncClient) -> None:
     view = await call(client, "bash", "-c", "sleep 60 & echo started")
 

@@ -84,6 +84,13 @@ def test_what_cannot_be_read_is_asked_whatever_rules_allow(scope: LocalWorkspace
     assert (need.pattern, need.is_unclear) == ("if [", True)
 
 
+def test_what_only_looks_like_a_shell_is_a_command_itself(scope: LocalWorkspace) -> None:
+    args = Args(command=["./bash", "-lc", "ls"])
+
+    assert Need("shell", "./bash -lc ls") in needs_of(args.command, ".", scope, args)
+    assert effect_of(args.command, args) is Effect.WRITE
+
+
 def test_nothing_is_written_into_the_insides_of_git(scope: LocalWorkspace) -> None:
     with pytest.raises(PermissionDenied, match="belongs to git"):
         found(scope, "echo a > .git/hooks/pre-commit")
@@ -166,6 +173,9 @@ def test_a_title_is_the_beginning_of_the_line(line: str, title: str) -> None:
     [
         (["bash", "-lc", "ls"], "ls"),
         (["/bin/sh", "-c", "ls"], "ls"),
+        (["./bash", "-c", "ls"], None),
+        (["/ws/bash", "-c", "ls"], None),
+        ([], None),
         (["bash", "ls"], None),
         (["python", "-c", "ls"], None),
         (["bash", "-c", "ls", "x"], None),
