@@ -628,5 +628,6 @@ async def test_of_a_live_piece_only_what_the_replay_did_not_show_is_told() -> No
         {"offset": 11, "text": "shöwn ", "stream": "stdout"},
         {"offset": 18, "text": "new", "stream": "stderr"},
     ]
-    hub.unsubscribe(subscription)
+    subscription.cut()
     assert not hub.hears_output(call)
+    hub.unsubscribe(subscription)
