@@ -132,7 +132,6 @@ class House:
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
-        undo.push_async_callback(self._dispatcher.terminals.close)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -178,6 +177,7 @@ class House:
 
     async def _recover(self, journal: Journal, undo: AsyncExitStack) -> None:
         """Take up what an earlier service left, then what goes on beside the calls."""
+        undo.push_async_callback(self._dispatcher.terminals.close)
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
         await recover(self._engine, journal, self._dispatcher, keys)
         take_up(self._dispatcher.uploads, self._dispatcher.running)

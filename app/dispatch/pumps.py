@@ -50,10 +50,11 @@ class Plate:
 
 class Screen:
     """What is shown to those who watch, at most twenty times a second. Of what is too much the latest is shown; its
-    offset says how much was left out."""
+    offset says how much was left out. Nothing is shown of a terminal before it was told that there is one."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: Show, opened: "asyncio.Future[None]") -> None:
         self._show = show
+        self._opened = opened
         self._loop = asyncio.get_running_loop()
         self._waiting = bytearray()
         self._size = 0
@@ -68,7 +69,10 @@ class Screen:
             while extra < len(self._waiting) and self._waiting[extra] & 0xC0 == 0x80:
                 extra += 1
             del self._waiting[:extra]
-        if self._timer is None:
+        if not self._opened.done():
+            self._opened.remove_done_callback(self._begin)
+            self._opened.add_done_callback(self._begin)
+        elif self._timer is None:
             self._timer = self._loop.call_at(self._last + PAUSE_SECONDS, self.flush)
 
     def flush(self) -> None:
@@ -80,6 +84,9 @@ class Screen:
             text, start = self._waiting.decode(), self._size - len(self._waiting)
             self._waiting.clear()
             self._show(start, text)
+
+    def _begin(self, opened: "asyncio.Future[None]") -> None:
+        self.flush()
 
 
 class _Inflow:
@@ -97,7 +104,8 @@ class _Inflow:
 
 
 class LiveTerminal:
-    """The `Terminal` port around a child. `over` is called when it has ended, `told` when a call was told of that."""
+    """The `Terminal` port around a child. `opened` is done when its beginning was told, `over` is called when it has
+    ended, `told` when a call was told of that."""
 
     def __init__(
         self,
@@ -107,6 +115,7 @@ class LiveTerminal:
         *,
         cover: Callable[[], OutputStream],
         show: Show,
+        opened: "asyncio.Future[None]",
         over: Callable[["LiveTerminal"], None],
         told: Callable[["LiveTerminal"], None],
     ) -> None:
@@ -118,7 +127,8 @@ class LiveTerminal:
         self._child = child
         self._clock = clock
         self._cover = cover
-        self._screen = Screen(show)
+        self._screen = Screen(show, opened)
+        self._opened = opened
         self._on_over = over
         self._on_told = told
         self._unread = Ends(HEAD, TAIL)
@@ -226,10 +236,17 @@ class LiveTerminal:
         finally:
             if self.ended is None:
                 self.ended = await self._child.end(0)
-            self._screen.flush()
             self._over.set()
-            self._on_over(self)
             await self._child.close()
+            await self._say_so()
+
+    async def _say_so(self) -> None:
+        """Its end is told after its beginning and after all that it wrote."""
+        try:
+            await asyncio.wait([self._opened])
+        finally:
+            self._screen.flush()
+            self._on_over(self)
 
     async def _pump(self) -> None:
         inflows: dict[str, _Inflow] = {}

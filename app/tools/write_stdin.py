@@ -34,6 +34,13 @@ class Args(BaseModel, extra="forbid"):
         default=TOKENS, ge=0, description="Most tokens of output to return; of more the middle is left out."
     )
 
+    @property
+    def seconds(self) -> float:
+        """How long to wait: shortly after typing, longer for what runs by itself."""
+        least, most = (LEAST_YIELD, MOST_YIELD) if self.chars else (LEAST_POLL, MOST_POLL)
+        asked = least if self.yield_time_ms is None else self.yield_time_ms
+        return min(max(asked, least), most) / 1000
+
 
 def needs(args: Args, scope: Scope) -> list[Need]:
     return [Need("write_stdin", f"#{args.session_id}")]
@@ -45,7 +52,7 @@ async def run(args: Args, ctx: Context) -> Result:
     if args.chars:
         await terminal.write(args.chars)
         await asyncio.sleep(REACTION)
-    collected = await terminal.collect(_seconds(args), ctx.output)
+    collected = await terminal.collect(args.seconds, ctx.output)
     passed = time.monotonic() - began
     return answer(collected, terminal=terminal.id, title=terminal.command, seconds=passed, limit=args.max_output_tokens)
 
@@ -63,9 +70,3 @@ tool = typed(
     permission="shell",
     polls=True,
 )
-
-
-def _seconds(args: Args) -> float:
-    least, most = (LEAST_YIELD, MOST_YIELD) if args.chars else (LEAST_POLL, MOST_POLL)
-    asked = least if args.yield_time_ms is None else args.yield_time_ms
-    return min(max(asked, least), most) / 1000
