@@ -58,10 +58,12 @@ from app.sandbox.ownership import Owner, make_data_dir, tool_owner
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
+from app.sandbox.runtimes import Runtimes
 from app.sandbox.uploads import SpooledUploads
 from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import OWN_FOLDER, Workspaces
+from app.shells import fitted
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
@@ -97,7 +99,7 @@ class House:
     ) -> None:
         self.settings = settings
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
-        self._registry = Registry(tools)
+        self._registry = Registry(fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
         self._clock = clock or SystemClock()
@@ -132,6 +134,7 @@ class House:
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
+        undo.push_async_callback(self._dispatcher.kernels.close)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -193,6 +196,7 @@ class House:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
             await self._dispatcher.terminals.close()
+            await self._dispatcher.kernels.close()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -286,7 +290,7 @@ class House:
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
             walled=self._walled,
             terminals=self._open_terminals(journal),
-            kernels=Kernels(self._walled, {}),
+            kernels=self._open_kernels(),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
@@ -294,6 +298,11 @@ class House:
     def _open_terminals(self, journal: Journal) -> Terminals:
         limit, idle = self.settings.terminals_limit, self.settings.terminal_idle
         return Terminals(self._walled, journal, self._hub, self._clock, limit=limit, idle=idle)
+
+    def _open_kernels(self) -> Kernels:
+        recipes = Runtimes(self._processes, tool_owner(self.settings.sandbox.uid)).recipes
+        memory, idle = self.settings.sandbox.memory, self.settings.terminal_idle
+        return Kernels(self._walled, recipes, self._clock, memory=memory, idle=idle)
 
     def _open_hooks(self, book: SecretBook) -> Hooks:
         loaded = load_hooks(self.settings, book, processes=self._processes, outbound=self._outbound, clock=self._clock)

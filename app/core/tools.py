@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -85,7 +85,7 @@ class Line(Protocol):
 
     def terminal(self, id: int) -> Terminal: ...
 
-    async def kernel(self, kind: str, memory: int | None) -> Kernel: ...
+    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]: ...
 
     async def drop_kernel(self, kind: str) -> bool: ...
 
@@ -209,9 +209,10 @@ class Context:
         """One of the session's; raises `InvalidArgs` when there is none of this number."""
         return self.line.terminal(id)
 
-    async def kernel(self, kind: str, memory: int | None = None) -> Kernel:
-        """The session's interpreter of this kind (`js`, `python`), started if it does not run."""
-        return await self.line.kernel(kind, memory)
+    def kernel(self, kind: str, memory: int | None = None) -> AbstractAsyncContextManager[Kernel]:
+        """The session's interpreter of this kind (`js`, `python`), started if it does not run; nobody else uses it
+        for as long as the context lasts."""
+        return self.line.kernel(kind, memory)
 
     async def drop_kernel(self, kind: str) -> bool:
         """End the session's interpreter with all that is defined in it; False when none ran."""

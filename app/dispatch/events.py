@@ -82,10 +82,14 @@ class Hub:
 
     def publish_output(self, call: Call, start: int, stream: str, data: bytes) -> None:
         """Live output of a call. It is stored as output, not as an event, so it has no number."""
-        listeners = [s for s in self._listeners(call.id) if s.with_output and _may_see(s.wanted, call)]
+        listeners = self._output_listeners(call)
         if not listeners:
             return
-        frame = Frame(encode_output(call, start, stream, data), start)
+
+        def rest(offset: int) -> bytes:
+            return encode_output(call, offset, stream, data[offset - start :])
+
+        frame = Frame(rest(start), start, start + len(data), rest)
         for subscription in listeners:
             subscription.push(frame)
         self._relieve()
@@ -99,6 +103,10 @@ class Hub:
         for subscription in listeners:
             subscription.push(frame)
         self._relieve()
+
+    def hears_output(self, call: Call) -> bool:
+        """Whether anybody wants to hear what this call writes."""
+        return bool(self._output_listeners(call))
 
     def subscribe(self, wanted: EventFilter, with_output: bool) -> Subscription:
         """Listen from now on; what was told until now is in the store up to `since`."""
@@ -244,6 +252,9 @@ class Hub:
 
     def _all(self) -> list[Subscription]:
         return [*self._everything, *(s for some in self._by_call.values() for s in some)]
+
+    def _output_listeners(self, call: Call) -> list[Subscription]:
+        return [s for s in self._listeners(call.id) if s.with_output and _may_see(s.wanted, call)]
 
     def _listeners(self, call: str | None) -> list[Subscription]:
         return [*self._everything, *self._by_call.get(call or "", ())]

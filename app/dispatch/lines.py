@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, BinaryIO, Protocol
 
@@ -20,7 +21,7 @@ from app.dispatch.asks import Asks, Wish
 from app.dispatch.calls import outcome
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
-from app.dispatch.kernels import Kernels
+from app.dispatch.kernels import Kernels, Start
 from app.dispatch.listings import audience_of, suits
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running
@@ -158,9 +159,11 @@ class LentLine:
     def terminal(self, id: int) -> Terminal:
         return self._callers.terminals.get(self._live, id)
 
-    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
         self._require_life("start processes")
-        return await self._callers.kernels.get(self._live, self._step.workspace, kind, memory)
+        tell = partial(self._journal.tell_decision, self._live)
+        start = Start(self._step.workspace, self.environment, tell)
+        return self._callers.kernels.held(self._live, kind, memory, start)
 
     async def drop_kernel(self, kind: str) -> bool:
         session = self._live.session

@@ -1,7 +1,9 @@
 """shell: run a program with its arguments, as the system call takes them."""
 
 import shlex
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import BaseModel, Field, field_validator
@@ -21,6 +23,7 @@ SECONDS = 120.0
 MOST_SECONDS = 3600.0
 ENDING = 60.0
 """What the line gives the tool on top, so that a program is stopped by its own time limit and can be told so."""
+SIZES = ("truncated", "original_size", "truncated_size")
 WORKDIR = "Folder to run it in: relative to the workspace, or absolute and inside it; the workspace when left out."
 TIMEOUT = "Milliseconds after which it is stopped: 120000 when left out, at most 3600000."
 
@@ -51,7 +54,8 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await carry_out(args.command, args, ctx, shlex.join(args.command))
+    patched = await apply_patch(args.command, args, ctx)
+    return patched or await carry_out(args.command, args, ctx, shlex.join(args.command))
 
 
 tool = typed(
@@ -91,6 +95,22 @@ async def carry_out(argv: Sequence[str], args: Running, ctx: Context, line: str)
     seconds = SECONDS if args.timeout_ms is None else min(args.timeout_ms / 1000, MOST_SECONDS)
     patience = Patience(seconds=seconds, silence=ctx.extra.get("silence"))
     return await run_program(ctx, command, patience, shells.title_of(line))
+
+
+async def apply_patch(argv: Sequence[str], args: Running, ctx: Context) -> Result | None:
+    """Let the tool do it when the line is nothing but a patch; it asks for what it needs by itself."""
+    patch = shells.patch_of(argv, args.workdir or ".")
+    if patch is None:
+        return None
+    begun = time.monotonic()
+    done = await ctx.call(shells.PATCHING, {"input": patch})
+    metadata = {name: value for name, value in done.metadata.items() if name not in SIZES}
+    return replace(
+        done,
+        output=f"Exit code: 0\nWall time: {time.monotonic() - begun:.1f} seconds\nOutput:\n{done.output}",
+        metadata=metadata | {"exit_code": 0},
+        structured={"stdout": done.output, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+    )
 
 
 def require_words(words: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, typed
 from app.texts import shells
-from app.tools.shell import ENDING, MOST_SECONDS, TIMEOUT, WORKDIR, carry_out, require_words
+from app.tools.shell import ENDING, MOST_SECONDS, TIMEOUT, WORKDIR, apply_patch, carry_out, require_words
 
 SHELLS = ("bash", "sh")
 """The first of them that is there runs the line."""
@@ -50,6 +50,8 @@ def needs(args: Args, scope: Scope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
+    if (patched := await apply_patch(args.argv(), args, ctx)) is not None:
+        return patched
     try:
         return await carry_out(args.argv(), args, ctx, args.command)
     except FileFailed as error:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -91,7 +92,7 @@ class ToyLine:
     def terminal(self, id: int) -> Terminal:
         raise ToolUnavailable("a toy line starts nothing")
 
-    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
         raise ToolUnavailable("a toy line starts nothing")
 
     async def drop_kernel(self, kind: str) -> bool:
