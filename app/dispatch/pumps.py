@@ -148,6 +148,10 @@ class LiveTerminal:
         return self.plate.command
 
     @property
+    def takes_input(self) -> bool:
+        return self.plate.takes_input
+
+    @property
     def walls(self) -> Walls:
         return self._child.walls
 
@@ -169,7 +173,7 @@ class LiveTerminal:
         )
 
     async def write(self, text: str) -> None:
-        if not self.plate.takes_input and text != INTERRUPT:
+        if not self.takes_input and text != INTERRUPT:
             raise InvalidArgs(NO_STDIN)
         self.typed = _unfinished(self.typed + text)
         with self._in_use():

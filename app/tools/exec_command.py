@@ -1,25 +1,28 @@
 """exec_command: run a command, and if it does not end soon, let it go on in the session."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, Field
 
+from app.core.ends import encoded
 from app.core.errors import InvalidArgs
 from app.core.escalations import Justification, Permissions, PrefixRule, explained, is_escalated, require_reason
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, Lane, typed
-from app.core.walls import Command, Window
-from app.texts import shells
+from app.core.terminals import Collected
+from app.core.tools import Context, Lane, typed
+from app.core.walls import Command, Ended, Window
+from app.texts import prompts, shells
 from app.texts.chunks import answer
 from app.tools.shell import WORKDIR, require_words
 
 LEAST_YIELD, MOST_YIELD = 250, 30_000
 TOKENS = 10_000
-SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "fish")
-"""What may run a line; the first of them does when none is asked for."""
+SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
+"""What may run a line, because what they run can be read before. The first of them does when none is asked for."""
 
 
 class Args(BaseModel, extra="forbid"):
@@ -62,11 +65,14 @@ class Args(BaseModel, extra="forbid"):
 
 
 def needs(args: Args, scope: Scope) -> list[Need]:
-    return [Need("shell", args.cmd)]
+    found = shells.needs_of(args.argv, args.workdir or ".", scope, args)
+    return prompts.opening(found, args.cmd) if args.tty else found
 
 
 async def run(args: Args, ctx: Context) -> Result:
     began = time.monotonic()
+    if (patch := shells.patch_of(args.argv, args.workdir or ".")) is not None:
+        return await _patched(patch, ctx, began)
     terminal = await ctx.open_terminal(await _command(args, ctx), args.cmd)
     try:
         collected = await terminal.collect(args.seconds, ctx.output)
@@ -84,7 +90,7 @@ tool = typed(
     name="exec_command",
     description="Run a command in a shell. It answers with the output once the command has ended; if it goes on "
     "longer than `yield_time_ms`, with what there is and a session ID for write_stdin.",
-    effect=Effect.WRITE,
+    effect=lambda args: shells.effect_of(args.argv, args),
     needs=needs,
     run=run,
     lane=Lane.NONE,
@@ -93,6 +99,14 @@ tool = typed(
     explains=explained,
     is_walled=True,
 )
+
+
+async def _patched(patch: str, ctx: Context, began: float) -> Result:
+    """The tool does it, and it is told as if a program had."""
+    done = await ctx.call(shells.PATCHING, {"input": patch})
+    collected = Collected(done.output, len(encoded(done.output)), done.output.count("\n"), 0, Ended(0))
+    told = answer(collected, terminal=0, title=done.title or "", seconds=time.monotonic() - began, limit=TOKENS)
+    return replace(told, metadata=done.metadata | told.metadata, attachments=done.attachments)
 
 
 async def _command(args: Args, ctx: Context) -> Command:

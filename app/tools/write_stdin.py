@@ -8,7 +8,9 @@ from pydantic import BaseModel, Field
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.terminals import Terminal
 from app.core.tools import Context, Effect, Lane, typed
+from app.texts import prompts, shells
 from app.texts.chunks import answer
 
 LEAST_YIELD, MOST_YIELD = 250, 30_000
@@ -50,7 +52,7 @@ async def run(args: Args, ctx: Context) -> Result:
     began = time.monotonic()
     terminal = ctx.terminal(args.session_id)
     if args.chars:
-        await terminal.write(args.chars)
+        await _type(args.chars, terminal, ctx)
         await asyncio.sleep(REACTION)
     collected = await terminal.collect(args.seconds, ctx.output)
     passed = time.monotonic() - began
@@ -70,3 +72,14 @@ tool = typed(
     permission="shell",
     polls=True,
 )
+
+
+async def _type(chars: str, terminal: Terminal, ctx: Context) -> None:
+    """Typing is judged with what was typed before it, so when somebody typed meanwhile it is judged anew."""
+    is_allowed = not terminal.takes_input
+    while not is_allowed:
+        before = terminal.typed
+        if wanted := prompts.typing(terminal, chars, ctx.workspace):
+            await ctx.require(wanted, {"terminal": terminal.id, "command": terminal.command, "chars": chars})
+        is_allowed = terminal.typed == before
+    await terminal.write(chars)
