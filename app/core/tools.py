@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.core.errors import Canceled, FileFailed, InvalidArgs
+from app.core.errors import CallError, Canceled, FileFailed, InvalidArgs, ToolUnavailable
 from app.core.files import Snapshot
 from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
@@ -239,9 +239,11 @@ class Audience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """What `init` found: why the tool cannot be used, if so; what it says to this audience, if that differs."""
+    """What `init` found: why the tool cannot be used, if so, and the error of a call of it then; what it says to this
+    audience, if that differs."""
 
     reason: str | None = None
+    error: type[CallError] = ToolUnavailable
     description: str | None = None
     schema: dict[str, Any] | None = None
 

@@ -94,6 +94,10 @@ class Hub:
             subscription.push(frame)
         self._relieve()
 
+    def hears_output(self, call: Call) -> bool:
+        """Whether anybody wants to hear what this call writes."""
+        return bool(self._output_listeners(call))
+
     def publish_terminal(self, at: Screened, start: int, text: str) -> None:
         """Live output of a terminal, for those who named it. It is kept nowhere."""
         listeners = [s for s in self._everything if _wants_terminals(s.wanted) and _may_see(s.wanted, at)]
@@ -103,10 +107,6 @@ class Hub:
         for subscription in listeners:
             subscription.push(frame)
         self._relieve()
-
-    def hears_output(self, call: Call) -> bool:
-        """Whether anybody wants to hear what this call writes."""
-        return bool(self._output_listeners(call))
 
     def subscribe(self, wanted: EventFilter, with_output: bool) -> Subscription:
         """Listen from now on; what was told until now is in the store up to `since`."""
