@@ -17,7 +17,7 @@ from app.core.errors import InvalidArgs, ToolUnavailable
 from app.core.ports import Clock
 from app.core.redaction import OutputStream
 from app.core.terminals import Collected, Tell, TerminalView
-from app.core.walls import Child, Ended, Walls, Window
+from app.core.walls import GRACE, Child, Ended, Walls, Window
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ class LiveTerminal:
             self.reason = reason
             if self.plate.is_tty:
                 self._child.signal(signal.SIGHUP)  # what a shell heeds that waits for input
-        await self._child.end()
+        await self._child.end(GRACE)
         await asyncio.wait([self._life], timeout=LAST_SECONDS)
         if not self._life.done():  # whom it tells does not listen, and the process is gone anyway
             self._life.cancel()

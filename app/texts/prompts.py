@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from app.core.escalations import ESCALATE, ESCALATED
+from app.core.escalations import ESCALATE, is_escalated
 from app.core.ports import Scope
 from app.core.rules import Need
 from app.core.terminals import Terminal
@@ -42,7 +42,7 @@ _KEYS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 """What edits, completes or recalls a line: what is run then is not what was typed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Wish:
     """The part of a tool's arguments that says whether it runs without walls."""
 
@@ -62,7 +62,7 @@ def typing(terminal: Terminal, chars: str, scope: Scope) -> list[Need]:
     """What has to be allowed before this is typed."""
     if not _SIGNALS.sub("", chars):
         return []
-    wish = _Wish(ESCALATED if terminal.walls.is_escalated else None)
+    wish = _Wish("require_escalated" if terminal.walls.is_escalated else None)
     if not may_be_shell(terminal.command):
         needs = opening(shells.needs_of(("bash", "-c", terminal.command), ".", scope, wish), terminal.command)
         return [need for need in needs if need.permission in (SHELL, ESCALATE)]
@@ -104,6 +104,6 @@ def _typed(text: str, scope: Scope, wish: _Wish) -> list[Need]:
     if not text.strip():
         return []
     if _KEYS.search(text):
-        permission = ESCALATE if wish.sandbox_permissions == ESCALATED else SHELL
+        permission = ESCALATE if is_escalated(wish) else SHELL
         return [Need(permission, Word(text[:LONGEST_SHOWN]).plain.strip(), is_unclear=True)]
     return shells.needs_of(("bash", "-c", text), ".", scope, wish)

@@ -65,6 +65,8 @@ class Args(BaseModel, extra="forbid"):
 
 
 def needs(args: Args, scope: Scope) -> list[Need]:
+    if not args.cmd.strip():
+        return []
     found = shells.needs_of(args.argv, args.workdir or ".", scope, args)
     return prompts.opening(found, args.cmd) if args.tty else found
 

@@ -10,7 +10,7 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.terminals import Terminal
 from app.core.tools import Context, Effect, Lane, typed
-from app.texts import prompts, shells
+from app.texts import prompts
 from app.texts.chunks import answer
 
 LEAST_YIELD, MOST_YIELD = 250, 30_000

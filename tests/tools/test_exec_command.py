@@ -3,12 +3,17 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.core.errors import InvalidArgs
-from app.tools import exec_command
+from app.core.rules import Need
+from app.core.tools import Effect
+from app.dispatch import pumps
+from app.sandbox.workspace import LocalWorkspace
+from app.tools import apply_patch, exec_command
 from app.tools.exec_command import Args
 from tests.exec_sessions import AT_SIGN, TOOLS, let_go
 from tests.services import HANG, Crib
@@ -24,8 +29,13 @@ HEAD = re.compile(
 @pytest.fixture
 def toys() -> Toys:
     toys = Toys()
-    toys.more = list(TOOLS)
+    toys.more = [*TOOLS, apply_patch.tool]
     return toys
+
+
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pumps, "GRACE", 0.1)
 
 
 @pytest.fixture
@@ -166,3 +176,69 @@ async def test_the_session_has_its_environment_and_programs_write_without_a_scre
     call = await run(open_crib, "echo $TERM $NO_COLOR $PAGER")
 
     assert read(call)[3] == "dumb 1 cat\n"
+
+
+async def test_a_folder_that_is_not_there_is_said(open_crib: Crib) -> None:
+    call = await run(open_crib, "pwd", workdir="no/such")
+
+    assert call["error"]["code"] == "ENOENT"
+    assert "no/such" in call["error"]["message"]
+
+
+async def test_a_patch_is_applied_by_the_tool_that_does_that(open_crib: Crib) -> None:
+    patch = "*** Begin Patch\n*** Add File: made.txt\n+by a patch\n*** End Patch"
+
+    call = await run(open_crib, f"apply_patch <<'EOF'\n{patch}\nEOF\n", workdir="sub")
+    made = await run(open_crib, "cat sub/made.txt")
+
+    assert read(call)[3] == "Success. Updated the following files:\nA sub/made.txt\n"
+    assert call["result"]["structured"]["exit_code"] == 0
+    assert read(made)[3] == "by a patch\n"
+
+
+def test_what_a_line_needs_is_read_off_it(tmp_path: Path) -> None:
+    scope = LocalWorkspace(tmp_path)
+    args = exec_command.tool.parse({"cmd": "git status && echo $(rm -r x) > out.txt"})
+
+    assert exec_command.tool.needs(args, scope) == [
+        Need("shell", "git status"),
+        Need("shell", "echo $(rm -r x)"),
+        Need("shell", "rm -r x"),
+        Need("edit", "out.txt"),
+    ]
+    assert exec_command.tool.effect_of(args) is Effect.WRITE
+    assert exec_command.tool.effect_of(exec_command.tool.parse({"cmd": "ls"})) is Effect.READ
+    scope.close()
+
+
+@pytest.mark.parametrize(
+    ("cmd", "tty", "is_unclear"),
+    [
+        ("bash", True, False),
+        ("exec /bin/bash --norc -i", True, False),
+        ("env A=b sh -l", True, False),
+        ("bash", False, True),
+        ("cat x | bash", True, True),
+        ("bash < x", True, True),
+        ("bash --rcfile x -i", True, True),
+        ("bash; bash", True, True),
+        ("$SHELL", True, True),
+    ],
+)
+def test_a_shell_at_a_terminal_is_no_riddle(tmp_path: Path, cmd: str, tty: bool, is_unclear: bool) -> None:
+    scope = LocalWorkspace(tmp_path)
+    args = exec_command.tool.parse({"cmd": cmd, "tty": tty})
+
+    assert any(need.is_unclear for need in exec_command.tool.needs(args, scope)) is is_unclear
+    scope.close()
+
+
+async def test_to_run_without_walls_is_asked_with_the_reason(open_crib: Crib) -> None:
+    asked = {"cmd": "true", "login": False, "sandbox_permissions": "require_escalated"}
+
+    silent = await open_crib.run("exec_command", asked)
+    refused = await open_crib.run("exec_command", {**asked, "justification": "Why not?"}, on_ask="deny")
+
+    assert silent["error"]["code"] == "InvalidArgs"
+    assert refused["error"]["code"] == "PermissionDenied"
+    assert refused["error"]["details"]["permission"] == "escalate"

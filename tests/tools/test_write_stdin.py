@@ -19,9 +19,13 @@ def toys() -> Toys:
     return toys
 
 
-@pytest.fixture
-async def open_crib(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crib]:
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     make_impatient(monkeypatch)
+
+
+@pytest.fixture
+async def open_crib(crib: Crib) -> AsyncIterator[Crib]:
     yield await crib.open()
     let_go(crib)
 
