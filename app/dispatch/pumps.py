@@ -25,6 +25,10 @@ HEAD = TAIL = 512 * 1024
 MARKER = "[... {omitted} bytes omitted ...]"
 PAUSE_SECONDS = 0.05
 MOST_SHOWN = 64 * 1024
+UNHEARD = 1024 * 1024
+UNHEARD_SPEED = 16 * 1024 * 1024
+"""Bytes in a second that are read of what no call waits for: nobody has a use for it, and others need the time."""
+QUIET_SECONDS = 0.05
 WRITE_SECONDS = 10.0
 LAST_SECONDS = 5.0
 INTERRUPT = "\x03"
@@ -99,6 +103,9 @@ class _Inflow:
     def feed(self, data: bytes) -> str:
         return self._cover.feed(self._decoder.decode(data))
 
+    def pause(self) -> str:
+        return self._cover.pause()
+
     def finish(self) -> str:
         return self._cover.feed(self._decoder.decode(b"", final=True)) + self._cover.finish()
 
@@ -132,7 +139,10 @@ class LiveTerminal:
         self._on_over = over
         self._on_told = told
         self._unread = Ends(HEAD, TAIL)
+        self._inflows: dict[str, _Inflow] = {}
+        self._last = float("-inf")
         self._hearing: list[Tell] = []
+        self._heard = asyncio.Event()
         self._users = 0
         self._over = asyncio.Event()
         self._opened_at = self._used_at = clock.now()
@@ -193,6 +203,7 @@ class LiveTerminal:
         with self._in_use(), suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._listen(tell)
+        await self._settle(tell)
         unread, self._unread = self._unread, Ends(HEAD, TAIL)
         if self.ended is not None:
             self._on_told(self)
@@ -220,16 +231,26 @@ class LiveTerminal:
 
     async def _listen(self, tell: Tell | None) -> None:
         """Until the end. Who hears is noted before what is unread is told, so that nothing comes between."""
-        if tell is None:
-            await self._over.wait()
-            return
-        self._hearing.append(tell)
+        self._hearing.append(tell or _nowhere)
+        self._heard.set()
         try:
-            if self._unread.size:
+            if tell is not None and self._unread.size:
                 await tell(self._unread.rendered(MARKER), "stdout")
             await self._over.wait()
         finally:
-            self._hearing.remove(tell)
+            self._hearing.remove(tell or _nowhere)
+            if not self._hearing:
+                self._heard.clear()
+
+    async def _settle(self, tell: Tell | None) -> None:
+        """A prompt does not end its line; when nothing follows it, it is all there is."""
+        if asyncio.get_running_loop().time() - self._last < QUIET_SECONDS:
+            return
+        for stream, inflow in self._inflows.items():
+            if text := inflow.pause():
+                self._unread.feed(text)
+                self._screen.feed(text)
+                await (tell or _nowhere)(text, stream)
 
     async def _live(self) -> None:
         try:
@@ -253,13 +274,25 @@ class LiveTerminal:
             self._on_over(self)
 
     async def _pump(self) -> None:
-        inflows: dict[str, _Inflow] = {}
+        unheard = 0
         while (piece := await self._child.read()) is not None:
-            if piece.stream not in inflows:
-                inflows[piece.stream] = _Inflow(self._cover())
-            await self._hand_on(inflows[piece.stream].feed(piece.data), piece.stream)
-        for stream, inflow in inflows.items():
+            if piece.stream not in self._inflows:
+                self._inflows[piece.stream] = _Inflow(self._cover())
+            self._last = asyncio.get_running_loop().time()
+            await self._hand_on(self._inflows[piece.stream].feed(piece.data), piece.stream)
+            unheard = 0 if self._hearing else unheard + len(piece.data)
+            if unheard > UNHEARD:
+                await self._linger(unheard / UNHEARD_SPEED)
+                unheard = 0
+        for stream, inflow in self._inflows.items():
             await self._hand_on(inflow.finish(), stream)
+
+    async def _linger(self, seconds: float) -> None:
+        """Let a process wait that writes much, unless somebody wants to hear it or it has ended."""
+        if self._child.ended is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._heard.wait()
 
     async def _hand_on(self, text: str, stream: str) -> None:
         if not text:
@@ -285,3 +318,7 @@ class LiveTerminal:
 
 def _unfinished(text: str) -> str:
     return text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
+
+
+async def _nowhere(text: str, stream: str) -> None:
+    """For who wants to know only what is left to be told."""

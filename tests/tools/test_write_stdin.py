@@ -19,13 +19,13 @@ def toys() -> Toys:
     return toys
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     make_impatient(monkeypatch)
 
 
 @pytest.fixture
-async def open_crib(crib: Crib) -> AsyncIterator[Crib]:
+async def open_crib(impatient: None, crib: Crib) -> AsyncIterator[Crib]:
     yield await crib.open()
     let_go(crib)
 
@@ -67,7 +67,10 @@ async def test_a_poll_waits_for_the_end_and_not_for_the_first_word(open_crib: Cr
     assert call["result"]["output"].split("\n")[2] == "Process exited with code 0"
 
 
-async def test_jobs_can_be_stopped_brought_back_and_interrupted(open_crib: Crib) -> None:
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+async def test_jobs_can_be_stopped_brought_back_and_interrupted(impatient: None, crib: Crib, backend: str) -> None:
+    crib.settings |= {"sandbox": {"backend": backend}}
+    open_crib = await crib.open()
     number = await begun(open_crib, "bash --norc -i", tty=True)
     await typed(open_crib, number, "PS1='ready> '\n", "ready> ")
 
