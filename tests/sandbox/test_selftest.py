@@ -1,11 +1,9 @@
 """The self-test: it passes where the walls hold, and each of its probes fails once its protection is broken."""
 
 import asyncio
-import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,14 @@ import pytest
 
 from app.core.clocks import SystemClock
 from app.core.errors import SandboxUnavailable
-from app.core.inspections import Report
 from app.core.sessions import Session
 from app.core.walls import Backend, Child, Command, Ended
-from app.sandbox import kernel, selftest
+from app.sandbox import selftest
 from app.sandbox.canaries import NAMES
 from app.sandbox.children import LocalChild
 from app.sandbox.gatehouses import Gatehouse
 from app.sandbox.orders import Order, Place
-from app.sandbox.plans import Planner, WallSettings
+from app.sandbox.plans import WallSettings
 from app.sandbox.selftest import SelfTest
 from app.sandbox.spawning import Spawner
 from app.sandbox.workspace import LocalWorkspace
@@ -44,9 +41,7 @@ def same(order: Order) -> Order:
 
 
 def gatehouse(spawner: Spawner, folder: Path, alter: Alter = same, **settings: Any) -> Gatehouse:
-    return Gatehouse(
-        spawner, WallSettings(**settings), folder, clock=SystemClock(), egress=NoEgress(), alter=alter
-    )
+    return Gatehouse(spawner, WallSettings(**settings), folder, clock=SystemClock(), egress=NoEgress(), alter=alter)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -1,7 +1,7 @@
 """What tests of walled processes share."""
 
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from app.core.walls import Backend, Leave
 
