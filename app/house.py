@@ -54,15 +54,13 @@ from app.extensions import load_hooks, load_tools, require_tools_dir
 from app.mcp.server import McpDoor
 from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import HOME_FOLDER, make_workspace
-from app.sandbox.ownership import Owner, make_data_dir, tool_owner
-from app.sandbox.processes import TrustedProcesses
+from app.sandbox.ownership import make_data_dir, tool_owner
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
-from app.sandbox.runtimes import Runtimes
 from app.sandbox.uploads import SpooledUploads
-from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import OWN_FOLDER, Workspaces
+from app.shells import fitted
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
@@ -75,6 +73,7 @@ from app.store.retention import floor_of
 from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.texts.ranking import rank
+from app.walling import Walling
 
 THREADS = 32
 """Files are read and written in threads. With as few as asyncio has by itself, one session would hold up another."""
@@ -98,12 +97,12 @@ class House:
     ) -> None:
         self.settings = settings
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
-        self._registry = Registry(tools)
+        data_dir, self._owner = settings.data_dir.absolute(), tool_owner(settings.sandbox.uid)
+        self._clock = clock or SystemClock()
+        self._walling = Walling(settings, data_dir, self._owner, self._clock)
+        self._registry = Registry(self._walling.offered(tool) for tool in fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
-        self._clock = clock or SystemClock()
-        self._processes = TrustedProcesses()
-        self._walled = BareProcesses()
         self._drained = False
 
     async def open(self) -> Use:
@@ -116,17 +115,19 @@ class House:
     async def _open(self, undo: AsyncExitStack) -> Use:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
         data_dir = self.settings.data_dir.absolute()
-        owner = tool_owner(self.settings.sandbox.uid)
-        make_data_dir(data_dir, owner, (HOME_FOLDER, OWN_FOLDER))
+        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
         self.lock = DataDirLock(data_dir)
         undo.callback(self.lock.release)
-        self._workspaces = self._open_workspaces(data_dir, owner)
+        self._workspaces = self._open_workspaces(data_dir)
         undo.callback(self._workspaces.close)
         await self._open_store(data_dir, undo)
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
-        self._outbound = self._open_outbound(book)
+        find = partial(_find_secret, book)
+        self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+        self._walled = self._walling.open(find)
+        undo.push_async_callback(self._walling.close)
         self._hooks = self._open_hooks(book)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
@@ -134,6 +135,7 @@ class House:
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
         undo.push_async_callback(self._dispatcher.kernels.close)
+        undo.push_async_callback(self._dispatcher.terminals.close)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -162,6 +164,7 @@ class House:
             rules=self._rules,
             sessions=sessions,
             places=self._workspaces,
+            walls=self._walling.inspector,
             network_policy=self._policy,
         )
 
@@ -179,6 +182,7 @@ class House:
 
     async def _recover(self, journal: Journal, undo: AsyncExitStack) -> None:
         """Take up what an earlier service left, then what goes on beside the calls."""
+        await self._walling.begin(self._registry.all(None))
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
         await recover(self._engine, journal, self._dispatcher, keys)
         take_up(self._dispatcher.uploads, self._dispatcher.running)
@@ -194,6 +198,7 @@ class House:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
             await self._dispatcher.kernels.close()
+            await self._dispatcher.terminals.close()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -233,7 +238,14 @@ class House:
 
     def _open_readiness(self, data_dir: Path, undo: AsyncExitStack) -> Readiness:
         folders = {data_dir, Path(str(self._engine.url.database)).parent}
-        readiness = Readiness(self._writer, self._engine, self._dispatcher.running, folders, self.settings.calls_limit)
+        readiness = Readiness(
+            self._writer,
+            self._engine,
+            self._dispatcher.running,
+            walls=self._walling.inspector,
+            folders=folders,
+            calls_limit=self.settings.calls_limit,
+        )
         undo.push_async_callback(readiness.close)
         return readiness
 
@@ -253,15 +265,6 @@ class House:
             seconds=self.settings.ask_timeout,
             on_ask=self.settings.on_ask,
         )
-
-    def _open_outbound(self, book: SecretBook) -> CheckedOutbound:
-        """The wire out sees of the secrets only what it is asked to send."""
-
-        def find(owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
-            found = book.find(owner, name)
-            return None if found is None else (found[0].domains, found[1])
-
-        return CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
 
     @property
     def _policy(self) -> NetworkPolicy | None:
@@ -283,22 +286,26 @@ class House:
             workspaces=self._workspaces.of,
             tracer=tracer,
             outbound=self._outbound,
-            searcher=Ripgrep(self._processes),
+            searcher=Ripgrep(self._walling.processes),
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
             walled=self._walled,
-            terminals=Terminals(self._walled),
+            terminals=self._open_terminals(journal),
             kernels=self._open_kernels(),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
     def _open_kernels(self) -> Kernels:
-        recipes = Runtimes(self._processes, tool_owner(self.settings.sandbox.uid)).recipes
         memory, idle = self.settings.sandbox.memory, self.settings.terminal_idle
-        return Kernels(self._walled, recipes, self._clock, memory=memory, idle=idle)
+        return Kernels(self._walled, self._walling.recipes, self._clock, memory=memory, idle=idle)
+
+    def _open_terminals(self, journal: Journal) -> Terminals:
+        limit, idle = self.settings.terminals_limit, self.settings.terminal_idle
+        return Terminals(self._walled, journal, self._hub, self._clock, limit=limit, idle=idle)
 
     def _open_hooks(self, book: SecretBook) -> Hooks:
-        loaded = load_hooks(self.settings, book, processes=self._processes, outbound=self._outbound, clock=self._clock)
+        processes, outbound = self._walling.processes, self._outbound
+        loaded = load_hooks(self.settings, book, processes=processes, outbound=outbound, clock=self._clock)
         return Hooks([*self._given_hooks, *loaded], self._clock)
 
     async def _open_sessions(self) -> Sessions:
@@ -325,11 +332,11 @@ class House:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
         return Retention(self._engine, self._writer, self._hub, self._clock, limits)
 
-    def _open_workspaces(self, data_dir: Path, owner: Owner | None) -> Workspaces:
+    def _open_workspaces(self, data_dir: Path) -> Workspaces:
         extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
         around = Surroundings(extras, Root(data_dir))
-        folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, owner)
-        return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, owner)
+        folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, self._owner)
+        return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, self._owner)
 
     async def _open_book(self) -> SecretBook:
         """The stored secrets and the configured ones, which are read now and never kept."""
@@ -363,3 +370,9 @@ def _rules(settings: Iterable[RuleSetting]) -> tuple[Rule, ...]:
 async def _stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+def _find_secret(book: SecretBook, owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
+    """The wire out sees of the secrets only what it is asked to send."""
+    found = book.find(owner, name)
+    return None if found is None else (found[0].domains, found[1])

@@ -114,6 +114,17 @@ SESSION: dict[str, Any] = {
     "created_at": "2026-11-16T01:50:41.000000Z",
     "updated_at": "2026-11-16T01:50:41.000000Z",
 }
+SIZE: dict[str, Any] = {"rows": 40, "columns": 132}
+TERMINAL: dict[str, Any] = {
+    "id": 38214,
+    "call": CALL_ID,
+    "command": "npm run dev",
+    "tty": True,
+    "sandbox": {"backend": "bwrap", "profile": "workspace-write", "network": "none"},
+    "opened_at": "2026-11-16T01:52:11.000000Z",
+    "used_at": "2026-11-16T01:53:40.000000Z",
+    "exit_code": None,
+}
 PLAN: dict[str, Any] = {"explanation": None, "plan": [{"step": "Read the tests", "status": "in_progress"}]}
 TOOL_LINE: dict[str, Any] = {"name": "read_file", "description": "Read a text file."}
 _CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -191,6 +191,19 @@ class WrittenFileView(FileView, json_schema_extra={"examples": [examples.WRITTEN
     call: str = Field(description="The call that wrote it.")
 
 
+class TerminalView(BaseModel, json_schema_extra={"examples": [examples.TERMINAL]}):
+    """A process that goes on in a session between calls."""
+
+    id: int = Field(description="Its number in the session, which tools call session ID.", examples=[38214])
+    call: str = Field(description="The call that started it.", examples=[examples.CALL_ID])
+    command: str = Field(description="What was started.")
+    tty: bool = Field(description="Whether it has a terminal, and can be typed into.")
+    sandbox: dict[str, Any] = Field(description="The walls around it.")
+    opened_at: str = Field(description="When it was started.")
+    used_at: str = Field(description="When a call last typed into it or asked after it.")
+    exit_code: int | None = Field(description="How it ended, once it has; 128 and the number for a signal.")
+
+
 class PlanView(BaseModel, json_schema_extra={"examples": [examples.PLAN]}):
     """The plan of an agent."""
 

@@ -78,6 +78,11 @@ def encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
 
 
+def size_of(text: str) -> int:
+    """How many bytes it is encoded as."""
+    return len(text) if text.isascii() else len(encoded(text))
+
+
 def whole_characters(data: bytes | bytearray, limit: int) -> int:
     """How many of the first `limit` bytes can be taken without splitting a character."""
     if limit >= len(data):

@@ -76,6 +76,7 @@ class Redactor:
         self._registered = frozenset(values)
         self._forms = sorted({form for value in {*self._registered, *self._kept} for form in forms_of(value)})
         self._longest = max(map(len, self._forms), default=0)
+        self._firsts = frozenset(form[0] for form in self._forms)
         self._values = any_of(self._forms) if self._forms else None
 
     def text(self, text: str, *, is_output: bool = False) -> str:
@@ -102,7 +103,7 @@ class Redactor:
         """Where a piece can be cut, so that nothing behind the cut is the beginning of what goes on in the next."""
         end = len(text)
         for start in range(max(0, end - self._longest + 1), end):
-            if self._begins(text[start:]):
+            if text[start] in self._firsts and self._begins(text[start:]):
                 end = start
                 break
         if self.shapes_in_output:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.core.errors import Canceled, FileFailed, InvalidArgs
+from app.core.errors import CallError, Canceled, FileFailed, InvalidArgs, ToolUnavailable
 from app.core.files import Snapshot
 from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
@@ -154,7 +154,11 @@ class Context:
 
     async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
         """Require a permission in flight, from a person if need be; raises `PermissionDenied` or `AskExpired`."""
-        await self.line.require([Need(permission, pattern) for pattern in patterns], metadata)
+        await self.require([Need(permission, pattern) for pattern in patterns], metadata)
+
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None = None) -> None:
+        """The same for needs that say more than a permission and a pattern."""
+        await self.line.require(needs, metadata)
 
     async def send(self, request: Outgoing) -> Incoming:
         """Send an HTTP request, as far as the session's network policy lets it."""
@@ -235,9 +239,11 @@ class Audience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """What `init` found: why the tool cannot be used, if so; what it says to this audience, if that differs."""
+    """What `init` found: why the tool cannot be used, if so, and the error of a call of it then; what it says to this
+    audience, if that differs."""
 
     reason: str | None = None
+    error: type[CallError] = ToolUnavailable
     description: str | None = None
     schema: dict[str, Any] | None = None
 
@@ -254,6 +260,7 @@ class Tool:
     is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
     `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
     One that `is_walled` starts processes for a model, and cannot be used where nothing keeps those in their walls.
+    `explains` is what a person who is asked whether it may run gets to see besides its needs.
     """
 
     name: str
@@ -281,6 +288,7 @@ class Tool:
     is_client_run: bool = False
     is_listed: bool = True
     is_walled: bool = False
+    explains: Callable[[Any], dict[str, Any]] | None = None
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)

@@ -11,10 +11,10 @@ def tokens(size: int) -> int:
     return -(-size // BYTES_A_TOKEN)
 
 
-def cut(text: str, limit: int) -> str:
+def cut(text: str, limit: int, *, omitted: int = 0) -> str:
     """At most about `limit` tokens of it, half from the beginning and half from the end; whole if it is short enough.
 
-    Without room for anything only the mark is left.
+    Without room for anything only the mark is left. `omitted` are bytes that are missing in its middle already.
     """
     data = encoded(text)
     room = max(limit, 0) * BYTES_A_TOKEN
@@ -24,5 +24,5 @@ def cut(text: str, limit: int) -> str:
     tail = len(data) - (room - room // 2)
     while tail < len(data) and data[tail] & 0xC0 == 0x80:
         tail += 1
-    missing = tokens(tail - head)
+    missing = tokens(tail - head + omitted)
     return f"{data[:head].decode()}…{missing} tokens truncated…{data[tail:].decode()}"

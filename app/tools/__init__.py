@@ -11,6 +11,7 @@ from app.tools import (
     apply_patch,
     delete_file,
     edit_file,
+    exec_command,
     get_file,
     glob,
     grep,
@@ -24,11 +25,14 @@ from app.tools import (
     python_reset,
     read_file,
     request_user_input,
+    shell,
+    shell_command,
     tool_search,
     update_plan,
     view_image,
     write_file,
     write_files,
+    write_stdin,
 )
 
 BUILTINS: tuple[Tool, ...] = (
@@ -36,6 +40,7 @@ BUILTINS: tuple[Tool, ...] = (
     apply_patch.tool,
     delete_file.tool,
     edit_file.tool,
+    exec_command.tool,
     get_file.tool,
     glob.tool,
     grep.tool,
@@ -49,9 +54,12 @@ BUILTINS: tuple[Tool, ...] = (
     python_reset.tool,
     read_file.tool,
     request_user_input.tool,
+    shell.tool,
+    shell_command.tool,
     tool_search.tool,
     update_plan.tool,
     view_image.tool,
     write_file.tool,
     write_files.tool,
+    write_stdin.tool,
 )

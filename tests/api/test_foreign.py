@@ -41,7 +41,7 @@ IN_PATHS = {
     ("rules", "id"): "rule",
 }
 """What a parameter of a path names, by the collection it is in."""
-PARTS = {("attachments", "n"): "0", ("files", "path"): "hello.txt"}
+PARTS = {("attachments", "n"): "0", ("files", "path"): "hello.txt", ("terminals", "terminal"): "1000"}
 """Parameters of paths that name a part of what stands before them, and one that may be there."""
 NAMING = {
     "session": "session",
