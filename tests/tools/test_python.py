@@ -22,6 +22,12 @@ PLAIN = {"TOOLCRIB_PLAIN_PYTHON": "1"}
 PNG = b"\x89PNG\r\n"
 
 
+@pytest.fixture(scope="session")
+def fonts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where matplotlib keeps what it found out about fonts, which takes it a while."""
+    return str(tmp_path_factory.mktemp("matplotlib"))
+
+
 @pytest.fixture
 async def line() -> AsyncIterator[KernelLine]:
     line = KernelLine()
@@ -68,8 +74,10 @@ async def test_cells_answer_as_they_should_one_after_the_other(
 
 
 @pytest.mark.parametrize("env", [{}, PLAIN], ids=["ipython", "plain"])
-async def test_figures_and_images_come_back_as_attachments(ctx: Context, line: KernelLine, env: dict[str, str]) -> None:
-    line.env = env
+async def test_figures_and_images_come_back_as_attachments(
+    ctx: Context, line: KernelLine, env: dict[str, str], fonts: str
+) -> None:
+    line.env = env | {"MPLCONFIGDIR": fonts}
 
     shown = await py(
         ctx, "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()\nplt.plot([2, 1]); print('two')"
@@ -135,9 +143,8 @@ async def test_a_cell_over_its_time_is_interrupted_and_what_was_defined_stays(ct
 async def test_a_cell_that_will_not_be_interrupted_is_ended_with_its_interpreter(ctx: Context) -> None:
     await py(ctx, "kept = 1")
 
-    error = await failure(
-        ctx, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", timeout_ms=200
-    )
+    deaf = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    error = await failure(ctx, f"{deaf}\nwhile True: pass", timeout_ms=200)
     after = await py(ctx, "'kept' in globals()")
 
     assert isinstance(error, TimedOut)
@@ -213,17 +220,15 @@ async def test_more_memory_starts_it_anew_and_too_much_is_refused(workspace: Pat
     assert "at most 4g of memory" in refused.message
 
 
-async def test_it_keeps_no_files_but_in_its_temporary_folder(
-    ctx: Context, line: KernelLine, workspace: Path, tmp_path: Path
-) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    line.env = {"TMPDIR": str(own), "HOME": str(workspace)}
+async def test_it_keeps_no_files_but_in_its_temporary_folder(ctx: Context, line: KernelLine, workspace: Path) -> None:
+    line.env = {"TMPDIR": str(workspace / "tmp"), "HOME": str(workspace)}
+    (workspace / "tmp").mkdir()
 
-    await py(ctx, "import matplotlib.pyplot as plt; plt.plot([1]); None")
+    places = await py(ctx, "import os; [os.environ['MPLCONFIGDIR'], get_ipython().ipython_dir, os.environ['HOME']]")
+    await py(ctx, "%history\n%whos")
 
-    assert list(workspace.iterdir()) == []
-    assert {path.name.partition("-")[0] for path in own.iterdir()} == {"ipython", "matplotlib"}
+    assert places.output.count(f"'{workspace}/tmp/") == 2
+    assert os.listdir(workspace) == ["tmp"]
 
 
 async def test_reset_forgets_everything(ctx: Context) -> None:
