@@ -108,10 +108,11 @@ def survey(enclosure: "Enclosure", places: "Sequence[Place]") -> World:
         path = real(place.path)
         if path not in binds and (bind := _bound(place, path, has_handles)):
             binds[path] = bind
-    world = World([bind for bind in binds.values() if not _is_shown_by_another(bind, binds)])
+    hidden = [real(path) for path in enclosure.hidden]
+    world = World([bind for bind in binds.values() if not _is_shown_by_another(bind, binds, hidden)])
     links = dict(link for place in places for link in follow(place.path)[1])
     world.links = [(link, target) for link, target in links.items() if world.nearest(link) is None]
-    for path in map(real, enclosure.hidden):
+    for path in hidden:
         if world.nearest(path) and os.path.lexists(path):
             (world.covered if os.path.isdir(path) else world.masked).append(path)
     world.binds += _protections(enclosure.protected, world, has_handles)
@@ -177,11 +178,14 @@ def _bound(place: "Place", path: str, has_handles: bool) -> Bind | None:
     return Bind(path, place.is_writable)
 
 
-def _is_shown_by_another(bind: Bind, binds: dict[str, Bind]) -> bool:
-    """Whether the next one around it shows it already, in the same way."""
-    around = [other for other in binds.values() if is_below(bind.path, other.path)]
-    next_one = max(around, key=lambda other: len(other.path), default=None)
-    return next_one is not None and next_one.is_writable == bind.is_writable and bind.fd is None
+def _is_shown_by_another(bind: Bind, binds: dict[str, Bind], hidden: Sequence[str]) -> bool:
+    """Whether the next one around it shows it already, in the same way, and nothing between hides it.
+
+    What can be written is always bound, since it may have been named to be held where it is.
+    """
+    around = [path for path in (*binds, *hidden) if is_below(bind.path, path)]
+    next_one = max(around, key=len, default="")
+    return not bind.is_writable and next_one in binds and next_one not in hidden and not binds[next_one].is_writable
 
 
 def _protections(protected: Sequence[str], world: World, has_handles: bool) -> list[Bind]:
