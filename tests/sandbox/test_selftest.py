@@ -111,6 +111,40 @@ async def test_what_the_walls_do_not_keep_out_is_told(spawner: Spawner, data_dir
     assert (none.backend, none.network, len(none.unprotected), none.trials) == (Backend.NONE, Network.FULL, 1, ())
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_where_hosts_may_be_listed_that_is_tried_as_well(
+    backend: Backend, spawner: Spawner, data_dir: Path
+) -> None:
+    def leak(order: Order) -> Order:
+        has_way = order.enclosure is not None and order.enclosure.network == "allowlist"
+        return wall(order, network="full") if has_way else order
+
+    listing: dict[str, Any] = {"backend": backend.value, "network": Network.ALLOWLIST, "egress_degraded_ok": True}
+    sound = await enclosed(spawner, data_dir, **listing).inspector.known()
+    leaking = await enclosed(spawner, data_dir, alter=leak, **listing).inspector.known()
+
+    assert (sound.backend, leaking.backend) == (backend, None)
+    assert {"tcp", "udp"} <= {probe.name for probe in leaking.trials[0].probes if not probe.ok}
+
+
+async def test_what_goes_wrong_unforeseen_takes_the_walls_away_as_well(spawner: Spawner, data_dir: Path) -> None:
+    is_broken = False
+
+    def alter(order: Order) -> Order:
+        if is_broken:
+            raise RuntimeError("a bug")
+        return order
+
+    inspector = enclosed(spawner, data_dir, alter=alter, backend="landlock").inspector
+    assert (await inspector.known()).backend is Backend.LANDLOCK
+
+    is_broken = True
+    with pytest.raises(RuntimeError, match="a bug"):
+        await inspector.renew()
+
+    assert inspector.report is None
+
+
 async def test_who_asks_meanwhile_gets_the_same_answer(spawner: Spawner, data_dir: Path) -> None:
     inspector = enclosed(spawner, data_dir, backend="landlock").inspector
 
