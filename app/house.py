@@ -124,18 +124,14 @@ class House:
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
-        find = partial(_find_secret, book)
-        self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
-        self._walled = self._walling.open(find)
-        undo.push_async_callback(self._walling.close)
+        self._open_ways_out(book, undo)
         self._hooks = self._open_hooks(book)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
-        undo.push_async_callback(self._dispatcher.kernels.close)
-        undo.push_async_callback(self._dispatcher.terminals.close)
+        undo.push_async_callback(self._end_processes)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -197,8 +193,7 @@ class House:
         if not self._drained:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
-            await self._dispatcher.kernels.close()
-            await self._dispatcher.terminals.close()
+            await self._end_processes()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -265,6 +260,17 @@ class House:
             seconds=self.settings.ask_timeout,
             on_ask=self.settings.on_ask,
         )
+
+    def _open_ways_out(self, book: SecretBook, undo: AsyncExitStack) -> None:
+        """What leaves the service: requests and processes, both with secrets that only these see."""
+        find = partial(_find_secret, book)
+        self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+        self._walled = self._walling.open(find)
+        undo.push_async_callback(self._walling.close)
+
+    async def _end_processes(self) -> None:
+        """Those that go on between calls."""
+        await asyncio.gather(self._dispatcher.kernels.close(), self._dispatcher.terminals.close())
 
     @property
     def _policy(self) -> NetworkPolicy | None:

@@ -228,7 +228,12 @@ async def test_what_code_says_over_the_channel_is_not_believed(ctx: Context, lin
 
 async def test_a_canceled_cell_leaves_nothing_running(ctx: Context, line: KernelLine) -> None:
     begun = asyncio.Event()
-    line.answer = lambda tool, arguments: begun.set() or Result()
+
+    def answer(tool: str, arguments: object) -> Result:
+        begun.set()
+        return Result()
+
+    line.answer = answer
     running = asyncio.create_task(js_repl.run(js_repl.tool.parse("await tool('begun'); while (true) {}"), ctx))
     async with asyncio.timeout(HANG):
         await begun.wait()
