@@ -114,12 +114,7 @@ class House:
 
     async def _open(self, undo: AsyncExitStack) -> Use:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
-        data_dir = self.settings.data_dir.absolute()
-        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
-        self.lock = DataDirLock(data_dir)
-        undo.callback(self.lock.release)
-        self._workspaces = self._open_workspaces(data_dir)
-        undo.callback(self._workspaces.close)
+        data_dir = self._open_folders(undo)
         await self._open_store(data_dir, undo)
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
@@ -163,6 +158,16 @@ class House:
             walls=self._walling.inspector,
             network_policy=self._policy,
         )
+
+    def _open_folders(self, undo: AsyncExitStack) -> Path:
+        """The folder of the records, which is nobody else's as long as this service runs, and the workspaces."""
+        data_dir = self.settings.data_dir.absolute()
+        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
+        self.lock = DataDirLock(data_dir)
+        undo.callback(self.lock.release)
+        self._workspaces = self._open_workspaces(data_dir)
+        undo.callback(self._workspaces.close)
+        return data_dir
 
     async def _open_store(self, data_dir: Path, undo: AsyncExitStack) -> None:
         """The memory, brought up to date: readers, what tells of commits, the writer, the vault."""
