@@ -26,6 +26,7 @@ from app.core.walls import GRACE, Child, Piece
 SHOWN = 20_000
 """Bytes of each end of an output that the answer has."""
 LAST_SECONDS = 2.0
+START_SECONDS = 60.0
 MOST_CALLS = 16
 """Tools that one cell has running at once; the others wait."""
 MOST_IMAGES = 16
@@ -107,14 +108,23 @@ class _Heard:
 
 
 class _Time:
-    """The seconds a cell has; while it is held they do not pass."""
+    """The seconds a cell has. While they are held they do not pass; nor do they before the first word of a kernel that
+    was started for it, unless that comes too late."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, later: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = seconds
         self._holders = 0
+        self._has_begun = not later
         self.over: asyncio.Future[None] = self._loop.create_future()
-        self._go_on()
+        self._go_on(seconds + later)
+
+    def begin(self) -> None:
+        """Now they count, and no second time."""
+        if not self._has_begun and not self._holders:
+            self._has_begun = True
+            self._timer.cancel()
+            self._go_on(self._left)
 
     def hold(self) -> None:
         self._holders += 1
@@ -125,15 +135,15 @@ class _Time:
     def release(self) -> None:
         self._holders -= 1
         if not self._holders and not self.over.done():
-            self._go_on()
+            self._go_on(self._left)
 
     def stop(self) -> None:
         self._timer.cancel()
         self.over.cancel()
 
-    def _go_on(self) -> None:
+    def _go_on(self, seconds: float) -> None:
         self._since = self._loop.time()
-        self._timer = self._loop.call_later(max(self._left, 0), self._end)
+        self._timer = self._loop.call_later(max(seconds, 0), self._end)
 
     def _end(self) -> None:
         if not self.over.done():
@@ -159,13 +169,19 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.heard = _Heard(self.ctx, self.mark.encode())
-        self._time = _Time(self.cell.seconds)
+        self._time = _Time(self.cell.seconds, later=START_SECONDS if self.kernel.is_fresh else 0)
 
     @property
     def error(self) -> dict[str, Any] | None:
         """What the code raised, as its kernel tells it."""
         found = (self.done or {}).get("error")
         return found if isinstance(found, dict) else None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the code ended its interpreter, and called that a success."""
+        ended = self.kernel.child.ended
+        return self.done is None and not self.is_over and ended is not None and ended == (0, None)
 
     async def to_end(self) -> None:
         if self.kernel.lost is not None:
@@ -218,6 +234,8 @@ class _Run:
             if message.get("done") == self.mark:
                 self.done = message
                 return
+            if "ready" in message:
+                self._time.begin()
             if "image" in message:
                 self._take_image(message)
             if "call" in message:
@@ -270,6 +288,8 @@ class _Run:
             await self.heard.say(value, "stdout")
         if self.error is not None and isinstance(text := self.error.get("text"), str):
             await self.heard.say(text, "stderr")
+        if self.is_left:
+            await self.heard.say(f"[The cell ended its interpreter, {GONE}.]", "stderr")
 
 
 def _settled(run: _Run, seconds: float) -> Result:
@@ -287,7 +307,7 @@ def _settled(run: _Run, seconds: float) -> Result:
             details={"limit": ended.limit},
             result=_result(run, seconds, "failed"),
         )
-    if run.done is None:
+    if run.done is None and not run.is_left:
         code = ended.code if ended is not None else 1
         message = f"The cell ended its interpreter (exit code {code}), {GONE}."
         raise ProgramFailed(code, message, result=_result(run, seconds, "failed"))

@@ -20,12 +20,12 @@ from app.core.walls import Backend, Command, Network, Walls
 from app.sandbox import bubblewrap, identities, kernel, passages
 from app.sandbox.exits import NO_EXIT, Exit
 from app.sandbox.orders import Enclosure, Order, Place
+from app.sandbox.ownership import tool_owner
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store")
 PROCESSORS = "/sys/devices/system/cpu"
 """Where programs look how many threads are worth while."""
 RUNNERS = Path(__file__).parent / "runners"
-TOOL_UID = 61_100
 ADDRESS_SPACE = 4
 """How many times the memory a process may reserve. Interpreters reserve far more than they ever touch."""
 CROWD = 4
@@ -93,10 +93,8 @@ class Planner:
     @cached_property
     def identity(self) -> tuple[int, int] | None:
         """Whom processes become. Only root can make them somebody else."""
-        if os.geteuid() != 0:
-            return None
-        uid = self.settings.uid or TOOL_UID
-        return uid, uid
+        owner = tool_owner(self.settings.uid)
+        return None if owner is None else (owner.uid, owner.gid)
 
     @cached_property
     def bwrap(self) -> str | None:

@@ -86,7 +86,8 @@ class SelfTest:
             await asyncio.wait([self._under_way])
 
     async def _inspect(self) -> Report:
-        machine = asyncio.create_task(asyncio.to_thread(look, self._planner.bwrap))
+        is_asked = self._planner.settings.backend != "none"
+        machine = asyncio.create_task(asyncio.to_thread(look, self._planner.bwrap if is_asked else None, is_asked))
         trials = list[Trial]()
         for backend in TRIED.get(self._planner.settings.backend, ()):
             trials.append(await self._try(backend))
@@ -188,13 +189,13 @@ def interpreter() -> str:
     return os.path.realpath(sys.executable)
 
 
-def look(bwrap: str | None) -> Machine:
-    """What there is, whatever is used of it."""
+def look(bwrap: str | None, is_asked: bool = True) -> Machine:
+    """What there is, whatever is used of it. What takes long is looked for only where walls are asked for."""
     program = kernel.find_program(bwrap) if bwrap else None
     return Machine(
         landlock_abi=kernel.landlock_abi(),
         has_seccomp=kernel.seccomp().available,
-        has_user_namespaces=kernel.user_namespaces().available,
+        has_user_namespaces=kernel.user_namespaces().available if is_asked else None,
         bwrap_path=program.path if program else None,
         bwrap_version=program.version if program else None,
     )

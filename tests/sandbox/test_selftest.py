@@ -1,29 +1,25 @@
 """The self-test: it passes where the walls hold, and each of its probes fails once its protection is broken."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from app.core.clocks import SystemClock
 from app.core.errors import SandboxUnavailable
 from app.core.sessions import Session
 from app.core.walls import Backend, Child, Command, Ended
 from app.sandbox import selftest
 from app.sandbox.canaries import NAMES
 from app.sandbox.children import LocalChild
-from app.sandbox.gatehouses import Gatehouse
 from app.sandbox.orders import Order, Place
-from app.sandbox.plans import WallSettings
 from app.sandbox.selftest import SelfTest
 from app.sandbox.spawning import Spawner
 from app.sandbox.workspace import LocalWorkspace
-from tests.sandbox.walls import BACKENDS, NoEgress
+from tests.sandbox.walls import BACKENDS, Enclosed, enclosed
 
 Alter = Callable[[Order], Order]
 SESSION = Session("ann", "one")
@@ -40,13 +36,9 @@ def same(order: Order) -> Order:
     return order
 
 
-def gatehouse(spawner: Spawner, folder: Path, alter: Alter = same, **settings: Any) -> Gatehouse:
-    return Gatehouse(spawner, WallSettings(**settings), folder, clock=SystemClock(), egress=NoEgress(), alter=alter)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_where_the_walls_hold_every_probe_says_so(backend: Backend, spawner: Spawner, data_dir: Path) -> None:
-    there = gatehouse(spawner, data_dir, backend=backend.value)
+    there = enclosed(spawner, data_dir, backend=backend.value)
 
     report = await there.inspector.known()
 
@@ -101,47 +93,61 @@ BREAK: dict[str, Alter] = {
 @pytest.mark.parametrize("probe", NAMES)
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_a_protection_that_is_broken_takes_the_backend_away_and_nothing_is_started(
-    backend: Backend, probe: str, spawner: Spawner, data_dir: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, probe: str, spawner: Spawner, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if probe == "tree_kill":
         monkeypatch.setattr(SelfTest, "_start", Careless.start)
-    there = gatehouse(spawner, data_dir, BREAK[probe], backend=backend.value)
+    there = enclosed(spawner, data_dir, alter=BREAK[probe], backend=backend.value)
 
     report = await there.inspector.known()
+    await Careless.clean_up()
 
     [trial] = report.trials
     assert probe in {one.name for one in trial.probes if not one.ok}
     assert (report.backend, trial.ok) == (None, False)
-    await nothing_runs(there, root)
+    await nothing_runs(there, tmp_path)
 
 
-async def nothing_runs(there: Gatehouse, root: Path) -> None:
+async def nothing_runs(there: Enclosed, root: Path) -> None:
     workspace = LocalWorkspace(root)
-    with pytest.raises(SandboxUnavailable, match="fails its self-test.*`toolcrib doctor` tells more"):
+    with pytest.raises(SandboxUnavailable, match=r"fails its self-test.*`toolcrib doctor` tells more"):
         await there.processes.start(Command(argv=("touch", "ran")), SESSION, workspace, lambda decision: None)
     assert there.processes.walls(SESSION) is None
     assert not (root / "ran").exists()
 
 
-class Careless:
-    """A process whose keeper does not do its work, and whose walls do not number processes by themselves."""
+class Careless(LocalChild):
+    """A process whose keeper does not do its work, behind walls that do not do it instead."""
 
-    def __init__(self, child: LocalChild, keeper: int) -> None:
-        self._child = child
-        self._keeper = keeper
-        self.read, self.wait = child.read, child.wait
+    left: ClassVar[list["Careless"]] = []
+    keeper: int | None = None
 
     @staticmethod
     async def start(test: SelfTest, order: Order) -> Child:
-        order = wall(order, backend="landlock") if order.enclosure else order
-        child = LocalChild(await test._spawner.start(order), selftest.NO_WALLS)
-        keeper = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(keeper, signal.SIGSTOP)
-        return Careless(child, keeper)  # type: ignore[return-value]
+        child = Careless(await test._spawner.start(wall(order, backend="landlock")), selftest.NO_WALLS)
+        child.left.append(child)
+        child.keeper = parent_of(child.pid)
+        os.kill(child.keeper, signal.SIGSTOP)
+        return child
 
-    async def end(self, grace: float) -> Ended:
-        os.kill(self._child.pid, signal.SIGKILL)
+    async def end(self, grace: float = 0) -> Ended:
+        if self.keeper is None:
+            return await super().end(grace)
+        os.kill(self.pid, signal.SIGKILL)
         return Ended(137)
 
     async def close(self) -> None:
-        asyncio.get_running_loop().call_later(0.5, os.kill, self._keeper, signal.SIGCONT)
+        if self.keeper is None:
+            await super().close()
+
+    @staticmethod
+    async def clean_up() -> None:
+        while Careless.left:
+            child = Careless.left.pop()
+            os.kill(child.keeper or 0, signal.SIGCONT)
+            child.keeper = None
+            await child.close()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -182,7 +182,7 @@ class PlainShell:
     def run(self, code: str) -> Failure:
         self._count += 1
         name = f"<cell {self._count}>"
-        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        linecache.cache[name] = (len(code), None, f"{code}\n".splitlines(keepends=True), name)
         try:
             tree = compile(code, name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -244,7 +244,8 @@ class IPythonShell:
         shell.ask_exit = leave
         self._shell = shell
         self._show_on(desk)
-        warnings.filterwarnings("ignore", message="To exit: use")
+        for warning in ("To exit: use", "Output cache limit"):  # which it says with its own path
+            warnings.filterwarnings("ignore", message=warning)
 
     def _show_on(self, desk: Desk) -> None:
         hook, publisher = self._shell.displayhook, self._shell.display_pub
