@@ -99,7 +99,7 @@ class House:
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
         data_dir, self._owner = settings.data_dir.absolute(), tool_owner(settings.sandbox.uid)
         self._clock = clock or SystemClock()
-        self._walling = Walling(settings, data_dir, self._owner, self._clock)
+        self._walling = Walling(settings, data_dir, self._clock)
         self._registry = Registry(self._walling.offered(tool) for tool in fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
