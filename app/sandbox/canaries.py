@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from app.core.inspections import Probe
+from app.sandbox import probes
 from app.sandbox.orders import Order
 from app.sandbox.probes import DONE, began
 
@@ -249,6 +250,8 @@ def _privileged(told: dict[str, Any], order: Order) -> Iterator[str]:
     yield from (
         f"{name} is not {value}" for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2")) if status.get(name) != value
     )
+    if int(status.get("Seccomp_filters", "1")) <= int(probes.status().get("Seccomp_filters", "0")):
+        yield "no filter but those of the service itself"
     if order.identity is not None and told["uid"] != order.identity[0]:
         yield "another user"
     if more := [fd for fd in told["fds"] if fd > 2]:
