@@ -20,8 +20,8 @@ from app.core.ports import Scope
 from app.core.rules import Need
 from app.core.terminals import Terminal
 from app.texts import commands, shells
+from app.texts.command_doubts import Unclear
 from app.texts.command_needs import LONGEST_SHOWN, SHELL
-from app.texts.command_trees import Unclear
 from app.texts.command_words import Word
 from app.texts.command_wrappers import SHELLS, basename
 

@@ -13,8 +13,8 @@ from app.core.ports import Scope
 from app.core.rules import Need
 from app.core.tools import Effect
 from app.texts import commands
+from app.texts.command_doubts import Unclear
 from app.texts.command_needs import LONGEST_SHOWN, SHELL, Wanted, wanted
-from app.texts.command_trees import Unclear
 from app.texts.intercepted_patches import Patch, intercepted_patch
 from app.texts.relocated_patches import relocated
 from app.texts.safe_commands import is_safe
