@@ -12,11 +12,12 @@ import json
 import secrets
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from app.core.ends import Ends
-from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut
+from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut, ToolUnavailable
 from app.core.jsons import dumps
 from app.core.kernels import Kernel
 from app.core.results import MOST_ATTACHED, Attachment, Result, attach
@@ -29,6 +30,7 @@ LAST_SECONDS = 2.0
 START_SECONDS = 60.0
 MOST_CALLS = 16
 """Tools that one cell has running at once; the others wait."""
+MOST_ASKED = 1000
 MOST_IMAGES = 16
 IMAGES = {"image/png": b"\x89PNG\r\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
 """The kinds of images there are, and how each begins."""
@@ -115,14 +117,14 @@ class _Time:
         self._loop = asyncio.get_running_loop()
         self._left = seconds
         self._holders = 0
-        self._has_begun = not later
+        self.is_waiting = later > 0
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._go_on(seconds + later)
 
     def begin(self) -> None:
         """Now they count, and no second time."""
-        if not self._has_begun and not self._holders:
-            self._has_begun = True
+        if self.is_waiting and not self._holders:
+            self.is_waiting = False
             self._timer.cancel()
             self._go_on(self._left)
 
@@ -159,6 +161,7 @@ class _Run:
     kernel: Kernel
     images: list[Attachment] = field(default_factory=list)
     done: dict[str, Any] | None = None
+    unavailable: str | None = None
     is_over: bool = False
     mark: str = field(default_factory=lambda: f"\x1e{secrets.token_hex(16)}\x1e")
     _room: int = MOST_ATTACHED
@@ -181,7 +184,7 @@ class _Run:
     def is_left(self) -> bool:
         """Whether the code ended its interpreter, and called that a success."""
         ended = self.kernel.child.ended
-        return self.done is None and not self.is_over and ended is not None and ended == (0, None)
+        return self.done is None and self.unavailable is None and not self.is_over and ended == (0, None)
 
     async def to_end(self) -> None:
         if self.kernel.lost is not None:
@@ -192,10 +195,12 @@ class _Run:
             await self._until_done(listening, reading)
         finally:
             self._time.stop()
-            await _cancel(self._calls)
-            await self._quiet(listening)
-            await asyncio.wait([reading], timeout=LAST_SECONDS)
-            await _cancel([listening, reading])
+            try:
+                await self._quiet(listening)
+                await asyncio.wait([reading], timeout=LAST_SECONDS)
+                await _cancel([listening, reading])
+            finally:
+                self._let_go(listening, reading)
         await self.heard.finish()
         await self._tell_end()
 
@@ -213,14 +218,23 @@ class _Run:
     async def _quiet(self, listening: "asyncio.Task[None]") -> None:
         """See to it that nothing of the cell runs on: asked kindly where that may help, else with its kernel."""
         child = self.kernel.child
+        await _cancel(self._calls)
         if not listening.done() and self.cell.is_interruptible:
-            child.signal(signal.SIGINT)
+            with suppress(BrokenPipeError):
+                await child.send(dumps({"stop": True}))
             await asyncio.wait([listening], timeout=GRACE)
         if self.done is not None:
             return
         if listening.done():  # it goes by itself, and how it does is worth knowing
             await asyncio.wait([asyncio.ensure_future(child.wait())], timeout=LAST_SECONDS)
         await child.end(0)
+
+    def _let_go(self, *tasks: "asyncio.Task[None]") -> None:
+        """Somebody may not have waited for all of that; still nobody gets a kernel that is at work on this."""
+        for task in tasks:
+            task.cancel()
+        if self.done is None and self.kernel.child.ended is None:
+            self.kernel.child.signal(signal.SIGKILL)
 
     async def _listen(self) -> None:
         """Give the kernel the code and do what it asks for, until it says that it is done, or it is gone."""
@@ -236,10 +250,12 @@ class _Run:
                 return
             if "ready" in message:
                 self._time.begin()
+            if "unavailable" in message and self._time.is_waiting:
+                self.unavailable = str(message["unavailable"])
             if "image" in message:
                 self._take_image(message)
             if "call" in message:
-                self._take_call(message)
+                await self._take_call(message)
 
     def _take_image(self, message: dict[str, Any]) -> None:
         mime, text = message.get("mime"), message["image"]
@@ -255,7 +271,10 @@ class _Run:
             kind = str(mime).removeprefix("image/")
             self.images.append(attach(data, str(mime), f"image-{len(self.images) + 1}.{kind}"))
 
-    def _take_call(self, message: dict[str, Any]) -> None:
+    async def _take_call(self, message: dict[str, Any]) -> None:
+        """Who asks for more than anybody can do has to wait."""
+        if len(self._calls) >= MOST_ASKED:
+            await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
         self._time.hold()
         task = asyncio.create_task(self._call(message))
         self._calls.add(task)
@@ -294,6 +313,8 @@ class _Run:
 
 def _settled(run: _Run, seconds: float) -> Result:
     cell, ended = run.cell, run.kernel.child.ended
+    if run.unavailable is not None:
+        raise ToolUnavailable(run.unavailable)
     if run.is_over and run.done is not None:
         message = f"The cell took longer than {cell.seconds:g} s and was stopped; what was defined is still there."
         raise TimedOut(f"{message} {cell.more_time}", result=_result(run, seconds, "incomplete"))

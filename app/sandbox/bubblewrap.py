@@ -103,20 +103,32 @@ def arguments(order: "Order", enclosure: "Enclosure", world: World) -> list[str]
 def survey(enclosure: "Enclosure", places: "Sequence[Place]") -> World:
     """Look at what is there now, and take hold of what can be written."""
     has_handles = "--bind-fd" in enclosure.options
+    world = _world(places, [real(path) for path in enclosure.hidden], has_handles)
+    world.binds += _protections(enclosure.protected, world, has_handles)
+    return world
+
+
+def _world(places: "Sequence[Place]", hidden: Sequence[str], has_handles: bool) -> World:
     binds: dict[str, Bind] = {}
+    links: dict[str, str] = {}
     for place in sorted(places, key=lambda place: not place.is_writable):
-        path = real(place.path)
+        path, met = follow(place.path)
+        links.update(met)
         if path not in binds and (bind := _bound(place, path, has_handles)):
             binds[path] = bind
-    hidden = [real(path) for path in enclosure.hidden]
     world = World([bind for bind in binds.values() if not _is_shown_by_another(bind, binds, hidden)])
-    links = dict(link for place in places for link in follow(place.path)[1])
     world.links = [(link, target) for link, target in links.items() if world.nearest(link) is None]
     for path in hidden:
         if world.nearest(path) and os.path.lexists(path):
             (world.covered if os.path.isdir(path) else world.masked).append(path)
-    world.binds += _protections(enclosure.protected, world, has_handles)
     return world
+
+
+def rehearse(place: "Place") -> None:
+    """Look at a place, and say nothing to anybody."""
+    world = _world([place], (), False)
+    for bind in world.binds:
+        bind.arguments()
 
 
 def find(order: "Order", world: World) -> None:

@@ -125,14 +125,45 @@ async def test_one_that_ended_while_it_was_used_is_replaced_without_a_word(toys:
     assert (second.is_fresh, second.lost) == (True, None)
 
 
-@pytest.mark.parametrize("change", [{"network_policy": NetworkPolicy("disabled", ())}], ids=["network"])
-async def test_a_session_that_was_narrowed_gets_another_kernel(toys: Toys, change: dict[str, NetworkPolicy]) -> None:
+async def test_a_session_that_was_narrowed_gets_another_kernel(toys: Toys) -> None:
     first = await toys.use()
 
-    second = await toys.use(replace(BLUE, **change))
+    second = await toys.use(replace(BLUE, network_policy=NetworkPolicy("disabled", ())))
 
     assert first.child.ended is not None
     assert second.lost == "The session was changed and the interpreter started anew, so what was defined in it is gone."
+
+
+async def test_a_call_that_was_stopped_could_not_know_and_the_next_one_is_told(toys: Toys) -> None:
+    begun = asyncio.Event()
+
+    async def use() -> None:
+        async with toys.kernels.held(call_of(BLUE), "cat", None, toys.start) as kernel:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await kernel.child.end(0)
+
+    using = asyncio.create_task(use())
+    async with asyncio.timeout(HANG):
+        await begun.wait()
+    using.cancel()
+    await asyncio.wait([using])
+
+    lost = (await toys.use()).lost
+    assert lost == "The call before was stopped and the interpreter with it, so what was defined in it is gone."
+
+
+async def test_what_is_still_used_when_its_session_is_deleted_does_not_stay(toys: Toys) -> None:
+    async with toys.kernels.held(call_of(BLUE), "cat", None, toys.start) as kernel:
+        await toys.kernels.end_session("admin", "blue")
+
+        assert kernel.child.ended is not None
+        async with toys.kernels.held(call_of(BLUE), "cat", None, toys.start) as other:
+            assert other.child is not kernel.child
+
+    assert other.child.ended is None
 
 
 async def test_another_workspace_is_another_kernel(toys: Toys, tmp_path: Path) -> None:

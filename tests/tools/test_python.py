@@ -143,7 +143,7 @@ async def test_a_cell_over_its_time_is_interrupted_and_what_was_defined_stays(ct
 async def test_a_cell_that_will_not_be_interrupted_is_ended_with_its_interpreter(ctx: Context) -> None:
     await py(ctx, "kept = 1")
 
-    deaf = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    deaf = "import signal; signal.signal(signal.SIGIO, signal.SIG_IGN)"
     error = await failure(ctx, f"{deaf}\nwhile True: pass", timeout_ms=200)
     after = await py(ctx, "'kept' in globals()")
 

@@ -3,6 +3,7 @@
 Lines of JSON come in by descriptor 3 and go out by descriptor 4:
 
     in   {"run": code, "mark": text}        run a cell; afterwards `mark` is written to stdout and stderr
+         {"stop": true}                     stop it
     out  {"ready": version, "shell": name}  once
          {"image": base64, "mime": type}    a cell shows an image
          {"done": mark, "value": text?, "error": {summary, text}?}
@@ -16,18 +17,20 @@ import ast
 import asyncio
 import base64
 import builtins
+import fcntl
 import importlib.util
 import inspect
 import io
 import json
 import linecache
 import os
+import select
 import signal
 import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -286,15 +289,47 @@ def leave() -> None:
     raise SystemExit(0)
 
 
-class Interrupts:
-    """A wish to stop counts only while a cell runs."""
+class Channel:
+    """Our way in. What comes while a cell runs is a wish to stop it, and the kernel of the system tells us at once.
+
+    A signal from outside would do for us alone, but not where a process stands between that leads our group.
+    """
 
     def __init__(self) -> None:
-        self.is_running = False
-        signal.signal(signal.SIGINT, self._heard)
+        self._kept = bytearray()
+        self.is_busy = False
+        signal.signal(signal.SIGINT, self._stop)
+        signal.signal(signal.SIGIO, self._look)
+        fcntl.fcntl(WAY_IN, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(WAY_IN, fcntl.F_SETFL, fcntl.fcntl(WAY_IN, fcntl.F_GETFL) | os.O_ASYNC)
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
-        if self.is_running:
+    def requests(self) -> Iterator[dict[str, Any]]:
+        while True:
+            while b"\n" not in self._kept:
+                if not self._read():
+                    return
+            line, _, rest = self._kept.partition(b"\n")
+            self._kept = rest
+            if "run" in (request := json.loads(line)):
+                yield request  # a wish to stop that came too late is none
+
+    def _read(self) -> bool:
+        data = os.read(WAY_IN, 65536)
+        self._kept += data
+        return bool(data)
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        if not self.is_busy:
+            return
+        while select.select([WAY_IN], [], [], 0)[0]:
+            if not self._read():
+                os._exit(0)  # nobody is there any more
+        if b"\n" in self._kept:
+            self._kept.clear()
+            self._stop(number, frame)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.is_busy:
             raise KeyboardInterrupt
 
 
@@ -317,17 +352,17 @@ def forget_ours(told: traceback.TracebackException | None) -> None:
         forget_ours(other)
 
 
-def answer(work: Callable[[], Failure], desk: Desk, interrupts: Interrupts) -> dict[str, Any]:
+def answer(work: Callable[[], Failure], desk: Desk, channel: Channel) -> dict[str, Any]:
     """What there is to say of a cell when it has run."""
     desk.clear()
-    interrupts.is_running = True
+    channel.is_busy = True
     try:
         failure = work()
         show_figures(desk)
     except BaseException as late:  # noqa: BLE001
         failure = late
     finally:
-        interrupts.is_running = False
+        channel.is_busy = False
     done: dict[str, Any] = {}
     if desk.value is not None:
         done["value"] = desk.value
@@ -368,11 +403,10 @@ def main() -> None:
     figures = Figures(FIGURES)
     figures.desk = desk
     sys.modules[FIGURES] = figures
-    interrupts, shell, me = Interrupts(), open_shell(desk), os.getpid()
+    channel, shell, me = Channel(), open_shell(desk), os.getpid()
     send({"ready": sys.version.split()[0], "shell": type(shell).__name__})
-    for line in os.fdopen(WAY_IN, "rb"):
-        request = json.loads(line)
-        done = answer(partial(shell.run, request["run"]), desk, interrupts)
+    for request in channel.requests():
+        done = answer(partial(shell.run, request["run"]), desk, channel)
         if os.getpid() != me:
             os._exit(0)  # a copy of us that a cell made has no business with the channel
         close_cell(request["mark"])
