@@ -4,6 +4,7 @@ What can be run here may still be out of reach behind walls, say in somebody's h
 that answers is taken. Our runners go along as text, as what they are read from may be out of reach, too.
 """
 
+import base64
 import os
 import re
 import shutil
@@ -75,7 +76,7 @@ class Runtimes:
         """WebAssembly, which Node itself needs for `fetch`, must not reserve more addresses than walls allow."""
         missing = NO_NODE.format(oldest=".".join(map(str, OLDEST_NODE)))
         self._nodes = self._nodes or [path for path in nodes() if await self._is_new_enough(path)]
-        arguments = ("--input-type=module", "--eval", _source("kernel.mjs"))
+        arguments = ("--input-type=module", "--eval", _javascript())
         return _launched(missing, self._nodes, ["--disable-wasm-trap-handler"], arguments, memory)
 
     async def python(self, memory: int | None) -> Command:
@@ -120,6 +121,13 @@ def _from_wheel() -> Iterator[str]:
         for file in metadata.files(NODE_WHEEL) or ():
             if file.name == "node" and file.parent.name == "bin":
                 yield os.path.realpath(str(file.locate()))
+
+
+@cache
+def _javascript() -> str:
+    """One module imports the other, which goes along as its address."""
+    other = base64.b64encode(_source("cells.mjs").encode()).decode()
+    return _source("kernel.mjs").replace('"./cells.mjs"', f'"data:text/javascript;base64,{other}"')
 
 
 @cache

@@ -37,7 +37,7 @@ async def test_node_comes_from_path_or_from_its_wheel(machine: Runtimes, monkeyp
     command = await machine.node(None)
 
     assert offered(command) == nodes()
-    assert command.argv[-1] == (RUNNERS / "kernel.mjs").read_text()
+    assert command.argv[-1].startswith("// A JavaScript interpreter that keeps what was defined")
     assert command.has_channel
     monkeypatch.setenv("PATH", "/nowhere")
     [wheel] = nodes()
