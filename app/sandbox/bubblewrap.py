@@ -103,19 +103,32 @@ def arguments(order: "Order", enclosure: "Enclosure", world: World) -> list[str]
 def survey(enclosure: "Enclosure", places: "Sequence[Place]") -> World:
     """Look at what is there now, and take hold of what can be written."""
     has_handles = "--bind-fd" in enclosure.options
-    binds: dict[str, Bind] = {}
-    for place in sorted(places, key=lambda place: not place.is_writable):
-        path = real(place.path)
-        if path not in binds and (bind := _bound(place, path, has_handles)):
-            binds[path] = bind
-    world = World([bind for bind in binds.values() if not _is_shown_by_another(bind, binds)])
-    links = dict(link for place in places for link in follow(place.path)[1])
-    world.links = [(link, target) for link, target in links.items() if world.nearest(link) is None]
-    for path in map(real, enclosure.hidden):
-        if world.nearest(path) and os.path.lexists(path):
-            (world.covered if os.path.isdir(path) else world.masked).append(path)
+    world = _world(places, [real(path) for path in enclosure.hidden], has_handles)
     world.binds += _protections(enclosure.protected, world, has_handles)
     return world
+
+
+def _world(places: "Sequence[Place]", hidden: Sequence[str], has_handles: bool) -> World:
+    binds: dict[str, Bind] = {}
+    links: dict[str, str] = {}
+    for place in sorted(places, key=lambda place: not place.is_writable):
+        path, met = follow(place.path)
+        links.update(met)
+        if path not in binds and (bind := _bound(place, path, has_handles)):
+            binds[path] = bind
+    world = World([bind for bind in binds.values() if not _is_shown_by_another(bind, binds, hidden)])
+    world.links = [(link, target) for link, target in links.items() if world.nearest(link) is None]
+    for path in hidden:
+        if world.nearest(path) and os.path.lexists(path):
+            (world.covered if os.path.isdir(path) else world.masked).append(path)
+    return world
+
+
+def rehearse(place: "Place") -> None:
+    """Look at a place, and say nothing to anybody."""
+    world = _world([place], (), False)
+    for bind in world.binds:
+        bind.arguments()
 
 
 def find(order: "Order", world: World) -> None:
@@ -177,11 +190,14 @@ def _bound(place: "Place", path: str, has_handles: bool) -> Bind | None:
     return Bind(path, place.is_writable)
 
 
-def _is_shown_by_another(bind: Bind, binds: dict[str, Bind]) -> bool:
-    """Whether the next one around it shows it already, in the same way."""
-    around = [other for other in binds.values() if is_below(bind.path, other.path)]
-    next_one = max(around, key=lambda other: len(other.path), default=None)
-    return next_one is not None and next_one.is_writable == bind.is_writable and bind.fd is None
+def _is_shown_by_another(bind: Bind, binds: dict[str, Bind], hidden: Sequence[str]) -> bool:
+    """Whether the next one around it shows it already, in the same way, and nothing between hides it.
+
+    What can be written is always bound, since it may have been named to be held where it is.
+    """
+    around = [path for path in (*binds, *hidden) if is_below(bind.path, path)]
+    next_one = max(around, key=len, default="")
+    return not bind.is_writable and next_one in binds and next_one not in hidden and not binds[next_one].is_writable
 
 
 def _protections(protected: Sequence[str], world: World, has_handles: bool) -> list[Bind]:

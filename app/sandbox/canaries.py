@@ -49,6 +49,11 @@ class Canaries:
         self._undo.close()
 
     @property
+    def proxy(self) -> int:
+        """A port where nobody listens, for walls that need one to let a process through to."""
+        return self._unused
+
+    @property
     def asked(self) -> dict[str, Any]:
         """What the probe is told."""
         return {
@@ -111,6 +116,9 @@ class Canaries:
                 self._udp[f"udp {name}"] = _listener(undo, family, socket.SOCK_DGRAM, (address, 0))
         for name, address in (("socket file", f"{self.workspace}/socket"), ("abstract socket", f"\0{self._name}")):
             self._unix[name] = _listener(undo, socket.AF_UNIX, socket.SOCK_STREAM, address)
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            self._unused: int = unused.getsockname()[1]
         os.chmod(f"{self.workspace}/socket", 0o777)
 
     def _outside(self) -> dict[str, str]:

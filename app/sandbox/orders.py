@@ -60,9 +60,8 @@ class Order:
     `cwd` is a path; with `folder`, a descriptor of the service, it begins in what that one holds open. Descriptors in
     `passed` are open for it under the same numbers. `identity` is who it becomes, user and group. `limits` are the
     kernel's, by name without `RLIMIT_`; what is in force already is never widened. Over `memory` bytes or `processes`
-    of the whole tree it is ended. `grace`: seconds that what it leaves behind has to say its last. `has_session`
-    False: only a group of its own, which is quicker for short work. `readable`: it opens nothing for reading but these
-    (descriptors or paths) and what is below them.
+    of the whole tree it is ended. `grace`: seconds that what it leaves behind has to say its last. `readable`: it
+    opens nothing for reading but these (descriptors or paths) and what is below them.
     """
 
     argv: tuple[str, ...]
@@ -73,7 +72,6 @@ class Order:
     memory: int | None = None
     processes: int | None = None
     grace: float = 0.05
-    has_session: bool = True
     has_terminal: bool = False
     enclosure: Enclosure | None = None
     folder: int | None = None
@@ -90,10 +88,18 @@ class Order:
 
 def pack(value: Any) -> Any:
     """An order as it goes over the wire."""
-    if isinstance(value, Order | Enclosure | Place):
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind in _OURS:
         return {name: pack(getattr(value, name)) for name in value.__slots__}
-    if isinstance(value, tuple):
-        return tuple(pack(part) for part in value)
-    if isinstance(value, dict):
-        return {str(name): pack(part) for name, part in value.items()}
-    return value.value if isinstance(value, Enum) else value
+    if kind is tuple:
+        return tuple([pack(part) for part in value])
+    if kind is dict:
+        return {name: pack(part) for name, part in value.items()}
+    assert isinstance(value, Enum), f"a {kind.__name__} cannot be sent"
+    return value.value
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_OURS = frozenset({Order, Enclosure, Place})

@@ -65,20 +65,17 @@ class TrustedProcesses:
                 await _drained(out, err)
         finally:
             line.end()
-            for pipe in (inlet, out, err):
-                pipe.close()
-            await to_its_end(line.ended)
+            try:
+                await to_its_end(line.ended)
+            finally:
+                for pipe in (inlet, out, err):
+                    pipe.close()
         return Finished(line.exited.result(), bytes(out.kept), bytes(err.kept), until_full and out.is_cut)
 
 
 def _order(
     argv: Sequence[str], env: dict[str, str], cwd: str | None, pass_fds: Collection[int], confines: Confines | None
 ) -> Order:
-    """In a session of its own, or at least a group of its own.
-
-    To the scheduler a session is one party among others, and a new one starts with nothing: on a busy machine a short
-    piece of work takes twice as long in it.
-    """
     readable: tuple[int | str, ...] | None = None
     if confines is not None and landlock.is_supported():
         program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
@@ -92,7 +89,6 @@ def _order(
         readable=readable,
         limits={} if confines is None else {"AS": confines.memory},
         grace=DRAIN_SECONDS,
-        has_session=confines is None,
     )
 
 

@@ -19,6 +19,7 @@ from app.core.walls import Backend, Child, Command, Network, Walls
 from app.sandbox import kernel, probes
 from app.sandbox.canaries import NAMES, Canaries
 from app.sandbox.children import LocalChild
+from app.sandbox.exits import Exit
 from app.sandbox.orders import Order
 from app.sandbox.plans import Planner, Stand
 from app.sandbox.spawning import Spawner
@@ -43,14 +44,18 @@ OF_LANDLOCK = (
 )
 OF_THE_SAME_USER = (
     "Processes run as the service's own user: modes and times of its files outside the workspace can be changed.",
-    "The kernel does not limit the number of processes; a watchdog does, a moment later.",
 )
+UNCOUNTED = "The kernel does not limit the number of processes; a watchdog does, a moment later."
 OF_DEGRADED = "Any host can be reached on the number of the proxy's port, also without the proxy."
 OF_NOTHING = "Processes can do whatever their user can."
 
 
 NO_WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 """What is said of a process of which nothing is believed yet."""
+
+
+class Speechless(ValueError):
+    """A probe did not tell what happened."""
 
 
 class SelfTest:
@@ -86,13 +91,18 @@ class SelfTest:
             await asyncio.wait([self._under_way])
 
     async def _inspect(self) -> Report:
-        machine = asyncio.create_task(asyncio.to_thread(look, self._planner.bwrap))
+        is_asked = self._planner.settings.backend != "none"
+        machine = asyncio.create_task(asyncio.to_thread(look, self._planner.bwrap if is_asked else None, is_asked))
         trials = list[Trial]()
-        for backend in TRIED.get(self._planner.settings.backend, ()):
-            trials.append(await self._try(backend))
-            if trials[-1].ok:
-                break
-        before, self.report = self.report, self._conclude(tuple(trials), await machine)
+        try:
+            for backend in TRIED.get(self._planner.settings.backend, ()):
+                trials.append(await self._try(backend))
+                if trials[-1].ok:
+                    break
+            before, self.report = self.report, self._conclude(tuple(trials), await machine)
+        except BaseException:
+            self.report = None  # what is not known to hold does not count as holding
+            raise
         if before is None or before.backend is not self.report.backend:
             log.log(logging.INFO if self.report.backend else logging.WARNING, "walls: %s", self.report.reason)
         return self.report
@@ -103,7 +113,7 @@ class SelfTest:
         began, said = time.monotonic(), bytearray()
         try:
             async with asyncio.timeout(SECONDS):
-                found = await self._probe(backend, said)
+                found = _worst([await self._probe(walls, said) for walls in self._kinds(backend)])
         except BROKEN as error:
             return Trial(backend, f"The backend {backend} does not work here: {_reason(error)}", said=_shown(said))
         failed = next((probe for probe in found if not probe.ok), None)
@@ -117,13 +127,20 @@ class SelfTest:
             return "The backend landlock is not in this kernel, or switched off."
         return None
 
-    async def _probe(self, backend: Backend, said: bytearray) -> list[Probe]:
+    def _kinds(self, backend: Backend) -> Iterator[Walls]:
+        """The walls to be tried: those with no way out, and those that let listed hosts through, if they can be had."""
+        settings = self._planner.settings
+        yield Walls(backend, Profile.WORKSPACE_WRITE, Network.NONE)
+        if settings.network is not Network.NONE and (backend is Backend.BWRAP or settings.egress_degraded_ok):
+            yield Walls(backend, Profile.WORKSPACE_WRITE, Network.ALLOWLIST)
+
+    async def _probe(self, walls: Walls, said: bytearray) -> list[Probe]:
         """One process, which tries everything that a process might."""
         planner = self._planner
         async with AsyncExitStack() as undo:
             canaries = await asyncio.to_thread(Canaries, planner.data_dir, planner.identity)
             undo.push_async_callback(asyncio.to_thread, canaries.close)
-            planned = await asyncio.to_thread(self._plan, backend, canaries)
+            planned = await asyncio.to_thread(self._plan, walls, canaries)
             child = await self._start(self._alter(planned))
             try:
                 told = await _answer(child, said)
@@ -135,23 +152,26 @@ class SelfTest:
         return [found[name] for name in NAMES]
 
     async def _start(self, order: Order) -> Child:
-        return LocalChild(await self._spawner.start(order), NO_WALLS)
+        spawned = await self._spawner.start(order)
+        if spawned.listener is not None:
+            os.close(spawned.listener)  # there is a way out, and nobody at its end
+        return LocalChild(spawned, NO_WALLS)
 
-    def _plan(self, backend: Backend, canaries: Canaries) -> Order:
-        """An order like any other, with nothing to be reached; the canaries' own records are hidden like the real."""
-        home = canaries.workspace
+    def _plan(self, walls: Walls, canaries: Canaries) -> Order:
+        """An order like any other. The canaries' own records are hidden like the real ones."""
+        home, has_tmp = canaries.workspace, walls.backend is Backend.BWRAP
         stand = Stand(
             workspace=home,
             root=home,
             cwd=home,
             hidden=(canaries.state,),
-            temporary=None if backend is Backend.BWRAP else canaries.temporary,
+            temporary=None if has_tmp else canaries.temporary,
         )
-        walls = Walls(backend, Profile.WORKSPACE_WRITE, Network.NONE)
-        limits = self._planner.limits(self._planner.settings.memory, backend)
+        limits = self._planner.limits(self._planner.settings.memory)
         asked = json.dumps(canaries.asked | {"limits": list(limits)})
         argv = (interpreter(), "-I", "-S", "-c", Path(probes.__file__).read_text(), asked)
-        return self._planner.order(Command(argv=argv), walls, stand)
+        proxy = None if walls.network is Network.NONE else 0 if has_tmp else canaries.proxy
+        return self._planner.order(Command(argv=argv), walls, stand, Exit(proxy=proxy))
 
     def _conclude(self, trials: tuple[Trial, ...], machine: Machine) -> Report:
         settings, planner = self._planner.settings, self._planner
@@ -165,7 +185,7 @@ class SelfTest:
             network=Network.FULL if backend is Backend.NONE else settings.network,
             is_degraded=is_degraded and settings.egress_degraded_ok,
             uid=planner.identity and planner.identity[0],
-            limits=planner.limits(settings.memory, Backend.NONE)
+            limits=planner.limits(settings.memory)
             | {"memory": settings.memory, "processes": settings.processes, "temporary": settings.temporary},
             unprotected=tuple(self._gaps(backend, is_degraded and settings.egress_degraded_ok)),
             trials=trials,
@@ -179,8 +199,15 @@ class SelfTest:
         if backend is Backend.LANDLOCK:
             yield from OF_LANDLOCK
             yield from OF_THE_SAME_USER if self._planner.identity is None else ()
+        if backend is not None and self._planner.identity is None:
+            yield UNCOUNTED
         if is_degraded:
             yield OF_DEGRADED
+
+
+def _worst(runs: list[list[Probe]]) -> list[Probe]:
+    """Of each probe the first that failed, if one did."""
+    return [next((probe for probe in same if not probe.ok), same[0]) for same in zip(*runs, strict=True)]
 
 
 def interpreter() -> str:
@@ -188,13 +215,13 @@ def interpreter() -> str:
     return os.path.realpath(sys.executable)
 
 
-def look(bwrap: str | None) -> Machine:
-    """What there is, whatever is used of it."""
+def look(bwrap: str | None, is_asked: bool = True) -> Machine:
+    """What there is, whatever is used of it. What takes long is looked for only where walls are asked for."""
     program = kernel.find_program(bwrap) if bwrap else None
     return Machine(
         landlock_abi=kernel.landlock_abi(),
         has_seccomp=kernel.seccomp().available,
-        has_user_namespaces=kernel.user_namespaces().available,
+        has_user_namespaces=kernel.user_namespaces().available if is_asked else None,
         bwrap_path=program.path if program else None,
         bwrap_version=program.version if program else None,
     )
@@ -221,8 +248,7 @@ async def _answer(child: Child, said: bytearray) -> dict[str, Any]:
             if isinstance(told, dict):
                 return told
             break
-    ended = await child.wait()
-    raise ValueError(f"its process said nothing and ended with the code {ended.code}.")
+    raise Speechless(f"its process said nothing and ended with the code {(await child.wait()).code}.")
 
 
 def _reason(error: BaseException) -> str:
@@ -231,9 +257,11 @@ def _reason(error: BaseException) -> str:
             return f"nothing was heard within {SECONDS:g} s."
         case CallError():
             return error.message
+        case Speechless():
+            return str(error)
         case OSError():
             return f"{os.strerror(error.errno or 0)}."
-    return str(error)
+    return "what its process said cannot be understood."
 
 
 def _shown(said: bytearray) -> str:

@@ -12,18 +12,19 @@ import signal
 import socket
 import time
 
-from app.sandbox import keeper, seeds, syscalls, trees, wire
+from app.sandbox import enclosure, keeper, seeds, syscalls, trees, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
 CONTROL = 3
-LAST_SECONDS = 10.0
+LAST_SECONDS = 0.5
 
 
 def main() -> "NoReturn":
     """Serve the service at the other end of descriptor 3."""
+    enclosure.prepare()
     gc.collect()
     gc.disable()
     gc.freeze()
@@ -94,7 +95,7 @@ class _Spawner:
         return self._keepers.issuperset(trees.children(os.getpid()))
 
     def _leave(self) -> None:
-        """The keepers have seen the end of their lines, too; wait for what they still have to do."""
+        """When the service is gone the keepers have seen it, too, and kill their trees; the rest is killed here."""
         until = time.monotonic() + LAST_SECONDS
         while trees.children(os.getpid()) and time.monotonic() < until:
             self._poll.poll(max(0.0, until - time.monotonic()) * 1000)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from app.core.walls import Window
 from app.sandbox import trees, wire
@@ -26,7 +27,7 @@ ROOT = str(Path(__file__).parents[2])
 LAUNCH = "import sys; sys.path.append(sys.argv[1]); from app.sandbox.spawner import main; main()"
 CONTROL = 3
 PASSED = ("PATH", "LANG", "LD_LIBRARY_PATH")
-SPARES = 4
+SPARES, FEW_SPARES, SPARE_SECONDS = 16, 2, 30.0
 TRIES = 3
 BUSY_SECONDS = 0.005
 CLOSE_SECONDS = 5.0
@@ -55,7 +56,7 @@ class Spawner:
 
     def __init__(self, owner: str | None = None) -> None:
         self._owner = blake2b((owner or secrets.token_hex()).encode(), digest_size=8).hexdigest()
-        self._spares: deque[socket.socket] = deque()
+        self._spares: Spares = deque()
         self._resident: _Resident | None = None
         self._opening = threading.Lock()
         self._is_closed = False
@@ -109,7 +110,7 @@ class Spawner:
         for _ in range(TRIES):
             end, seed, pid = await self._take()
             try:
-                wire.send(end, ("watch", float(order.grace), order.memory, order.processes))
+                wire.send(end, ("watch", float(order.grace), order.memory, order.processes, _is_wrapped(order)))
                 wire.send(seed, message, files)
                 return end, seed, pid
             except BaseException as error:
@@ -160,11 +161,11 @@ class Spawner:
         if self._resident is None or not self._resident.is_alive():
             await asyncio.to_thread(self.open)
         try:
-            spare = self._spares.popleft()
+            spare = self._spares.popleft().end
         except IndexError:
             spare = await self._hire()
         if not self._spares:
-            self._spares.append(await self._hire())
+            self._spares.append(_Spare(await self._hire(), time.monotonic()))
         return spare
 
     async def _hire(self) -> socket.socket:
@@ -186,17 +187,30 @@ class Spawner:
             theirs.close()
 
     def _release(self, end: socket.socket) -> None:
-        """The keeper is free again, or will be in a moment."""
+        """The keeper is free again, or will be in a moment. Many are kept for a while after many were needed."""
+        now = time.monotonic()
+        while len(self._spares) > FEW_SPARES and self._spares[0].since < now - SPARE_SECONDS:
+            self._spares.popleft().end.close()
         if len(self._spares) < SPARES and self._resident is not None and self._resident.is_alive():
-            self._spares.append(end)
+            self._spares.append(_Spare(end, now))
         else:
             end.close()
+
+
+class _Spare(NamedTuple):
+    """A line to a keeper that is free."""
+
+    end: socket.socket
+    since: float
+
+
+Spares = deque[_Spare]
 
 
 class _Resident:
     """The process that stays, and the lines to those of its keepers that are free."""
 
-    def __init__(self, owner: str, spares: "deque[socket.socket]") -> None:
+    def __init__(self, owner: str, spares: Spares) -> None:
         self._control, theirs = wire.pair()
         self._control.setblocking(False)
         environ = {name: os.environ[name] for name in PASSED if name in os.environ}
@@ -238,10 +252,10 @@ class _Resident:
         self._stop()
 
 
-def _stop(control: socket.socket, spares: "deque[socket.socket]", pid: int) -> None:
+def _stop(control: socket.socket, spares: Spares, pid: int) -> None:
     """It ends by itself; who does not is killed."""
     while spares:
-        spares.pop().close()
+        spares.pop().end.close()
     control.close()
     until = time.monotonic() + CLOSE_SECONDS
     with suppress(ChildProcessError):
@@ -267,3 +281,8 @@ async def _received(end: socket.socket) -> "tuple[wire.Message, list[int]] | Non
             await news.wait()
         finally:
             loop.remove_reader(fd)
+
+
+def _is_wrapped(order: Order) -> bool:
+    """Whether a program of the walls stands between the keeper and the one that was ordered."""
+    return order.enclosure is not None and order.enclosure.backend == "bwrap"

@@ -11,7 +11,7 @@ import socket
 from array import array
 from collections.abc import Iterable, Sequence
 
-MOST_INLINE = 32 * 1024
+MOST_INLINE = 8 * 1024
 MOST_FILES = 200  # the kernel takes a few more with one packet
 PACKET = MOST_INLINE + 64
 SPACE = socket.CMSG_SPACE(MOST_FILES * array("i").itemsize)

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.texts.command_trees import Unclear
+from app.texts.command_doubts import Unclear
 from app.texts.command_words import Kind, Word
 from app.texts.commands import Redirect, Script, Simple
 

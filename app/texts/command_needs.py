@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from app.core.rules import Need
 from app.texts.arities import arity
+from app.texts.command_doubts import Unclear
 from app.texts.command_folders import CHANGING, touched
-from app.texts.command_trees import Unclear
 from app.texts.command_variables import changes_what_runs
 from app.texts.command_words import Word
 from app.texts.command_wrappers import SHELLS, basename

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.texts.command_trees import Unclear
+from app.texts.command_doubts import Unclear
 from app.texts.command_words import Kind, Word
 from app.texts.names import names
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from tree_sitter import Node
 
 from app.texts import command_words
-from app.texts.command_trees import Doubtful, Place, Unclear, encode, grow, is_expanded, walk
+from app.texts.command_checks import heredoc_begin, is_expanded
+from app.texts.command_doubts import Doubtful, Unclear
+from app.texts.command_trees import Place, encode, grow, walk
 from app.texts.command_words import Kind, Word
 from app.texts.command_wrappers import Inner, unwrap
 from app.texts.names import names
@@ -196,7 +198,7 @@ class _Reader:
         self.has_code = False
 
     def read(self) -> Script:
-        tree = grow(self.source)
+        self.source, tree = grow(self.source)
         for place in walk(self.source, tree):
             self._note(place)
         if self.evaluates and self.has_code:
@@ -337,7 +339,7 @@ class _Reader:
         parts = {child.type: child for child in node.children}
         body = parts["heredoc_body"]
         is_live = is_expanded(self.source, parts["heredoc_start"])
-        text = self._text(body)
+        text = self.source[heredoc_begin(self.source, node) : parts["heredoc_end"].start_byte].decode()
         is_dynamic = bool(body.named_children) or (is_live and ("$" in text or "\\" in text))
         if "<<-" in parts:
             text = "".join(line.lstrip("\t") for line in text.splitlines(keepends=True))
@@ -355,7 +357,8 @@ class _Reader:
 def _extras(node: Node) -> Iterator[Node]:
     """The words in a redirect that are none of its own."""
     if node.type == "file_redirect":
-        yield from [child for child in node.children if child.is_named and child.type != "file_descriptor"][1:]
+        words = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
+        yield from words if any(child.type in CLOSING for child in node.children) else words[1:]
     elif node.type == "heredoc_redirect":
         named = [child for child in node.children if child.is_named]
         for index, child in enumerate(node.children):

@@ -11,8 +11,8 @@ Anything more than that is an ordinary command, which the shell may run as it is
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.texts.command_doubts import Unclear
 from app.texts.command_folders import path_of
-from app.texts.command_trees import Unclear
 from app.texts.command_words import Word
 from app.texts.command_wrappers import SHELLS, basename
 from app.texts.commands import Script, Simple, parse
