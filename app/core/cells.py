@@ -34,6 +34,7 @@ MOST_ASKED = 1000
 MOST_IMAGES = 16
 IMAGES = {"image/png": b"\x89PNG\r\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
 """The kinds of images there are, and how each begins."""
+UNHEARD = "The interpreter had ended, so what was defined in it is gone."
 GONE = "so nothing is defined any more; the next call starts with a fresh interpreter"
 
 
@@ -57,10 +58,17 @@ async def run_cell(ctx: Context, cell: Cell) -> Result:
     along what there was until then.
     """
     begun = asyncio.get_running_loop().time()
-    async with ctx.kernel(cell.kind, cell.memory) as kernel:
-        run = _Run(ctx, cell, kernel)
-        await run.to_end()
+    run = await _ran(ctx, cell, None)
+    if run.is_unheard:
+        run = await _ran(ctx, cell, UNHEARD)
     return _settled(run, asyncio.get_running_loop().time() - begun)
+
+
+async def _ran(ctx: Context, cell: Cell, lost: str | None) -> "_Run":
+    async with ctx.kernel(cell.kind, cell.memory) as kernel:
+        run = _Run(ctx, cell, kernel, lost or kernel.lost)
+        await run.to_end()
+    return run
 
 
 class _Heard:
@@ -159,10 +167,12 @@ class _Run:
     ctx: Context
     cell: Cell
     kernel: Kernel
+    lost: str | None = None
     images: list[Attachment] = field(default_factory=list)
     done: dict[str, Any] | None = None
     unavailable: str | None = None
     is_over: bool = False
+    is_unheard: bool = False
     mark: str = field(default_factory=lambda: f"\x1e{secrets.token_hex(16)}\x1e")
     _room: int = MOST_ATTACHED
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_CALLS))
@@ -184,11 +194,12 @@ class _Run:
     def is_left(self) -> bool:
         """Whether the code ended its interpreter, and called that a success."""
         ended = self.kernel.child.ended
-        return self.done is None and self.unavailable is None and not self.is_over and ended == (0, None)
+        is_gone = self.done is None and self.unavailable is None and not self.is_unheard and not self.is_over
+        return is_gone and ended == (0, None)
 
     async def to_end(self) -> None:
-        if self.kernel.lost is not None:
-            await self.heard.say(f"[{self.kernel.lost}]", "stderr")
+        if self.lost is not None:
+            await self.heard.say(f"[{self.lost}]", "stderr")
         reading = asyncio.create_task(self.heard.listen(self.kernel.child))
         listening = asyncio.create_task(self._listen())
         try:
@@ -242,6 +253,7 @@ class _Run:
         try:
             await child.send(dumps({"run": self.cell.code, "mark": self.mark}))
         except BrokenPipeError:
+            self.is_unheard = not self.kernel.is_fresh
             return
         while (line := await child.receive()) is not None:
             message = _read(line)

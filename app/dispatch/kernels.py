@@ -165,7 +165,7 @@ class Kernels:
         if kernel is None:
             return None
         if kernel.child.ended is not None:
-            return f"The interpreter had ended (exit code {kernel.child.ended.code}), {GONE}"
+            return f"The interpreter had ended, {GONE}"
         walls = self._walled.walls(session)
         if kernel.standing != _standing(session, start) or (walls is not None and walls != kernel.child.walls):
             return f"The session was changed and the interpreter started anew, {GONE}"

