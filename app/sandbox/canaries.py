@@ -27,6 +27,35 @@ ADDED = frozenset({"PWD", "TOOLCRIB_PROCESS"})
 """Variables that come along without being ordered: bwrap's own, and the mark by which trees are found."""
 LATE = (errno.EAGAIN, errno.EWOULDBLOCK)
 
+DETAILS = {
+    "workspace_write": "The workspace can be written.",
+    "outside_write": "Nothing outside the workspace can be written.",
+    "state_read": "The service's records cannot be read.",
+    "service_environ": "The environment and memory of the service cannot be seen.",
+    "tcp": "No TCP connection can be made.",
+    "udp": "No UDP packet can be sent.",
+    "unix_sockets": "No Unix socket can be reached.",
+    "service_signal": "The service cannot be signaled.",
+    "system_calls": "ptrace, io_uring and new namespaces are denied.",
+    "tree_kill": "Whatever a process leaves behind ends with it.",
+    "limits": "The limits bite.",
+    "privileges": "No privileges, no foreign variables and no open files come along.",
+}
+FAILURES = {
+    "workspace_write": "The workspace cannot be written",
+    "outside_write": "Written outside the workspace",
+    "state_read": "The service's records can be read",
+    "service_environ": "Seen of the service",
+    "tcp": "TCP gets out",
+    "udp": "UDP gets out",
+    "unix_sockets": "Unix sockets can be reached",
+    "service_signal": "Can be signaled",
+    "system_calls": "System calls that are let through",
+    "limits": "Limits that do not bite",
+    "privileges": "What is too much",
+}
+NAMES = tuple(DETAILS)
+
 
 class Canaries:
     """Everything that a probe may write, read or reach, and everything it must not."""
@@ -134,36 +163,6 @@ class Canaries:
     def _arrived(self) -> set[str]:
         """Which listeners somebody came to, whatever was told."""
         return {name for name, one in (self._tcp | self._udp | self._unix).items() if _has_visitor(one)}
-
-
-DETAILS = {
-    "workspace_write": "The workspace can be written.",
-    "outside_write": "Nothing outside the workspace can be written.",
-    "state_read": "The service's records cannot be read.",
-    "service_environ": "The environment and memory of the service cannot be seen.",
-    "tcp": "No TCP connection can be made.",
-    "udp": "No UDP packet can be sent.",
-    "unix_sockets": "No Unix socket can be reached.",
-    "service_signal": "The service cannot be signaled.",
-    "system_calls": "ptrace, io_uring and new namespaces are denied.",
-    "tree_kill": "Whatever a process leaves behind ends with it.",
-    "limits": "The limits bite.",
-    "privileges": "No privileges, no foreign variables and no open files come along.",
-}
-FAILURES = {
-    "workspace_write": "The workspace cannot be written",
-    "outside_write": "Written outside the workspace",
-    "state_read": "The service's records can be read",
-    "service_environ": "Seen of the service",
-    "tcp": "TCP gets out",
-    "udp": "UDP gets out",
-    "unix_sockets": "Unix sockets can be reached",
-    "service_signal": "Can be signaled",
-    "system_calls": "System calls that are let through",
-    "limits": "Limits that do not bite",
-    "privileges": "What is too much",
-}
-NAMES = tuple(DETAILS)
 
 
 def _probe(name: str, wrong: Iterable[str]) -> Probe:
