@@ -21,8 +21,8 @@ from app.dispatch.kernels import Kernels, Start
 from app.dispatch.running import LiveCall
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.runtimes import Runtimes
-from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
+from tests.bare import BareProcesses
 from tests.tools.conftest import ToyLine
 
 HANG = 60.0

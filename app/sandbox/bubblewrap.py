@@ -30,7 +30,11 @@ OPTIONAL = ("--bind-fd", "--disable-userns")
 """Options that not every version has, and that make the walls better where they are there."""
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-IN_MEMORY = ("/tmp", "/var/tmp", "/run", "/dev/shm")
+IN_MEMORY = ("/tmp", "/run", "/dev/shm")
+SMALL = {"/run": 16 * 1024 * 1024}
+SECOND_TEMPORARY = "/var/tmp"
+"""It is the first one, or where that cannot be because of a place around or in it, one more."""
+
 NOTHING_BYTES = 4096
 SET_TERMINAL = "/usr/bin/setsid"
 OURS = "TOOLCRIB_"
@@ -155,16 +159,26 @@ def has_own_session(order: "Order", world: World) -> bool:
 
 def _mounts(enclosure: "Enclosure", world: World) -> list[list[str]]:
     """Parents first; at one path what is bound, then what covers it. In the end what must not grow any more."""
-    size, nothing = ["--size", str(enclosure.temporary_bytes)], ["--size", str(NOTHING_BYTES)]
-    taken = {bind.path for bind in world.binds}
+    taken, in_memory = {bind.path for bind in world.binds}, [*IN_MEMORY]
     mounts = [("/dev", ["--dev", "/dev"]), ("/proc", ["--proc", "/proc"])]
-    mounts += [(path, [*size, "--tmpfs", path]) for path in IN_MEMORY if path not in taken and _can_stand(path, world)]
+    if world.nearest(SECOND_TEMPORARY) is None and not any(is_below(path, SECOND_TEMPORARY) for path in taken):
+        mounts.append((SECOND_TEMPORARY, ["--symlink", "/tmp", SECOND_TEMPORARY]))
+    else:
+        in_memory.append(SECOND_TEMPORARY)
+    for path in in_memory:
+        if path not in taken and _can_stand(path, world):
+            most = min(enclosure.temporary_bytes, SMALL.get(path, enclosure.temporary_bytes))
+            mounts.append((path, _empty(path, most)))
     mounts += [(bind.path, bind.arguments()) for bind in world.binds]
     mounts += [(link, ["--symlink", target, link]) for link, target in world.links]
-    mounts += [(path, [*nothing, "--tmpfs", path]) for path in world.covered]
+    mounts += [(path, _empty(path, NOTHING_BYTES)) for path in world.covered]
     mounts += [(path, ["--ro-bind", "/dev/null", path]) for path in world.masked]
     last = [["--remount-ro", path] for path in ("/", "/dev", *world.covered)]
     return [arguments for _, arguments in sorted(mounts, key=lambda mount: _depth(mount[0]))] + last
+
+
+def _empty(path: str, most: int) -> list[str]:
+    return ["--size", str(most), "--tmpfs", path]
 
 
 def _depth(path: str) -> int:
@@ -253,19 +267,20 @@ def _make_if_missing(around: Bind, path: str, *, is_folder: bool) -> None:
 
 
 def _let_go_of_terminal() -> None:
-    try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return  # it is nobody's yet
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # who lets go of a terminal is told that it hung up
-    fcntl.ioctl(terminal, termios.TIOCNOTTY)
-    signal.signal(signal.SIGHUP, before)
-    os.close(terminal)
+    try:
+        fcntl.ioctl(0, termios.TIOCNOTTY)
+    except OSError as error:
+        if error.errno != errno.ENOTTY:  # it is nobody's yet
+            raise
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _in_memory(data: bytes) -> int:
     """A file without a name that bwrap reads by its descriptor."""
     fd = os.memfd_create("toolcrib", 0)
-    os.write(fd, data)
+    if os.write(fd, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -138,26 +138,31 @@ class Planner:
 
     def environment(self, command: Command, stand: Stand) -> dict[str, str]:
         """The same for everybody: nothing of the service's own but what is harmless."""
+        own = {"HOME": stand.root, "TMPDIR": stand.temporary or "/tmp"}  # behind these walls /tmp is its own
+        return self._basics | own | (PLAIN if command.tty is None else TERMINAL)
+
+    @cached_property
+    def _basics(self) -> dict[str, str]:
         name = _user_name(self.identity)
-        env = {
+        zone = {"TZ": self.environ["TZ"]} if self.environ.get("TZ") else {}
+        return zone | {
             "PATH": self.environ.get("PATH", os.defpath),
-            "HOME": stand.root,
             "LANG": "C.UTF-8",
             "LC_ALL": "C.UTF-8",
-            "TMPDIR": stand.temporary or "/tmp",
             "USER": name,
             "LOGNAME": name,
             "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         }
-        if zone := self.environ.get("TZ"):
-            env["TZ"] = zone
-        return env | (PLAIN if command.tty is None else TERMINAL)
 
     def limits(self, memory: int) -> dict[str, int]:
         """The kernel's own, never above what the service itself has."""
+        return self._limits | {"AS": min(ADDRESS_SPACE * memory, self._limits["AS"])}
+
+    @cached_property
+    def _limits(self) -> dict[str, int]:
         settings = self.settings
         wanted = {
-            "AS": ADDRESS_SPACE * memory,
+            "AS": ADDRESS_SPACE * settings.memory,
             "FSIZE": settings.file_size,
             "NOFILE": settings.open_files,
             "CPU": settings.cpu_seconds,

@@ -161,12 +161,12 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
     """Python's own would import something, and behind walls its files may not be read."""
     if "/" in argv[0]:
         os.execve(argv[0], argv, env)
-    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    failure: OSError | None = None
     for folder in env.get("PATH", os.defpath).split(":"):
+        program = f"{folder or '.'}/{argv[0]}"
         try:
-            os.execve(f"{folder or '.'}/{argv[0]}", argv, env)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
+            os.execve(program, argv, env)
         except OSError as error:  # there may be another further on
-            failure = failure if failure.errno != errno.ENOENT else error
-    raise failure
+            if failure is None and os.path.exists(program):  # a folder that cannot be entered does not count
+                failure = error
+    raise failure or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

@@ -22,7 +22,6 @@ from app.core.walls import (
     Network,
     Walls,
 )
-from app.sandbox.bare import BareProcesses as BareProcesses
 from app.sandbox.children import LocalChild
 from app.sandbox.exits import Secrets, open_exit
 from app.sandbox.orders import NotStarted, Order
@@ -92,7 +91,7 @@ class Walled:
         async with AsyncExitStack() as undo:
             if walls.backend is not Backend.BWRAP:
                 stand = replace(stand, temporary=self._folders.new())
-                undo.push_async_callback(asyncio.to_thread, self._folders.remove, str(stand.temporary))
+                undo.push_async_callback(self._folders.drop, str(stand.temporary))
             way = open_exit(walls, session, self._policy, self._secret, tell)
             if way.leave is not None and way.listener is not None:
                 await undo.enter_async_context(self._egress.serve(way.listener, way.leave))
@@ -133,22 +132,26 @@ class Walled:
         with workspace.hold(".") as (fd, _):
             home, closed = whereabouts(fd) or os.path.realpath(workspace.root), workspace.closed_below(fd)
             about = os.fstat(fd)
-        with workspace.hold(folder) as (_, is_file):
-            if is_file:
-                raise FileFailed(errno.ENOTDIR, folder, f"{folder} is a file; a process needs a folder to work in.")
-            name = workspace.name(folder)
         if not self._planner.reaches(home):
             raise SandboxUnavailable(UNREACHABLE)
         return Stand(
             workspace=home,
             root=workspace.root,
-            cwd=os.path.normpath(os.path.join(workspace.root, name)),
+            cwd=workspace.root if folder == "." else _folder(workspace, folder),
             inode=(about.st_dev, about.st_ino),
             hidden=() if closed is None else (os.path.join(home, closed),),
         )
 
 
 ESCALATED = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=True)
+
+
+def _folder(workspace: Workspace, path: str) -> str:
+    """A folder in the workspace or in an extra root, by its whole path."""
+    with workspace.hold(path) as (_, is_file):
+        if is_file:
+            raise FileFailed(errno.ENOTDIR, path, f"{path} is a file; a process needs a folder to work in.")
+        return os.path.normpath(os.path.join(workspace.root, workspace.name(path)))
 
 
 def _require_wide(session: Session, profile: Profile) -> None:

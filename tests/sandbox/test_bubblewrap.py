@@ -126,10 +126,18 @@ def test_the_world_is_what_was_promised_and_cannot_grow(house: House) -> None:
     assert refused == "3"
 
 
+@pytest.mark.parametrize("place", ["/var", "/var/tmp", "/var/tmp/deep"])
+def test_the_second_temporary_folder_is_one_of_its_own_where_a_place_is_near(place: str) -> None:
+    given = told(PLAIN, World([Bind(place, True, 6)]))
+
+    assert "--symlink" not in given
+    assert mounted(given).count("/var/tmp") == 1
+
+
 @needs_bwrap
 def test_memory_folders_have_an_end(house: House) -> None:
     script = (
-        "for at in /tmp /var/tmp /run /dev/shm; do head -c 5M /dev/zero 2>/dev/null > $at/x; stat -c %s $at/x; done"
+        "for at in /tmp /run /dev/shm; do head -c 5M /dev/zero > $at/x; stat -c %s $at/x; done; stat -c %s /var/tmp/x"
     )
 
     outcome = house.run(house.order("bwrap", "sh", "-c", script))

@@ -14,7 +14,7 @@ from app.sandbox import children, pipes
 from app.sandbox.children import LocalChild
 from app.sandbox.spawning import Spawner
 from tests.sandbox.spawning import ENV, bash, order, said, said_until, started
-from tests.services import HANG, until
+from tests.services import HANG
 
 pytestmark = pytest.mark.timeout(60)
 MUCH = 3_000_000
@@ -261,9 +261,10 @@ class Screen:
                 self._text += piece.data
             self._text = self._text.partition(word)[2]
 
-    async def runs(self) -> None:
-        """Wait until somebody else than the shell has the terminal."""
-        await until(lambda: self.child._foreground() not in (None, self.child.pid))
+    async def runs(self, command: bytes) -> None:
+        """Have the shell start this, and wait until it is there to hear signals."""
+        await self.child.write(b"sh -c 'echo up; exec %s'\n" % command)
+        await self.shows(b"up\r\n")
 
 
 SHELL = order("bash", "--norc", "-i", env=ENV | {"TERM": "xterm", "PS1": "ready> "}, has_terminal=True)
@@ -278,15 +279,13 @@ async def test_a_terminal_has_its_size_its_name_and_job_control(crib: Spawner) -
         await child.write(b"stty size\n")
         await screen.shows(b"44 120\r\n", b"ready> ")
 
-        await child.write(b"sleep 600\n")
-        await screen.runs()
+        await screen.runs(b"sleep 600")
         await child.write(b"\x03")
         await screen.shows(b"^C", b"ready> ")
         await child.write(b"echo code $?\n")
         await screen.shows(b"code 130", b"ready> ")
 
-        await child.write(b"sleep 600\n")
-        await screen.runs()
+        await screen.runs(b"sleep 600")
         child.signal(signal.SIGTERM)  # to the one in the foreground, not to the shell
         await screen.shows(b"Terminated", b"ready> ")
         await child.write(b"sleep 600 &\n")
@@ -299,14 +298,13 @@ async def test_ctrl_z_stops_a_job_and_it_can_be_brought_back(crib: Spawner) -> N
     async with started(crib, SHELL, tty=WINDOW) as child:
         screen = Screen(child)
         await screen.shows(b"ready> ")
-        await child.write(b"cat\n")
-        await screen.runs()
+        await screen.runs(b"cat")
         await child.write(b"\x1a")
         await screen.shows(b"Stopped", b"ready> ")
         await child.write(b"fg\n")
-        await screen.runs()
+        await screen.shows(b"exec cat'")
         await child.write(b"hello\n")
-        await screen.shows(b"hello\r\nhello\r\n")
+        await screen.shows(b"hello", b"hello")
         child.close_input()
         await screen.shows(b"ready> ")
         child.close_input()

@@ -103,10 +103,15 @@ async def test_a_repl_keeps_what_it_knows(open_crib: Crib) -> None:
     assert "\r\n42\r\n" in await typed(open_crib, number, "x * 2\n", "42\r\n")
 
 
-async def test_without_a_tty_ctrl_c_is_a_signal(open_crib: Crib) -> None:
-    number = await begun(open_crib, "sleep 100")
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+async def test_without_a_tty_ctrl_c_is_a_signal(impatient: None, crib: Crib, backend: str) -> None:
+    crib.settings |= {"sandbox": {"backend": backend}}
+    open_crib = await crib.open()
+    number = await begun(open_crib, f"{AT_SIGN}; echo up; sleep 100")
+    let_go(open_crib)
+    await typed(open_crib, number, "", "up")
 
-    call = await write(open_crib, number, "\x03", yield_time_ms=5000)
+    call = await write(open_crib, number, "\x03", yield_time_ms=30_000)
 
     assert call["error"]["code"] == "ExitCode:130"
 
