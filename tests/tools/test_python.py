@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import CallError, InvalidArgs, TimedOut
+from app.core.cells import Cell, run_cell
+from app.core.errors import CallError, InvalidArgs, ResourceLimit, TimedOut
 from app.core.results import Result, data_of
 from app.core.tools import Context
 from app.tools import python, python_reset
@@ -127,7 +128,7 @@ async def test_magics_and_shell_commands_work_where_ipython_is(ctx: Context, wor
 async def test_a_cell_over_its_time_is_interrupted_and_what_was_defined_stays(ctx: Context) -> None:
     await py(ctx, "kept = 1")
 
-    error = await failure(ctx, "import time\nprint('before')\ntime.sleep(600)", timeout_ms=200)
+    error = await failure(ctx, "import time\nprint('before')\ntime.sleep(600)", timeout_ms=500)
     after = await py(ctx, "kept")
 
     assert isinstance(error, TimedOut)
@@ -144,7 +145,7 @@ async def test_a_cell_that_will_not_be_interrupted_is_ended_with_its_interpreter
     await py(ctx, "kept = 1")
 
     deaf = "import signal; signal.signal(signal.SIGIO, signal.SIG_IGN)"
-    error = await failure(ctx, f"{deaf}\nwhile True: pass", timeout_ms=200)
+    error = await failure(ctx, f"{deaf}\nwhile True: pass", timeout_ms=500)
     after = await py(ctx, "'kept' in globals()")
 
     assert isinstance(error, TimedOut)
@@ -218,6 +219,20 @@ async def test_more_memory_starts_it_anew_and_too_much_is_refused(workspace: Pat
     assert less.metadata["fresh"] is False
     assert isinstance(refused, InvalidArgs)
     assert "at most 4g of memory" in refused.message
+
+
+async def test_an_interpreter_that_takes_too_much_memory_is_ended(ctx: Context, line: KernelLine) -> None:
+    line.env = PLAIN
+    greedy = "print('before', flush=True)\nkept = []\nwhile True: kept.append(b'x' * 10_000_000)"
+    cell = Cell(kind="python", code=greedy, seconds=HANG, more_time="", memory=96 * 1024**2)
+
+    with pytest.raises(ResourceLimit, match="took more memory than it may and was ended") as caught:
+        await run_cell(ctx, cell)
+
+    assert caught.value.details == {"limit": "memory"}
+    assert caught.value.result is not None
+    assert caught.value.result.output == "before\n"
+    assert (await py(ctx, "1")).metadata["fresh"] is True
 
 
 async def test_it_keeps_no_files_but_in_its_temporary_folder(ctx: Context, line: KernelLine, workspace: Path) -> None:

@@ -12,9 +12,10 @@ const { Math, Object, Promise, RegExp } = globalThis;
 
 const MOST_TRIALS = 400;
 const MOST_REPAIRS = 40;
-const NEVER = "\n@!";
+const NEVER = "\n;;;;@!"; // not at once, as V8 looks a few words ahead
 const GAP = "(?:\\s|//[^\\n]*\\n|/\\*[^]*?\\*/)*";
 const STRICT = new RegExp(`^${GAP}(["'])use strict\\1`);
+const FUNCTION = new RegExp(`^(?:async\\b${GAP})?function\\b${GAP}\\*?${GAP}`);
 const IMPORT_CALL = new RegExp(`\\bimport\\b(?=${GAP}\\()`, "g");
 export const LINE_END = /\r\n|[\n\r\u2028\u2029]/g;
 
@@ -117,8 +118,9 @@ export class Cell {
     if (!found.sentence.includes("has already been declared")) return false;
     const at = offset(before + this.source, found.line, found.column) - before.length;
     if (at < 0) return false;
-    if (/\bfunction\s*\*?\s*$/.test(this.source.slice(0, at))) return this.moveFunction(name, at);
-    return this.changeKind(name, at);
+    const work = FUNCTION.exec(this.source.slice(at));
+    if (work) return this.moveFunction(name, at + work[0].length);
+    return this.source.startsWith("class", at) ? this.assignClass(name, at) : this.changeKind(name, at);
   }
 
   // A function is there before the first line runs, and so is its name.
@@ -127,6 +129,17 @@ export class Cell {
     this.change(at, name.length, other);
     this.moved += `${name}=$named(${other},"${name}");void 0;`;
     return true;
+  }
+
+  // A class where an earlier cell has `var` or a function. It ends with the first brace that makes it whole.
+  async assignClass(name, at) {
+    for (const { index } of [...this.source.slice(at).matchAll(/\}/g)].slice(0, MOST_TRIALS)) {
+      const work = this.source.slice(at, at + index + 1);
+      if ((await complaint(`throw 0;{${work}}`)).sentence !== "0") continue;
+      this.change(at, work.length, `var ${name}=${work};`);
+      return true;
+    }
+    return false;
   }
 
   // `var` where an earlier cell has `let`, or the other way round.
