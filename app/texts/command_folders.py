@@ -50,7 +50,7 @@ def _follow(script: Script, start: list[str], found: Touched) -> list[str]:
     here, later = list(start), list[tuple[int, list[str]]]()
     items: list[Simple | Redirect] = [*script.commands, *script.redirects]
     for item in sorted(items, key=lambda item: item.at):
-        while later and item.at >= later[-1][0]:
+        while later and item.at > later[-1][0]:
             here = _either(here, later.pop()[1])
         if isinstance(item, Redirect):
             _redirect(item, here, found)

@@ -12,9 +12,9 @@ from app.texts.command_pieces import Elided, pieces
 from app.texts.command_scripts import Assignment, Found, Redirect, Script, Simple
 from app.texts.command_trees import Place, walk
 from app.texts.command_words import Kind, Word
+from app.texts.command_wrappers import BEFORE_KEYWORDS, RESERVED
 from app.texts.names import names
 
-RESERVED = names("if then elif else fi do done case esac while until for select function in { } ! [[ ]]")
 READING = frozenset({"<", "<&"})
 DUPLICATING = frozenset({">&", "<&"})
 CLOSING = frozenset({">&-", "<&-"})
@@ -42,6 +42,7 @@ class Reader:
         self.found = Found()
         self.more: dict[int, list[Word]] = {}
         self.stdin: dict[int, Word] = {}
+        self.ends: dict[int, int] = {}
         self.prefixed: set[int] = set()
         self.evaluates = False
         self.has_code = False
@@ -102,7 +103,7 @@ class Reader:
         simple = Simple(
             tuple(words),
             tuple(assignments),
-            at=self.base + node.start_byte,
+            at=self.base + max(node.end_byte, self.ends.pop(node.start_byte, 0)),
             sure_until=self.base + place.sure_until,
             is_repeated=place.is_repeated,
             stdin=self.stdin.pop(node.start_byte, None),
@@ -111,7 +112,7 @@ class Reader:
 
     def _require_no_keyword(self, node: Node, name: Word) -> None:
         written = next(child for child in node.children if child.type == "command_name")
-        if self._text(written) in RESERVED:
+        if self._text(written) in RESERVED - BEFORE_KEYWORDS:
             raise Doubtful(f"`{name.text}` stands where a command is expected")
 
     def _declaration(self, place: Place) -> None:
@@ -143,6 +144,8 @@ class Reader:
                     extras.append(Word("-"))
             elif redirect.type == "herestring_redirect":
                 self.stdin[body.start_byte] = self._word(redirect.children[-1])
+            elif redirect.type == "file_redirect":
+                self.ends[body.start_byte] = redirect.end_byte
             extras.extend(self._word(extra) for extra in _extras(redirect))
             at = redirect.end_byte
         if extras and body.type not in {"command", *NAMED_WORDS}:

@@ -32,8 +32,9 @@ class Redirect:
 class Simple:
     """One simple command, and what it runs in turn.
 
-    `sure_until` is the byte of the script up to which everything runs only if this command succeeded. One that is open
-    gets more words than are known; `stdin` is the here-document it reads.
+    `at` is where it ends in the script, behind its redirects: they are done before it runs. Up to the byte
+    `sure_until` everything runs only if this command succeeded. One that is open gets more words than are known;
+    `stdin` is the here-document it reads.
     """
 
     words: tuple[Word, ...]

@@ -22,7 +22,7 @@ NESTING = frozenset({"command_substitution", "process_substitution", "expansion"
 REPEATING = frozenset({"do_group", "while_statement", "function_definition"})
 
 _PIPED = re.compile(rb"\|&?[ \t]*\n(?![ \t]*\|)")
-_GOES_ON = re.compile(rb"(?<=[ \t])\\\n|(?<=[;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
+_GOES_ON = re.compile(rb"(?<=[^\\][ \t])\\\n|(?<=[;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
 _BRACKETS = re.compile(rb"\$\{|\(|\{|\)|\}")
 _OPENING = frozenset({b"${", b"(", b"{"})
 
