@@ -289,6 +289,24 @@ def test_a_container_serves_as_its_own_user_from_a_new_volume_and_ends_in_order(
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
+def test_a_container_has_walls_and_interpreters_behind_them(image: Image, start: Start) -> None:
+    container = ready(start())
+
+    command = container.run(
+        "toolcrib", "call", "shell_command", '{"command": "id -u; touch here; ls; cat /data/admin.key"}'
+    )
+    javascript = container.run("toolcrib", "call", "js_repl", "--input", "6 * 7")
+    python = container.run("toolcrib", "call", "python", '{"code": "get_ipython().__class__.__name__"}')
+    container.stop(image.stop_signal)
+
+    assert command.stdout.count("\n10001\nhello.txt\nhere\n") == 1, command.stdout + command.stderr
+    assert "admin.key: " in command.stdout  # only why it cannot be read
+    assert (javascript.returncode, javascript.stdout) == (0, "42\n"), javascript.stderr
+    assert "InteractiveShell" in python.stdout, python.stdout + python.stderr
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
 def test_the_health_check_follows_the_port_and_fails_when_nobody_serves(image: Image, start: Start) -> None:
     elsewhere = ready(start(TOOLCRIB_PORT="8765", http_proxy="http://127.0.0.1:9"))
     by_variable = elsewhere.run(*image.health)
