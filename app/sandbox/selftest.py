@@ -15,8 +15,9 @@ from app.core.errors import CallError
 from app.core.inspections import Machine, Probe, Report, Trial
 from app.core.ports import Clock
 from app.core.profiles import Profile
+from app.core.sessions import is_inside
 from app.core.walls import Backend, Child, Command, Network, Walls
-from app.sandbox import kernel, probes
+from app.sandbox import kernel, landlock, probes
 from app.sandbox.canaries import NAMES, Canaries
 from app.sandbox.children import LocalChild
 from app.sandbox.exits import Exit
@@ -31,6 +32,7 @@ SOON_SECONDS = 30.0
 """When the walls did not hold, it may be for a short time only."""
 SECONDS = 20.0
 MOST_SAID = 2000
+PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 TRIED = {"auto": (Backend.BWRAP, Backend.LANDLOCK), "bwrap": (Backend.BWRAP,), "landlock": (Backend.LANDLOCK,)}
 UNSANDBOXED = "The operator switched the walls off, twice."
 HALF_UNSANDBOXED = "The setting `sandbox.backend` is none, which counts only together with `i_accept_unsandboxed`."
@@ -48,7 +50,6 @@ OF_THE_SAME_USER = (
 UNCOUNTED = "The kernel does not limit the number of processes; a watchdog does, a moment later."
 OF_DEGRADED = "Any host can be reached on the number of the proxy's port, also without the proxy."
 OF_NOTHING = "Processes can do whatever their user can."
-
 
 NO_WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 """What is said of a process of which nothing is believed yet."""
@@ -115,7 +116,8 @@ class SelfTest:
             async with asyncio.timeout(SECONDS):
                 found = _worst([await self._probe(walls, said) for walls in self._kinds(backend)])
         except BROKEN as error:
-            return Trial(backend, f"The backend {backend} does not work here: {_reason(error)}", said=_shown(said))
+            told = _shown(said) or str(error)
+            return Trial(backend, f"The backend {backend} does not work here: {_reason(error)}", said=told)
         failed = next((probe for probe in found if not probe.ok), None)
         reason = f"The backend {backend} fails its self-test ({failed.name}): {failed.detail}" if failed else None
         return Trial(backend, reason, tuple(found), _shown(said), time.monotonic() - began)
@@ -123,8 +125,8 @@ class SelfTest:
     def _missing(self, backend: Backend) -> str | None:
         if backend is Backend.BWRAP and self._planner.bwrap is None:
             return "The backend bwrap is not installed."
-        if backend is Backend.LANDLOCK and not kernel.landlock_abi():
-            return "The backend landlock is not in this kernel, or switched off."
+        if backend is Backend.LANDLOCK and (gaps := landlock.missing(abi := kernel.landlock_abi())):
+            return f"The backend landlock is not enough in this kernel (ABI {abi}): {', '.join(gaps)}."
         return None
 
     def _kinds(self, backend: Backend) -> Iterator[Walls]:
@@ -169,9 +171,17 @@ class SelfTest:
         )
         limits = self._planner.limits(self._planner.settings.memory)
         asked = json.dumps(canaries.asked | {"limits": list(limits)})
-        argv = (interpreter(), "-I", "-S", "-c", Path(probes.__file__).read_text(), asked)
+        argv = (self._interpreter(), "-I", "-S", "-c", Path(probes.__file__).read_text(), asked)
         proxy = None if walls.network is Network.NONE else 0 if has_tmp else canaries.proxy
         return self._planner.order(Command(argv=argv), walls, stand, Exit(proxy=proxy))
+
+    def _interpreter(self) -> str:
+        """This very Python, or one of the system where whom processes become cannot come to it."""
+        seen = [place.path for place in self._planner.system]
+        for path in dict.fromkeys(map(os.path.realpath, (sys.executable, *PYTHONS))):
+            if os.access(path, os.X_OK) and any(is_inside(path, place) for place in seen):
+                return path
+        raise Speechless("there is no Python that whom processes become could run.")
 
     def _conclude(self, trials: tuple[Trial, ...], machine: Machine) -> Report:
         settings, planner = self._planner.settings, self._planner
@@ -208,11 +218,6 @@ class SelfTest:
 def _worst(runs: list[list[Probe]]) -> list[Probe]:
     """Of each probe the first that failed, if one did."""
     return [next((probe for probe in same if not probe.ok), same[0]) for same in zip(*runs, strict=True)]
-
-
-def interpreter() -> str:
-    """The program of this very Python, without the links that lead to it."""
-    return os.path.realpath(sys.executable)
 
 
 def look(bwrap: str | None, is_asked: bool = True) -> Machine:

@@ -51,10 +51,11 @@ STATEMENTS = names("""
     case_statement function_definition test_command declaration_command unset_command negated_command
     """)
 PATTERNS = frozenset({"extglob_pattern", "regex"})
-MAY_BE_EMPTY = names("heredoc_body variable_name string_content word program")
+MAY_BE_EMPTY = names("heredoc_body heredoc_content variable_name string_content word program")
 
 _BLANK = re.compile(rb"[ \t\n]*")
 _BLANK_IN_LINE = re.compile(rb"[ \t]*")
+_DASH = re.compile(rb"[ \t]+-[ \t]+")
 _BARE = re.compile(rb"(?:[^\s'\"`$\\;&|()<>]|\\[^\n])+")
 _META = re.compile(rb"[;&|()<>]")
 _OPAQUE = re.compile(rb"[`'\"]|\$[({A-Za-z_0-9'\"]|[<>]\(")
@@ -106,11 +107,17 @@ def _check_gaps(source: bytes, node: Node, children: list[Node], is_tested: bool
         gap = source[at : child.start_byte]
         if gap and node.type in SOLID:
             raise Doubtful(ELSEWHERE)
-        require_blank(gap, _BLANK_IN_LINE if is_line else _BLANK)
+        if not (child.type == "heredoc_redirect" and lost_dash(gap)):
+            require_blank(gap, _BLANK_IN_LINE if is_line else _BLANK)
         if before is not None and node.type in LISTED and _touch(before, child, gap):
             raise Doubtful(ELSEWHERE)
         at, before = child.end_byte, child
     require_blank(source[at : node.end_byte])
+
+
+def lost_dash(gap: bytes) -> bool:
+    """In `python - <<EOF` the tree has no dash at all; it is a word like others."""
+    return _DASH.fullmatch(gap) is not None
 
 
 def _touch(before: Node, after: Node, gap: bytes) -> bool:
@@ -128,6 +135,8 @@ def _check_leaf(source: bytes, node: Node) -> None:
     if not node.is_named:
         if source[node.start_byte : node.end_byte].strip(b" \t\n") != node.type.strip().encode():
             raise Doubtful(f"`{node.type}` is not where it seems to be")
+        if node.type in {"<", ">"} and source[node.end_byte : node.end_byte + 1] == b"(":
+            raise Doubtful("what seems to be a comparison is a substitution")
     elif node.start_byte == node.end_byte and node.type not in MAY_BE_EMPTY:
         raise Doubtful(f"an empty `{node.type}` is nowhere in bash")
 
@@ -158,6 +167,12 @@ def _check_bare(source: bytes, node: Node) -> None:
         raise Doubtful(ELSEWHERE)
     if text.startswith(b"#") and _begins_word(source, node.start_byte):
         raise Doubtful("what seems to be a word is a comment")
+    if (
+        text.isdigit()
+        and _begins_word(source, node.start_byte)
+        and source[node.end_byte : node.end_byte + 1] in _ARROWS
+    ):
+        raise Doubtful("what seems to be a word is a descriptor")
 
 
 def _check_pattern(source: bytes, node: Node, child: Node) -> None:
@@ -239,7 +254,7 @@ def heredoc_begin(source: bytes, node: Node) -> int:
 
 def heredoc_tag(source: bytes, start: Node) -> bytes:
     found = _TAG.fullmatch(source[start.start_byte : start.end_byte])
-    if found is None:
+    if found is None or source[start.end_byte : start.end_byte + 1] not in _ENDS_WORD:
         raise Doubtful("the tag of a here-document is none that is commonly used")
     return found[1] or found[2] or found[3]
 
@@ -260,6 +275,7 @@ def texts_between(source: bytes, node: Node) -> Iterator[bytes]:
     yield source[at : node.end_byte]
 
 
+_ARROWS = frozenset({b"<", b">"})
 _ENDS_WORD = frozenset({b"", *(bytes([byte]) for byte in _BETWEEN_WORDS)})
 _CHECKS: dict[str, Callable[[bytes, Node], None]] = {
     "word": _check_bare,

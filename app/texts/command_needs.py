@@ -101,6 +101,8 @@ def _asked(unclear: Unclear) -> Need:
 
 def _of_command(command: Simple) -> Iterator[Need]:
     name = command.name.text
+    if not name:
+        return
     telling = [assignment for assignment in command.assignments if changes_what_runs(assignment.name)]
     if command.name.is_static and name in CHANGING | DECLARING and not telling:
         return

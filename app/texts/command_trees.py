@@ -13,7 +13,7 @@ from app.texts.command_doubts import Doubtful
 
 LONGEST = 256 * 1024
 DEEPEST = 2_000
-MOST_NODES = 200_000
+MOST_NODES = 60_000
 MOST_NESTED = 32
 MOST_PIPED = 500
 PIECE = 64
@@ -22,9 +22,16 @@ NESTING = frozenset({"command_substitution", "process_substitution", "expansion"
 REPEATING = frozenset({"do_group", "while_statement", "function_definition"})
 
 _PIPED = re.compile(rb"\|&?[ \t]*\n(?![ \t]*\|)")
-_GOES_ON = re.compile(rb"(?<=[ \t])\\\n|(?<=[;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
+_GOES_ON = re.compile(rb"(?<=[^\\][ \t])\\\n|(?<=[;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
 _BRACKETS = re.compile(rb"\$\{|\(|\{|\)|\}")
 _OPENING = frozenset({b"${", b"(", b"{"})
+
+
+class Unreadable(Doubtful):
+    """The tree has errors. A longer or a shorter text may have none."""
+
+    def __init__(self) -> None:
+        super().__init__("the script is not bash that can be read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ def _grown(source: bytes) -> Tree:
     reads = _Reads(source)
     tree = _parser().parse(reads)
     if reads.left < 0 or tree.root_node.has_error:
-        raise Doubtful("the script is not bash that can be read")
+        raise Unreadable
     if tree.root_node.descendant_count > MOST_NODES:
         raise Doubtful("the script has too many parts to be read")
     return tree
@@ -80,7 +87,7 @@ def _joined(source: bytes, tree: Tree) -> bytes:
     """Lines that go on, made one: after such a line the parser takes descriptors and variables for words."""
     joined = bytearray(source)
     for found in _GOES_ON.finditer(source):
-        node = tree.root_node.descendant_for_byte_range(found.start(), found.end())
+        node = tree.root_node.descendant_for_byte_range(found.start(), found.start() + 1)
         if node is not None and node.child_count and node.type not in TEXTS:
             joined[found.start() : found.end()] = b"  "
     return bytes(joined)

@@ -129,7 +129,7 @@ def _double(node: Node, source: bytes) -> Iterator[_Piece]:
     for child in [*inner, last]:
         if child.type == "string_content":
             continue
-        text = source[at : child.start_byte].decode()
+        text = source[at : child.end_byte - 1 if child is last else child.start_byte].decode()
         if _LIVE.search(text):
             raise Doubtful("a text holds substitutions that cannot be looked into")
         yield _Piece(_IN_DOUBLE.sub(lambda found: found[1].strip("\n"), text), is_quoted=True)

@@ -57,7 +57,7 @@ def _of_script(script: Script) -> Patch | None:
     match script.commands:
         case [command]:
             return _of_command(command)
-        case [folder, command] if folder.name == Word("cd", is_bare=True) and folder.sure_until > command.at:
+        case [folder, command] if folder.name == Word("cd", is_bare=True) and folder.sure_until >= command.at:
             path = path_of(folder.words[1]) if len(folder.words) == 2 else None
             patch = _of_command(command)
             is_certain = path is not None and not folder.assignments and not path.startswith(("-", "~"))

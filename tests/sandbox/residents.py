@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from app.sandbox.orders import Place
 from app.sandbox.seccomp import install
 
 if TYPE_CHECKING:
+    from app.sandbox.orders import Order
     from tests.sandbox.walls import Enclosed
 
 SOURCES = str(Path(__file__).parents[2])
@@ -65,6 +67,8 @@ def contain() -> None:
     steps.answer(ERRNO | NOT_ALLOWED)
     steps.label("fine")
     steps.answer(ALLOW)
+    if os.geteuid() != 0:
+        syscalls.prctl(identities.NO_NEW_PRIVS, 1)  # else only root may
     install(steps.assemble())
 
 
@@ -73,7 +77,7 @@ async def look(told: dict[str, Any]) -> dict[str, Any]:
     from tests.sandbox.walls import enclosed
 
     spawner = Spawner()
-    there = enclosed(spawner, Path(told["data"]), backend=told["backend"])
+    there = enclosed(spawner, Path(told["data"]), backend=told["backend"], alter=unwalled if told["broken"] else whole)
     try:
         report = await there.inspector.known()
         said = await run(there, Path(told["workspace"]), told["script"]) if report.backend else None
@@ -81,6 +85,14 @@ async def look(told: dict[str, Any]) -> dict[str, Any]:
         there.processes.close()
         await asyncio.to_thread(spawner.close)
     return {"uid": os.getuid(), "report": report.view(), "said": said}
+
+
+def whole(order: "Order") -> "Order":
+    return order
+
+
+def unwalled(order: "Order") -> "Order":
+    return replace(order, enclosure=replace(order.enclosure, backend="none") if order.enclosure else None)
 
 
 async def run(there: "Enclosed", root: Path, script: str) -> str:

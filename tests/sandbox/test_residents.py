@@ -35,12 +35,15 @@ def field() -> Iterator[Path]:
     shutil.rmtree(base)
 
 
-def resident(field: Path, backend: str, *, is_root: bool = False, **become: Any) -> dict[str, Any]:
+def resident(
+    field: Path, backend: str, *, is_root: bool = False, broken: bool = False, **become: Any
+) -> dict[str, Any]:
     if IS_ROOT:
         os.chown(field / "workspace", *([61_100] * 2 if is_root else [ORDINARY] * 2))
     told = {
         "become": become if is_root else become | {"user": [ORDINARY, ORDINARY]},
         "backend": backend,
+        "broken": broken,
         "data": str(field / "data"),
         "workspace": str(field / "workspace"),
         "script": SCRIPT.format(outside=field / "outside", data=field / "data"),
@@ -87,3 +90,11 @@ def test_in_a_container_the_choice_is_landlock_and_every_probe_passes(is_root: b
     assert (report["backend"], passed["ok"], failed(passed)) == ("landlock", True, {})
     assert report["uid"] == (61_100 if is_root else None)
     assert works(field, answer["said"], report["uid"] or answer["uid"])
+
+
+def test_in_a_container_its_own_filter_is_not_taken_for_that_of_the_walls(field: Path) -> None:
+    answer = resident(field, "landlock", container=True, broken=True)
+
+    [trial] = answer["report"]["tried"]
+    assert {"privileges", "system_calls"} <= set(failed(trial))
+    assert (answer["report"]["backend"], answer["said"]) == (None, None)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 from app.core.errors import SandboxUnavailable
 from app.core.sessions import Session
 from app.core.walls import Backend, Child, Command, Ended, Network
-from app.sandbox import selftest
+from app.sandbox import kernel, selftest
 from app.sandbox.canaries import NAMES
 from app.sandbox.children import LocalChild
 from app.sandbox.orders import Order, Place
@@ -25,6 +26,8 @@ from app.sandbox.workspace import LocalWorkspace
 from tests.sandbox.walls import BACKENDS, Enclosed, enclosed
 
 Alter = Callable[[Order], Order]
+PREFIXES = {os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)}
+HAS_PYTHON = any(os.path.exists(path) for path in selftest.PYTHONS)
 SESSION = Session("ann", "one")
 
 
@@ -98,6 +101,36 @@ async def test_a_backend_that_does_not_work_is_passed_over_and_only_admins_hear_
     assert "/secret" not in repr(report.summary())
 
 
+@pytest.mark.skipif(not HAS_PYTHON or "/usr" in PREFIXES, reason="there is no Python of the system besides this one")
+async def test_a_python_that_cannot_be_reached_is_replaced_by_one_of_the_system(
+    spawner: Spawner, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = enclosed(spawner, data_dir, backend="landlock")
+    there.planner.__dict__["system"] = tuple(place for place in there.planner.system if place.path not in PREFIXES)
+
+    report = await there.inspector.known()
+    monkeypatch.setattr(selftest, "PYTHONS", ())
+    without = await there.inspector.renew()
+
+    assert (report.backend, report.reason) == (Backend.LANDLOCK, "The backend landlock passed its self-test.")
+    assert without.reason == (
+        "The backend landlock does not work here: there is no Python that whom processes become could run."
+    )
+
+
+async def test_a_landlock_that_is_too_old_is_not_tried(
+    spawner: Spawner, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "landlock_abi", lambda: 5)
+
+    report = await enclosed(spawner, data_dir, backend="landlock").inspector.known()
+
+    assert (report.backend, report.trials[0].probes) == (None, ())
+    assert report.reason == (
+        "The backend landlock is not enough in this kernel (ABI 5): signals to processes outside are not held back."
+    )
+
+
 async def test_what_the_walls_do_not_keep_out_is_told(spawner: Spawner, data_dir: Path) -> None:
     bwrap = (await enclosed(spawner, data_dir, backend="bwrap").inspector.known()).unprotected
     landlock = (await enclosed(spawner, data_dir, backend="landlock").inspector.known()).unprotected
@@ -105,10 +138,15 @@ async def test_what_the_walls_do_not_keep_out_is_told(spawner: Spawner, data_dir
     degraded = await listing.inspector.known()
     none = await enclosed(spawner, data_dir, backend="none", i_accept_unsandboxed=True).inspector.known()
 
-    assert bwrap == ()
+    assert bwrap == (() if os.geteuid() == 0 else (selftest.UNCOUNTED,))
     assert "Processes can change .git/hooks and .git/config in the workspace." in landlock
     assert (degraded.is_degraded, len(degraded.unprotected)) == (True, len(landlock) + 1)
-    assert (none.backend, none.network, len(none.unprotected), none.trials) == (Backend.NONE, Network.FULL, 1, ())
+    assert (none.backend, none.network, len(none.unprotected), none.trials) == (
+        Backend.NONE,
+        Network.FULL,
+        1 + len(bwrap),
+        (),
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

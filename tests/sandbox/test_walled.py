@@ -46,6 +46,7 @@ class Field:
 
     def __init__(self, spawner: Spawner, base: Path) -> None:
         self._spawner = spawner
+        self._opened = list[Enclosed]()
         self.data, self.root, self.extra = base / "data", base / "workspace", base / "extra"
         for folder in (self.data, self.root, self.extra):
             folder.mkdir()
@@ -68,7 +69,12 @@ class Field:
         return there
 
     def uninspected(self, backend: Backend, **settings: Any) -> Enclosed:
-        return enclosed(self._spawner, self.data, **{"backend": backend.value} | settings)
+        self._opened.append(enclosed(self._spawner, self.data, **{"backend": backend.value} | settings))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for there in self._opened:
+            there.processes.close()
 
     def workspace(self, *, is_extra_writable: bool = True) -> LocalWorkspace:
         extra = Root(self.extra, "write" if is_extra_writable else "read", is_extra=True)
@@ -76,8 +82,10 @@ class Field:
 
 
 @pytest.fixture
-def field(spawner: Spawner, tmp_path: Path) -> Field:
-    return Field(spawner, tmp_path)
+def field(spawner: Spawner, tmp_path: Path) -> Iterator[Field]:
+    field = Field(spawner, tmp_path)
+    yield field
+    field.close()
 
 
 async def run(
@@ -236,9 +244,8 @@ async def test_a_start_that_fails_leaves_no_temporary_folder(field: Field) -> No
 
 
 @pytest.fixture
-def around_records(spawner: Spawner, tmp_path: Path) -> Field:
+def around_records(field: Field) -> Field:
     """A workspace that surrounds the service's records, not only by one folder."""
-    field = Field(spawner, tmp_path)
     inner = field.root / "var" / "toolcrib"
     inner.parent.mkdir()
     field.data.rename(inner)
