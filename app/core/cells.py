@@ -7,7 +7,6 @@ is said by code that a model wrote, so nothing of it is believed.
 import asyncio
 import base64
 import binascii
-import codecs
 import json
 import secrets
 import signal
@@ -16,16 +15,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from app.core.ends import Ends
 from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut, ToolUnavailable
+from app.core.hearing import CellTime, Heard
 from app.core.jsons import dumps
 from app.core.kernels import Kernel
 from app.core.results import MOST_ATTACHED, Attachment, Result, attach
 from app.core.tools import Context
-from app.core.walls import GRACE, Child, Piece
+from app.core.walls import GRACE
 
-SHOWN = 20_000
-"""Bytes of each end of an output that the answer has."""
 LAST_SECONDS = 2.0
 START_SECONDS = 60.0
 MOST_CALLS = 16
@@ -71,95 +68,6 @@ async def _ran(ctx: Context, cell: Cell, lost: str | None) -> "_Run":
     return run
 
 
-class _Heard:
-    """What a cell wrote: handed on as text while it comes, with what is no UTF-8 replaced.
-
-    At its end a kernel writes a mark into both streams, so that nothing of a cell is missed or waited for in vain.
-    """
-
-    def __init__(self, ctx: Context, mark: bytes) -> None:
-        self.ends = Ends(SHOWN, SHOWN)
-        self._ctx = ctx
-        self._mark = mark
-        self._unmarked = {"stdout", "stderr"}
-        self._held = {stream: b"" for stream in self._unmarked}
-        self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in self._unmarked}
-        self._last = "\n"
-
-    async def listen(self, child: Child) -> None:
-        """Until both streams have come to the mark, or there is no more."""
-        while self._unmarked and (piece := await child.read()) is not None:
-            await self._take(piece)
-
-    async def finish(self) -> None:
-        """Nothing more comes: what looked like the beginning of the mark was none."""
-        for stream, decoder in self._decoders.items():
-            await self._say(decoder.decode(self._held[stream], True), stream)
-
-    async def say(self, text: str, stream: str) -> None:
-        """Something of our own, on a line of its own."""
-        start = "" if self._last == "\n" else "\n"
-        await self._say(f"{start}{text.rstrip()}\n", stream)
-
-    async def _take(self, piece: Piece) -> None:
-        data = self._held[piece.stream] + piece.data
-        if self._mark in data:
-            self._unmarked.discard(piece.stream)
-            data = data.replace(self._mark, b"", 1)
-        held = 0 if piece.stream not in self._unmarked else _beginning(data, self._mark)
-        self._held[piece.stream] = data[len(data) - held :]
-        await self._say(self._decoders[piece.stream].decode(data[: len(data) - held]), piece.stream)
-
-    async def _say(self, text: str, stream: str) -> None:
-        if text:
-            self._last = text[-1]
-            self.ends.feed(text)
-            await self._ctx.output(text, stream)
-
-
-class _Time:
-    """The seconds a cell has. While they are held they do not pass; nor do they before the first word of a kernel that
-    was started for it, unless that comes too late."""
-
-    def __init__(self, seconds: float, *, later: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._left = seconds
-        self._holders = 0
-        self.is_waiting = later > 0
-        self.over: asyncio.Future[None] = self._loop.create_future()
-        self._go_on(seconds + later)
-
-    def begin(self) -> None:
-        """Now they count, and no second time."""
-        if self.is_waiting and not self._holders:
-            self.is_waiting = False
-            self._timer.cancel()
-            self._go_on(self._left)
-
-    def hold(self) -> None:
-        self._holders += 1
-        if self._holders == 1:
-            self._timer.cancel()
-            self._left -= self._loop.time() - self._since
-
-    def release(self) -> None:
-        self._holders -= 1
-        if not self._holders and not self.over.done():
-            self._go_on(self._left)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-        self.over.cancel()
-
-    def _go_on(self, seconds: float) -> None:
-        self._since = self._loop.time()
-        self._timer = self._loop.call_later(max(seconds, 0), self._end)
-
-    def _end(self) -> None:
-        if not self.over.done():
-            self.over.set_result(None)
-
-
 @dataclass(slots=True)
 class _Run:
     """One cell, from the moment its kernel is ours until it is idle again, or gone."""
@@ -177,12 +85,12 @@ class _Run:
     _room: int = MOST_ATTACHED
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_CALLS))
     _calls: set["asyncio.Task[None]"] = field(default_factory=set)
-    heard: _Heard = field(init=False)
-    _time: _Time = field(init=False)
+    heard: Heard = field(init=False)
+    _time: CellTime = field(init=False)
 
     def __post_init__(self) -> None:
-        self.heard = _Heard(self.ctx, self.mark.encode())
-        self._time = _Time(self.cell.seconds, later=START_SECONDS if self.kernel.is_fresh else 0)
+        self.heard = Heard(self.ctx, self.mark.encode())
+        self._time = CellTime(self.cell.seconds, later=START_SECONDS if self.kernel.is_fresh else 0)
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -253,8 +161,7 @@ class _Run:
         try:
             await child.send(dumps({"run": self.cell.code, "mark": self.mark}))
         except BrokenPipeError:
-            self.is_unheard = not self.kernel.is_fresh
-            return
+            self.is_unheard = not self.kernel.is_fresh  # one that has just been started may have said why
         while (line := await child.receive()) is not None:
             message = _read(line)
             if message.get("done") == self.mark:
@@ -389,12 +296,6 @@ def _read(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
-
-
-def _beginning(data: bytes, mark: bytes) -> int:
-    """How many of the last bytes could be the beginning of the mark."""
-    most = min(len(data), len(mark) - 1)
-    return next((size for size in range(most, 0, -1) if mark.startswith(data[len(data) - size :])), 0)
 
 
 async def _cancel(tasks: Iterable["asyncio.Task[None]"]) -> None:
