@@ -19,6 +19,7 @@ from tests.sandbox.spawning import (
     WAYS,
     bash,
     keeper_of,
+    resident_of,
     said_until,
     sleeper,
     spawner_of,
@@ -82,7 +83,7 @@ async def test_the_end_takes_everybody(crib: Spawner, tag: str) -> None:
         await child.end(0)
 
         assert tagged(tag) == []
-        assert zombies_below(spawner_of_crib(crib)) == []
+        assert zombies_below(resident_of(crib)) == []
 
 
 async def test_a_cancel_takes_everybody(crib: Spawner, tag: str) -> None:
@@ -106,7 +107,7 @@ async def test_a_keeper_that_is_killed_takes_everybody_along(crib: Spawner, tag:
 
         assert await child.wait() == Ended(128 + signal.SIGKILL)
         await until(lambda: tagged(tag) == [])
-        await until(lambda: zombies_below(spawner_of_crib(crib)) == [])
+        await until(lambda: zombies_below(resident_of(crib)) == [])
 
 
 async def test_a_spawner_that_is_killed_leaves_the_keepers_at_work(crib: Spawner, tag: str) -> None:
@@ -199,7 +200,7 @@ async def storm(crib: Spawner, tag: str, rounds: int) -> None:
             for number in range(start, min(rounds, start + 8)):
                 group.create_task(one(number))
     await until(lambda: tagged(tag) == [])
-    await until(lambda: zombies_below(spawner_of_crib(crib)) == [])
+    await until(lambda: zombies_below(resident_of(crib)) == [])
 
 
 async def test_nobody_is_left_after_a_storm(crib: Spawner, tag: str) -> None:
@@ -219,11 +220,6 @@ async def test_one_that_forks_without_end_is_caught(crib: Spawner, tag: str) -> 
         assert await child.wait() == Ended(3)
 
     assert tagged(tag) == []
-
-
-def spawner_of_crib(crib: Spawner) -> int:
-    assert crib._resident is not None
-    return crib._resident.pid
 
 
 WITHOUT = """
