@@ -99,7 +99,7 @@ class House:
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
         data_dir, self._owner = settings.data_dir.absolute(), tool_owner(settings.sandbox.uid)
         self._clock = clock or SystemClock()
-        self._walling = Walling(settings, data_dir, self._owner, self._clock)
+        self._walling = Walling(settings, data_dir, self._clock)
         self._registry = Registry(self._walling.offered(tool) for tool in fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
@@ -114,28 +114,19 @@ class House:
 
     async def _open(self, undo: AsyncExitStack) -> Use:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
-        data_dir = self.settings.data_dir.absolute()
-        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
-        self.lock = DataDirLock(data_dir)
-        undo.callback(self.lock.release)
-        self._workspaces = self._open_workspaces(data_dir)
-        undo.callback(self._workspaces.close)
+        data_dir = self._open_folders(undo)
         await self._open_store(data_dir, undo)
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
-        find = partial(_find_secret, book)
-        self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
-        self._walled = self._walling.open(find)
-        undo.push_async_callback(self._walling.close)
+        self._open_ways_out(book, undo)
         self._hooks = self._open_hooks(book)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
-        undo.push_async_callback(self._dispatcher.kernels.close)
-        undo.push_async_callback(self._dispatcher.terminals.close)
+        undo.push_async_callback(self._end_processes)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -168,6 +159,16 @@ class House:
             network_policy=self._policy,
         )
 
+    def _open_folders(self, undo: AsyncExitStack) -> Path:
+        """The folder of the records, which is nobody else's as long as this service runs, and the workspaces."""
+        data_dir = self.settings.data_dir.absolute()
+        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
+        self.lock = DataDirLock(data_dir)
+        undo.callback(self.lock.release)
+        self._workspaces = self._open_workspaces(data_dir)
+        undo.callback(self._workspaces.close)
+        return data_dir
+
     async def _open_store(self, data_dir: Path, undo: AsyncExitStack) -> None:
         """The memory, brought up to date: readers, what tells of commits, the writer, the vault."""
         url = db.database_url(data_dir, self.settings.database_url)
@@ -197,8 +198,7 @@ class House:
         if not self._drained:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
-            await self._dispatcher.kernels.close()
-            await self._dispatcher.terminals.close()
+            await self._end_processes()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -265,6 +265,17 @@ class House:
             seconds=self.settings.ask_timeout,
             on_ask=self.settings.on_ask,
         )
+
+    def _open_ways_out(self, book: SecretBook, undo: AsyncExitStack) -> None:
+        """What leaves the service: requests and processes, both with secrets that only these see."""
+        find = partial(_find_secret, book)
+        self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+        self._walled = self._walling.open(find)
+        undo.push_async_callback(self._walling.close)
+
+    async def _end_processes(self) -> None:
+        """Those that go on between calls."""
+        await asyncio.gather(self._dispatcher.kernels.close(), self._dispatcher.terminals.close())
 
     @property
     def _policy(self) -> NetworkPolicy | None:

@@ -17,7 +17,6 @@ from app.core.tools import Audience, Ready, Tool
 from app.net.egress import EgressProxy
 from app.net.placeholders import Find
 from app.sandbox.orders import Place
-from app.sandbox.ownership import Owner
 from app.sandbox.plans import Planner, WallSettings
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.runtimes import Runtimes
@@ -29,14 +28,14 @@ from app.sandbox.walled import Walled
 class Walling:
     """The spawner, the walls around what it starts for models, and what comes with both."""
 
-    def __init__(self, settings: Settings, data_dir: Path, owner: Owner | None, clock: Clock) -> None:
+    def __init__(self, settings: Settings, data_dir: Path, clock: Clock) -> None:
         records = os.path.realpath(data_dir)
         self._settings = settings
         self._spawner = Spawner(records)
         self._planner = Planner(WallSettings.of(settings.sandbox.model_dump()), records, tuple(_extras(settings)))
         self.processes = TrustedProcesses(self._spawner)
         self.inspector = SelfTest(self._spawner, self._planner, clock)
-        self.recipes = Runtimes(self.processes, owner).recipes
+        self.recipes = Runtimes(self.processes).recipes
         self._inspecting: asyncio.Task[None] | None = None
 
     def open(self, find: Find) -> Walled:

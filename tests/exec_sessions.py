@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.dispatch import pumps
 from app.tools import exec_command, write_stdin
 from tests.services import HANG, Crib
 
@@ -21,6 +22,7 @@ def make_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_stdin, "LEAST_YIELD", 1)
     monkeypatch.setattr(write_stdin, "LEAST_POLL", 1)
     monkeypatch.setattr(write_stdin, "REACTION", 0.0)
+    monkeypatch.setattr(pumps, "GRACE", 0.1)
 
 
 async def begun(crib: Crib, cmd: str, **more: Any) -> int:

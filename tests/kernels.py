@@ -1,15 +1,18 @@
 """Real kernels without an app: a toy line whose calls are those of one session."""
 
 import asyncio
-from collections.abc import Callable
+import io
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from PIL import Image
+
 from app.core.clocks import SystemClock
-from app.core.errors import CallError
+from app.core.errors import CallError, ProgramFailed
 from app.core.kernels import Kernel
 from app.core.results import Result
 from app.core.sessions import Session
@@ -18,12 +21,13 @@ from app.dispatch.kernels import Kernels, Start
 from app.dispatch.running import LiveCall
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.runtimes import Runtimes
-from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
+from tests.bare import BareProcesses
 from tests.tools.conftest import ToyLine
 
 HANG = 60.0
 GIB = 1024**3
+WALLED = BareProcesses()
 
 
 class ToyClock(SystemClock):
@@ -37,12 +41,39 @@ class ToyClock(SystemClock):
 
 def open_kernels(clock: ToyClock | None = None, *, memory: int = 2 * GIB, idle: float = 1200) -> Kernels:
     recipes = Runtimes(TrustedProcesses()).recipes
-    return Kernels(BareProcesses(), recipes, clock or ToyClock(), memory=memory, idle=idle)
+    return Kernels(WALLED, recipes, clock or ToyClock(), memory=memory, idle=idle)
 
 
 def call_of(session: Session, parent: Any = None) -> LiveCall:
     """As much of a call as kernels want to know."""
     return cast(LiveCall, SimpleNamespace(session=session, parent=parent))
+
+
+async def answered(run: Awaitable[Result]) -> dict[str, Any]:
+    """A cell's answer as scenarios have it."""
+    try:
+        return {"output": (await run).output}
+    except ProgramFailed as error:
+        return {"error": error.message, "output": error.result.output if error.result else None, "code": error.code}
+
+
+def differences(found: list[dict[str, Any]], cells: list[dict[str, Any]], told: Callable[[str], str]) -> list[Any]:
+    """The cells that answered otherwise, as they should have and as they did."""
+    different = []
+    for one, cell in zip(found, cells, strict=True):
+        failed = {"error": cell["error"], "code": "ExitCode:1"} if "error" in cell else {}
+        wanted = {"output": cell["output"]} | failed
+        seen = {name: told(text) for name, text in one.items()}
+        if seen != {name: told(text) for name, text in wanted.items()}:
+            different.append((cell["code"], wanted, seen))
+    return different
+
+
+def drawn(width: int, height: int) -> bytes:
+    """A real PNG."""
+    data = io.BytesIO()
+    Image.new("RGB", (width, height)).save(data, "png")
+    return data.getvalue()
 
 
 @dataclass

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 TOP_MODULES = {
     *("main", "house", "server", "config", "logs", "sdk", "__main__", "__init__"),
     *("cli", "admin", "terminal", "asks", "keys", "secrets", "records", "backups", "exports", "doctor"),
-    *("extensions", "walling"),
+    *("extensions", "shells", "walling"),
 }
 
 ONLY_IN: dict[str, set[str]] = {

@@ -335,8 +335,10 @@ class SandboxView(BaseModel, json_schema_extra={"examples": [examples.SANDBOX]})
     tried: list[TrialView] = Field(default=[], description="Every backend that was tried, with all probes.")
     landlock_abi: int = Field(default=0, description="The newest Landlock interface of this kernel; 0 without.")
     seccomp: bool = Field(default=False, description="Whether system calls can be filtered.")
-    user_namespaces: bool = Field(default=False, description="Whether user namespaces can be entered.")
-    bwrap: BwrapView | None = Field(default=None, description="Bubblewrap, if it is installed.")
+    user_namespaces: bool | None = Field(
+        default=None, description="Whether user namespaces can be entered; null: no walls are asked for."
+    )
+    bwrap: BwrapView | None = Field(default=None, description="Bubblewrap, if it is installed and walls are asked for.")
 
 
 class HealthView(BaseModel, json_schema_extra={"examples": [examples.HEALTH]}):

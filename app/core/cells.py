@@ -12,11 +12,12 @@ import json
 import secrets
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from app.core.ends import Ends
-from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut
+from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut, ToolUnavailable
 from app.core.jsons import dumps
 from app.core.kernels import Kernel
 from app.core.results import MOST_ATTACHED, Attachment, Result, attach
@@ -26,11 +27,14 @@ from app.core.walls import GRACE, Child, Piece
 SHOWN = 20_000
 """Bytes of each end of an output that the answer has."""
 LAST_SECONDS = 2.0
+START_SECONDS = 60.0
 MOST_CALLS = 16
 """Tools that one cell has running at once; the others wait."""
+MOST_ASKED = 1000
 MOST_IMAGES = 16
 IMAGES = {"image/png": b"\x89PNG\r\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
 """The kinds of images there are, and how each begins."""
+UNHEARD = "The interpreter had ended, so what was defined in it is gone."
 GONE = "so nothing is defined any more; the next call starts with a fresh interpreter"
 
 
@@ -54,10 +58,17 @@ async def run_cell(ctx: Context, cell: Cell) -> Result:
     along what there was until then.
     """
     begun = asyncio.get_running_loop().time()
-    async with ctx.kernel(cell.kind, cell.memory) as kernel:
-        run = _Run(ctx, cell, kernel)
-        await run.to_end()
+    run = await _ran(ctx, cell, None)
+    if run.is_unheard:
+        run = await _ran(ctx, cell, UNHEARD)
     return _settled(run, asyncio.get_running_loop().time() - begun)
+
+
+async def _ran(ctx: Context, cell: Cell, lost: str | None) -> "_Run":
+    async with ctx.kernel(cell.kind, cell.memory) as kernel:
+        run = _Run(ctx, cell, kernel, lost or kernel.lost)
+        await run.to_end()
+    return run
 
 
 class _Heard:
@@ -107,14 +118,23 @@ class _Heard:
 
 
 class _Time:
-    """The seconds a cell has; while it is held they do not pass."""
+    """The seconds a cell has. While they are held they do not pass; nor do they before the first word of a kernel that
+    was started for it, unless that comes too late."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, later: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = seconds
         self._holders = 0
+        self.is_waiting = later > 0
         self.over: asyncio.Future[None] = self._loop.create_future()
-        self._go_on()
+        self._go_on(seconds + later)
+
+    def begin(self) -> None:
+        """Now they count, and no second time."""
+        if self.is_waiting and not self._holders:
+            self.is_waiting = False
+            self._timer.cancel()
+            self._go_on(self._left)
 
     def hold(self) -> None:
         self._holders += 1
@@ -125,15 +145,15 @@ class _Time:
     def release(self) -> None:
         self._holders -= 1
         if not self._holders and not self.over.done():
-            self._go_on()
+            self._go_on(self._left)
 
     def stop(self) -> None:
         self._timer.cancel()
         self.over.cancel()
 
-    def _go_on(self) -> None:
+    def _go_on(self, seconds: float) -> None:
         self._since = self._loop.time()
-        self._timer = self._loop.call_later(max(self._left, 0), self._end)
+        self._timer = self._loop.call_later(max(seconds, 0), self._end)
 
     def _end(self) -> None:
         if not self.over.done():
@@ -147,9 +167,12 @@ class _Run:
     ctx: Context
     cell: Cell
     kernel: Kernel
+    lost: str | None = None
     images: list[Attachment] = field(default_factory=list)
     done: dict[str, Any] | None = None
+    unavailable: str | None = None
     is_over: bool = False
+    is_unheard: bool = False
     mark: str = field(default_factory=lambda: f"\x1e{secrets.token_hex(16)}\x1e")
     _room: int = MOST_ATTACHED
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_CALLS))
@@ -159,7 +182,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.heard = _Heard(self.ctx, self.mark.encode())
-        self._time = _Time(self.cell.seconds)
+        self._time = _Time(self.cell.seconds, later=START_SECONDS if self.kernel.is_fresh else 0)
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -167,19 +190,28 @@ class _Run:
         found = (self.done or {}).get("error")
         return found if isinstance(found, dict) else None
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the code ended its interpreter, and called that a success."""
+        ended = self.kernel.child.ended
+        is_gone = self.done is None and self.unavailable is None and not self.is_unheard and not self.is_over
+        return is_gone and ended == (0, None)
+
     async def to_end(self) -> None:
-        if self.kernel.lost is not None:
-            await self.heard.say(f"[{self.kernel.lost}]", "stderr")
+        if self.lost is not None:
+            await self.heard.say(f"[{self.lost}]", "stderr")
         reading = asyncio.create_task(self.heard.listen(self.kernel.child))
         listening = asyncio.create_task(self._listen())
         try:
             await self._until_done(listening, reading)
         finally:
             self._time.stop()
-            await _cancel(self._calls)
-            await self._quiet(listening)
-            await asyncio.wait([reading], timeout=LAST_SECONDS)
-            await _cancel([listening, reading])
+            try:
+                await self._quiet(listening)
+                await asyncio.wait([reading], timeout=LAST_SECONDS)
+                await _cancel([listening, reading])
+            finally:
+                self._let_go(listening, reading)
         await self.heard.finish()
         await self._tell_end()
 
@@ -197,8 +229,10 @@ class _Run:
     async def _quiet(self, listening: "asyncio.Task[None]") -> None:
         """See to it that nothing of the cell runs on: asked kindly where that may help, else with its kernel."""
         child = self.kernel.child
+        await _cancel(self._calls)
         if not listening.done() and self.cell.is_interruptible:
-            child.signal(signal.SIGINT)
+            with suppress(BrokenPipeError):
+                await child.send(dumps({"stop": True}))
             await asyncio.wait([listening], timeout=GRACE)
         if self.done is not None:
             return
@@ -206,22 +240,34 @@ class _Run:
             await asyncio.wait([asyncio.ensure_future(child.wait())], timeout=LAST_SECONDS)
         await child.end(0)
 
+    def _let_go(self, *tasks: "asyncio.Task[None]") -> None:
+        """Somebody may not have waited for all of that; still nobody gets a kernel that is at work on this."""
+        for task in tasks:
+            task.cancel()
+        if self.done is None and self.kernel.child.ended is None:
+            self.kernel.child.signal(signal.SIGKILL)
+
     async def _listen(self) -> None:
         """Give the kernel the code and do what it asks for, until it says that it is done, or it is gone."""
         child = self.kernel.child
         try:
             await child.send(dumps({"run": self.cell.code, "mark": self.mark}))
         except BrokenPipeError:
+            self.is_unheard = not self.kernel.is_fresh
             return
         while (line := await child.receive()) is not None:
             message = _read(line)
             if message.get("done") == self.mark:
                 self.done = message
                 return
+            if "ready" in message:
+                self._time.begin()
+            if "unavailable" in message and self._time.is_waiting:
+                self.unavailable = str(message["unavailable"])
             if "image" in message:
                 self._take_image(message)
             if "call" in message:
-                self._take_call(message)
+                await self._take_call(message)
 
     def _take_image(self, message: dict[str, Any]) -> None:
         mime, text = message.get("mime"), message["image"]
@@ -237,7 +283,10 @@ class _Run:
             kind = str(mime).removeprefix("image/")
             self.images.append(attach(data, str(mime), f"image-{len(self.images) + 1}.{kind}"))
 
-    def _take_call(self, message: dict[str, Any]) -> None:
+    async def _take_call(self, message: dict[str, Any]) -> None:
+        """Who asks for more than anybody can do has to wait."""
+        if len(self._calls) >= MOST_ASKED:
+            await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
         self._time.hold()
         task = asyncio.create_task(self._call(message))
         self._calls.add(task)
@@ -270,10 +319,14 @@ class _Run:
             await self.heard.say(value, "stdout")
         if self.error is not None and isinstance(text := self.error.get("text"), str):
             await self.heard.say(text, "stderr")
+        if self.is_left:
+            await self.heard.say(f"[The cell ended its interpreter, {GONE}.]", "stderr")
 
 
 def _settled(run: _Run, seconds: float) -> Result:
     cell, ended = run.cell, run.kernel.child.ended
+    if run.unavailable is not None:
+        raise ToolUnavailable(run.unavailable)
     if run.is_over and run.done is not None:
         message = f"The cell took longer than {cell.seconds:g} s and was stopped; what was defined is still there."
         raise TimedOut(f"{message} {cell.more_time}", result=_result(run, seconds, "incomplete"))
@@ -287,7 +340,7 @@ def _settled(run: _Run, seconds: float) -> Result:
             details={"limit": ended.limit},
             result=_result(run, seconds, "failed"),
         )
-    if run.done is None:
+    if run.done is None and not run.is_left:
         code = ended.code if ended is not None else 1
         message = f"The cell ended its interpreter (exit code {code}), {GONE}."
         raise ProgramFailed(code, message, result=_result(run, seconds, "failed"))

@@ -1,18 +1,22 @@
 """Ends: the beginning and the end of a text that may be endless, in bounded memory and with exact counts."""
 
+NEWLINE = "\n"
 MARKER = "[{omitted} bytes left out here; all of it is in the output of the call]"
 
 
 class Ends:
-    """Text flows in; its first `head` and its last `tail` bytes stay. `size` counts all that came, as UTF-8.
+    """Text flows in; its first `head` and its last `tail` bytes stay. `size` counts all that came, as UTF-8; `lines`
+    counts its lines, unless nobody wants to know: in a flood that is what takes longest.
 
-    No character is split: an end may be a few bytes shorter than it could be.
+    No character is split, and no line where an end has another one to stop at, for a secret that is cut in two is not
+    recognized any more: so an end may be shorter than it could be.
     """
 
-    __slots__ = ("_breaks", "_head", "_is_full", "_last", "_most_head", "_most_tail", "_tail", "size")
+    __slots__ = ("_breaks", "_counts_lines", "_head", "_is_full", "_last", "_most_head", "_most_tail", "_tail", "size")
 
-    def __init__(self, head: int, tail: int) -> None:
+    def __init__(self, head: int, tail: int, *, counts_lines: bool = True) -> None:
         self.size = 0
+        self._counts_lines = counts_lines
         self._most_head = head
         self._most_tail = tail
         self._head = bytearray()
@@ -24,10 +28,15 @@ class Ends:
     def feed(self, text: str) -> None:
         if not text:
             return
+        if self._counts_lines:
+            self._breaks += text.count("\n")
+            self._last = text[-1]
+        if self._is_full and len(text) > self._most_tail:
+            self.size += size_of(text)  # only its end can stay, and the rest need not be encoded
+            self._tail[:] = encoded(text[len(text) - self._most_tail :])
+            return
         data = encoded(text)
         self.size += len(data)
-        self._breaks += text.count("\n")
-        self._last = text[-1]
         if not self._is_full:
             cut = whole_characters(data, self._most_head - len(self._head))
             self._is_full = cut < len(data)
@@ -45,11 +54,11 @@ class Ends:
     @property
     def omitted(self) -> int:
         """Bytes left out between the two ends."""
-        return self.size - len(self._head) - len(self._end())
+        return self.size - len(self._begin()) - len(self._end())
 
     @property
     def head(self) -> str:
-        return self._head.decode()
+        return self._begin().decode()
 
     @property
     def tail(self) -> str:
@@ -57,17 +66,29 @@ class Ends:
 
     def rendered(self, marker: str = MARKER) -> str:
         """Both ends, and on a line between them how much is missing, if anything is."""
-        omitted = self.omitted
-        return f"{self.head}\n{marker.format(omitted=omitted)}\n{self.tail}" if omitted else self.head + self.tail
+        head, tail, omitted = self.head, self.tail, self.omitted
+        if not omitted:
+            return head + tail
+        return f"{head}{'' if head.endswith(NEWLINE) else NEWLINE}{marker.format(omitted=omitted)}\n{tail}"
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.size - len(self._head) <= self._most_tail
+
+    def _begin(self) -> bytes:
+        """Up to the last end of a line, unless that is far away."""
+        stop = 0 if self._is_whole else self._head.rfind(b"\n", len(self._head) // 2) + 1
+        return bytes(self._head[:stop]) if stop else bytes(self._head)
 
     def _end(self) -> bytes:
-        if self.size - len(self._head) <= self._most_tail:
+        """From the first beginning of a line on, unless that is far away."""
+        if self._is_whole:
             return bytes(self._tail)
         data = bytes(self._tail[len(self._tail) - self._most_tail :])
-        begin = 0
-        while begin < len(data) and data[begin] & 0xC0 == 0x80:
-            begin += 1
-        return data[begin:]
+        start = data.find(b"\n", 0, len(data) // 2) + 1
+        while not start and data[:1] and data[0] & 0xC0 == 0x80:
+            data = data[1:]
+        return data[start:]
 
 
 def encoded(text: str) -> bytes:

@@ -48,11 +48,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the machine has to build walls with."""
+    """What the machine has to build walls with. None is what nobody looked for, because no walls were asked for."""
 
     landlock_abi: int = 0
     has_seccomp: bool = False
-    has_user_namespaces: bool = False
+    has_user_namespaces: bool | None = None
     bwrap_path: str | None = None
     bwrap_version: str | None = None
 

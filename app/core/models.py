@@ -48,12 +48,12 @@ def shell_variant(model: str | None) -> ShellVariant:
 
 
 def offers_shell(choice: ShellChoice, model: str | None, tool: str) -> bool:
-    """Whether a model is offered this one of the shell tools. Whoever does not say which model gets to see them all."""
+    """Whether a model is offered this one of the shell tools; one that is not known has what most know best."""
     match choice:
         case "disabled":
             return False
         case "auto":
-            return model is None or SHELL_TOOLS[tool] == shell_variant(model)
+            return SHELL_TOOLS[tool] == shell_variant(model)
         case "unified_exec":
             return SHELL_TOOLS[tool] == "exec_command"
         case _:

@@ -53,7 +53,7 @@ class _Heard:
 
     def __init__(self, ctx: Context) -> None:
         self.both = Ends(SHOWN, SHOWN)
-        self.streams = {"stdout": Ends(SHOWN, SHOWN), "stderr": Ends(SHOWN, SHOWN)}
+        self.streams = {stream: Ends(SHOWN, SHOWN, counts_lines=False) for stream in ("stdout", "stderr")}
         self._ctx = ctx
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = {stream: decoder("replace") for stream in self.streams}

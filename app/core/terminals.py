@@ -40,6 +40,9 @@ class Terminal(Protocol):
     def walls(self) -> Walls: ...
 
     @property
+    def takes_input(self) -> bool: ...
+
+    @property
     def typed(self) -> str:
         """What was written into it since the last end of a line."""
         ...

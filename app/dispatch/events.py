@@ -254,7 +254,8 @@ class Hub:
         return [*self._everything, *(s for some in self._by_call.values() for s in some)]
 
     def _output_listeners(self, call: Call) -> list[Subscription]:
-        return [s for s in self._listeners(call.id) if s.with_output and _may_see(s.wanted, call)]
+        mine = (s for s in self._listeners(call.id) if s.with_output and not s.is_lagged)
+        return [subscription for subscription in mine if _may_see(subscription.wanted, call)]
 
     def _listeners(self, call: str | None) -> list[Subscription]:
         return [*self._everything, *self._by_call.get(call or "", ())]

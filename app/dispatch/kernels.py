@@ -94,23 +94,27 @@ class Kernels:
 
     @asynccontextmanager
     async def held(self, live: LiveCall, kind: str, memory: int | None, start: Start) -> AsyncIterator[Kernel]:
-        """The session's kernel, for one call alone. One that ends meanwhile is forgotten: its user knows."""
+        """The session's kernel, for one call alone. That it ended meanwhile its user knows, unless that was stopped."""
         self._require_room(memory)
         name = (live.session.principal, live.session.id, kind)
         slot = self._slots.setdefault(name, _Slot(self._clock.monotonic()))
         if _is_within(live, slot.user):
             raise ToolUnavailable(WITHIN)
         slot.waiting += 1
+        why = None
         try:
             async with slot.lock:
                 slot.user = live
                 yield await self._lend(slot, live.session, kind, memory, start)
+        except asyncio.CancelledError:
+            why = f"The call before was stopped and the interpreter with it, {GONE}"
+            raise
         finally:
             slot.waiting -= 1
             slot.used = self._clock.monotonic()
             if slot.user is live:
                 slot.user = None
-                await self._tidy(name, slot)
+                await self._tidy(name, slot, why)
 
     async def drop(self, principal: str, session: str, kind: str) -> bool:
         """End a kernel, whoever uses it; False when there was none."""
@@ -161,7 +165,7 @@ class Kernels:
         if kernel is None:
             return None
         if kernel.child.ended is not None:
-            return f"The interpreter had ended (exit code {kernel.child.ended.code}), {GONE}"
+            return f"The interpreter had ended, {GONE}"
         walls = self._walled.walls(session)
         if kernel.standing != _standing(session, start) or (walls is not None and walls != kernel.child.walls):
             return f"The session was changed and the interpreter started anew, {GONE}"
@@ -183,14 +187,14 @@ class Kernels:
             self._sweeping = asyncio.create_task(self._sweep_on())
         return _Running(child, command.memory, _standing(session, start))
 
-    async def _tidy(self, name: Name, slot: _Slot) -> None:
+    async def _tidy(self, name: Name, slot: _Slot, why: str | None) -> None:
         """What ended while it was used is let go of, and a place that holds nothing is not kept."""
-        if slot.kernel is not None and slot.kernel.child.ended is not None:
-            await slot.empty()
+        if self._slots.get(name) is not slot:
+            await slot.empty()  # its session is gone, or the service stops
+        elif slot.kernel is not None and slot.kernel.child.ended is not None:
+            await slot.empty(why)
         if slot.kernel is None and slot.lost is None and not slot.waiting and self._slots.get(name) is slot:
             del self._slots[name]
-        if self._is_closed:
-            await slot.empty()
 
     async def _sweep_on(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.terminals import Terminal
 from app.core.tools import Tool
-from app.core.walls import Child, Command, WalledProcesses
+from app.core.walls import Child, Command, LentSecrets, PlacedSecret, WalledProcesses
 from app.dispatch.asks import Asks, Wish
 from app.dispatch.calls import outcome
 from app.dispatch.hooks import Hooks
@@ -95,13 +95,17 @@ class LentLine:
         await self._asks.require(self._live, Wish(self._tool, given, lambda: needs, metadata))
 
     async def send(self, request: Outgoing) -> Incoming:
-        """With the secrets of the tool's owner. Where a redirect leads is judged like where it began."""
+        """With the secrets of the tool's owner, and those of the session where its headers name them.
+
+        Where a redirect leads is judged like where it began.
+        """
         self._require_life("send requests")
         return await self._callers.outbound.send(
             request,
             owner=self._tool.owner or ADMIN_PRINCIPAL,
             policies=[self._live.session.network_policy],
             agree=lambda host: self.require([Need("network", host)], {"redirect": True}),
+            lent=_lent(self._live.session),
         )
 
     async def environment(self) -> dict[str, str]:
@@ -197,6 +201,15 @@ def _key(live: LiveCall) -> Key | None:
     while live.key is None and live.parent is not None:
         live = live.parent
     return live.key
+
+
+def _lent(session: Session) -> LentSecrets | None:
+    """What `domain_secrets` names stands in a request's headers as `$NAME`, as a model would write it."""
+    policy = session.network_policy
+    if policy is None or not policy.domain_secrets:
+        return None
+    placed = (PlacedSecret(one.name, one.domain, f"${one.name}") for one in policy.domain_secrets)
+    return LentSecrets(session.principal, tuple(placed))
 
 
 def _depth(live: LiveCall) -> int:

@@ -17,7 +17,7 @@ from app.core.errors import InvalidArgs, ToolUnavailable
 from app.core.ports import Clock
 from app.core.redaction import OutputStream
 from app.core.terminals import Collected, Tell, TerminalView
-from app.core.walls import Child, Ended, Walls, Window
+from app.core.walls import GRACE, Child, Ended, Walls, Window
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,10 @@ HEAD = TAIL = 512 * 1024
 MARKER = "[... {omitted} bytes omitted ...]"
 PAUSE_SECONDS = 0.05
 MOST_SHOWN = 64 * 1024
+UNHEARD = 1024 * 1024
+UNHEARD_SPEED = 16 * 1024 * 1024
+"""Bytes in a second that are read of what no call waits for: nobody has a use for it, and others need the time."""
+QUIET_SECONDS = 0.05
 WRITE_SECONDS = 10.0
 LAST_SECONDS = 5.0
 INTERRUPT = "\x03"
@@ -50,10 +54,11 @@ class Plate:
 
 class Screen:
     """What is shown to those who watch, at most twenty times a second. Of what is too much the latest is shown; its
-    offset says how much was left out."""
+    offset says how much was left out. Nothing is shown of a terminal before it was told that there is one."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: Show, opened: "asyncio.Future[None]") -> None:
         self._show = show
+        self._opened = opened
         self._loop = asyncio.get_running_loop()
         self._waiting = bytearray()
         self._size = 0
@@ -68,7 +73,10 @@ class Screen:
             while extra < len(self._waiting) and self._waiting[extra] & 0xC0 == 0x80:
                 extra += 1
             del self._waiting[:extra]
-        if self._timer is None:
+        if not self._opened.done():
+            self._opened.remove_done_callback(self._begin)
+            self._opened.add_done_callback(self._begin)
+        elif self._timer is None:
             self._timer = self._loop.call_at(self._last + PAUSE_SECONDS, self.flush)
 
     def flush(self) -> None:
@@ -81,6 +89,9 @@ class Screen:
             self._waiting.clear()
             self._show(start, text)
 
+    def _begin(self, opened: "asyncio.Future[None]") -> None:
+        self.flush()
+
 
 class _Inflow:
     """One stream of a process on its way from bytes to text without secrets."""
@@ -92,12 +103,16 @@ class _Inflow:
     def feed(self, data: bytes) -> str:
         return self._cover.feed(self._decoder.decode(data))
 
+    def pause(self) -> str:
+        return self._cover.pause()
+
     def finish(self) -> str:
         return self._cover.feed(self._decoder.decode(b"", final=True)) + self._cover.finish()
 
 
 class LiveTerminal:
-    """The `Terminal` port around a child. `over` is called when it has ended, `told` when a call was told of that."""
+    """The `Terminal` port around a child. `opened` is done when its beginning was told, `over` is called when it has
+    ended, `told` when a call was told of that."""
 
     def __init__(
         self,
@@ -107,6 +122,7 @@ class LiveTerminal:
         *,
         cover: Callable[[], OutputStream],
         show: Show,
+        opened: "asyncio.Future[None]",
         over: Callable[["LiveTerminal"], None],
         told: Callable[["LiveTerminal"], None],
     ) -> None:
@@ -118,11 +134,15 @@ class LiveTerminal:
         self._child = child
         self._clock = clock
         self._cover = cover
-        self._screen = Screen(show)
+        self._screen = Screen(show, opened)
+        self._opened = opened
         self._on_over = over
         self._on_told = told
         self._unread = Ends(HEAD, TAIL)
+        self._inflows: dict[str, _Inflow] = {}
+        self._last = float("-inf")
         self._hearing: list[Tell] = []
+        self._heard = asyncio.Event()
         self._users = 0
         self._over = asyncio.Event()
         self._opened_at = self._used_at = clock.now()
@@ -136,6 +156,10 @@ class LiveTerminal:
     @property
     def command(self) -> str:
         return self.plate.command
+
+    @property
+    def takes_input(self) -> bool:
+        return self.plate.takes_input
 
     @property
     def walls(self) -> Walls:
@@ -159,7 +183,7 @@ class LiveTerminal:
         )
 
     async def write(self, text: str) -> None:
-        if not self.plate.takes_input and text != INTERRUPT:
+        if not self.takes_input and text != INTERRUPT:
             raise InvalidArgs(NO_STDIN)
         self.typed = _unfinished(self.typed + text)
         with self._in_use():
@@ -179,6 +203,7 @@ class LiveTerminal:
         with self._in_use(), suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._listen(tell)
+        await self._settle(tell)
         unread, self._unread = self._unread, Ends(HEAD, TAIL)
         if self.ended is not None:
             self._on_told(self)
@@ -198,7 +223,7 @@ class LiveTerminal:
             self.reason = reason
             if self.plate.is_tty:
                 self._child.signal(signal.SIGHUP)  # what a shell heeds that waits for input
-        await self._child.end()
+        await self._child.end(GRACE)
         await asyncio.wait([self._life], timeout=LAST_SECONDS)
         if not self._life.done():  # whom it tells does not listen, and the process is gone anyway
             self._life.cancel()
@@ -206,16 +231,26 @@ class LiveTerminal:
 
     async def _listen(self, tell: Tell | None) -> None:
         """Until the end. Who hears is noted before what is unread is told, so that nothing comes between."""
-        if tell is None:
-            await self._over.wait()
-            return
-        self._hearing.append(tell)
+        self._hearing.append(tell or _nowhere)
+        self._heard.set()
         try:
-            if self._unread.size:
+            if tell is not None and self._unread.size:
                 await tell(self._unread.rendered(MARKER), "stdout")
             await self._over.wait()
         finally:
-            self._hearing.remove(tell)
+            self._hearing.remove(tell or _nowhere)
+            if not self._hearing:
+                self._heard.clear()
+
+    async def _settle(self, tell: Tell | None) -> None:
+        """A prompt does not end its line; when nothing follows it, it is all there is."""
+        if asyncio.get_running_loop().time() - self._last < QUIET_SECONDS:
+            return
+        for stream, inflow in self._inflows.items():
+            if text := inflow.pause():
+                self._unread.feed(text)
+                self._screen.feed(text)
+                await (tell or _nowhere)(text, stream)
 
     async def _live(self) -> None:
         try:
@@ -226,19 +261,38 @@ class LiveTerminal:
         finally:
             if self.ended is None:
                 self.ended = await self._child.end(0)
-            self._screen.flush()
             self._over.set()
-            self._on_over(self)
             await self._child.close()
+            await self._say_so()
+
+    async def _say_so(self) -> None:
+        """Its end is told after its beginning and after all that it wrote."""
+        try:
+            await asyncio.wait([self._opened])
+        finally:
+            self._screen.flush()
+            self._on_over(self)
 
     async def _pump(self) -> None:
-        inflows: dict[str, _Inflow] = {}
+        unheard = 0
         while (piece := await self._child.read()) is not None:
-            if piece.stream not in inflows:
-                inflows[piece.stream] = _Inflow(self._cover())
-            await self._hand_on(inflows[piece.stream].feed(piece.data), piece.stream)
-        for stream, inflow in inflows.items():
+            if piece.stream not in self._inflows:
+                self._inflows[piece.stream] = _Inflow(self._cover())
+            self._last = asyncio.get_running_loop().time()
+            await self._hand_on(self._inflows[piece.stream].feed(piece.data), piece.stream)
+            unheard = 0 if self._hearing else unheard + len(piece.data)
+            if unheard > UNHEARD:
+                await self._linger(unheard / UNHEARD_SPEED)
+                unheard = 0
+        for stream, inflow in self._inflows.items():
             await self._hand_on(inflow.finish(), stream)
+
+    async def _linger(self, seconds: float) -> None:
+        """Let a process wait that writes much, unless somebody wants to hear it or it has ended."""
+        if self._child.ended is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._heard.wait()
 
     async def _hand_on(self, text: str, stream: str) -> None:
         if not text:
@@ -264,3 +318,7 @@ class LiveTerminal:
 
 def _unfinished(text: str) -> str:
     return text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
+
+
+async def _nowhere(text: str, stream: str) -> None:
+    """For who wants to know only what is left to be told."""

@@ -77,17 +77,17 @@ class Terminals:
         number = _free(mine)
         takes_input = command.has_stdin or command.tty is not None
         plate = Plate(number, *name, live.call.id, shown, command.tty is not None, takes_input)
+        body = {"command": shown, "tty": plate.is_tty, "sandbox": child.walls.view()}
         terminal = mine[number] = LiveTerminal(
             plate,
             child,
             self._clock,
             cover=self._journal.cover.output,
             show=partial(self._hub.publish_terminal, plate),
+            opened=self._tell(EventType.TERMINAL_OPENED, plate, body),
             over=self._tell_closed,
             told=self._forget,
         )
-        body = {"command": shown, "tty": plate.is_tty, "sandbox": terminal.walls.view()}
-        self._tell(EventType.TERMINAL_OPENED, plate, body)
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep_on())
         return terminal
@@ -186,11 +186,13 @@ class Terminals:
         body: dict[str, Any] = {"exit_code": code, "reason": terminal.reason}
         self._tell(EventType.TERMINAL_CLOSED, terminal.plate, body | {"limit": limit} if limit else body)
 
-    def _tell(self, type: EventType, plate: Plate, data: dict[str, Any]) -> None:
-        """Nobody waits for it but the end of the service."""
+    def _tell(self, type: EventType, plate: Plate, data: dict[str, Any]) -> "asyncio.Future[None]":
+        """The end of the service waits for it."""
         text = self._journal.cover.kept_data(dumps({"terminal": plate.id, **data}).decode())
         event = Event(0, type, plate.call, plate.principal, plate.session, self._clock.now(), text)
-        self._keep(self._journal.submit(lambda batch: batch.tell(event)))
+        telling = self._journal.submit(lambda batch: batch.tell(event))
+        self._keep(telling)
+        return telling
 
     def _keep(self, task: "asyncio.Future[Any]") -> None:
         self._tasks.add(task)

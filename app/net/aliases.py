@@ -58,7 +58,7 @@ def find_alias(path: bytes, secrets: Sequence[PlacedSecret]) -> Alias:
     if host is None or fitting is None:
         raise Refused(
             404,
-            "unknown-host",
+            "alias-needs-host",
             f"http://{HOST}/{name}/ is followed by the host to ask, which is within {' or '.join(domains)}.",
         )
     return Alias(fitting, host, rest, domains, has_host=True)

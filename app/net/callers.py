@@ -11,6 +11,7 @@ from app.net.bodies import PIECE
 from app.net.meters import Limits
 from app.net.placeholders import Find
 from app.net.refusals import Refused, to_answer
+from app.net.streams import end_output, send
 from app.net.targets import Target
 
 LINGER_SECONDS = 2.0
@@ -45,8 +46,7 @@ class Caller:
             self.leave.tell(Decision(self.asked.host, self.asked.port, is_allowed, reason))
 
     async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
+        await send(self.writer, data)
 
     async def refuse(self, refused: Refused) -> None:
         """Say no, or cut the connection when something else was said already."""
@@ -56,11 +56,11 @@ class Caller:
             return
         self.has_answered = True
         await self.send(to_answer(refused))
-        await self._linger()
+        await self.linger()
 
-    async def _linger(self) -> None:
+    async def linger(self) -> None:
         """Take what is still being sent: a connection closed before that would take the answer with it."""
-        self.writer.write_eof()
+        end_output(self.writer)
         left = LINGER_BYTES
         try:
             async with asyncio.timeout(LINGER_SECONDS):

@@ -21,6 +21,8 @@ class Scrubber:
 
     def whole(self, data: bytes) -> bytes:
         """All at once."""
+        if not self._finds(data):
+            return data
         return self._pattern.sub(lambda found: self._marks[found[0]], data)
 
     def feed(self, data: bytes) -> bytes:
@@ -39,10 +41,16 @@ class Scrubber:
         """Where to cut, so that no form begins before the cut and goes on behind it."""
         starts = range(max(0, len(data) - self._longest + 1), len(data))
         end = next((start for start in starts if self._begins(data[start:])), len(data))
+        if end == len(data) or not self._finds(data):
+            return end
         for found in self._pattern.finditer(data):
             if found.start() < end < found.end():
                 return found.start()
         return end
+
+    def _finds(self, data: bytes) -> bool:
+        """One form after the other is found much sooner than all of them by a pattern."""
+        return any(form in data for form in self._sorted)
 
     def _begins(self, tail: bytes) -> bool:
         """Whether a form begins with this and goes on."""

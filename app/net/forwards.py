@@ -21,11 +21,11 @@ from app.net.heads import Field, Request, write_head
 from app.net.meters import Meter
 from app.net.placeholders import bound_to, is_in, put, require_writable, value_for
 from app.net.refusals import Refused, failed, late
-from app.net.streams import Stream, connected
+from app.net.streams import Stream, connected, send
 from app.net.targets import Target
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-MAX_VALUE = 8 * 1024
+MAX_VALUE = 4 * 1024
 """Bytes of a secret that fit into a head."""
 REWRITTEN = frozenset({b"accept-encoding", b"range", b"if-range"})
 """Left out where a value could come back: it could not be found in what is compressed or cut at will."""
@@ -47,6 +47,14 @@ class Dressed:
     scrubber: Scrubber | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request as it goes over the wire: its head, and how its body ends."""
+
+    head: bytes
+    framing: Framing
+
+
 async def forward(caller: Caller, request: Request, route: Route, means: Means) -> None:
     """Serve a request to the end of its answer. Raises `Refused`, `Malformed`, `OverLimit`."""
     target = route.target
@@ -57,46 +65,49 @@ async def forward(caller: Caller, request: Request, route: Route, means: Means) 
     trust = None if route.alias is None else await means.trust()
     async with connected(target.host, target.port, addresses, trust) as stream:
         caller.tell(True, "allowed")
-        head = _head(request, route, dressed, framing)
+        sent = Sent(_head(request, route, dressed, framing), framing)
         if is_expecting and not framing.is_empty:
             await caller.send(CONTINUE)
         relay = Relay(caller, request, dressed.scrubber, route.alias, target.port)
-        await _exchange(caller, stream, (head, framing), relay, Meter(means.limits))
+        is_whole = await _exchange(caller, stream, sent, relay, Meter(means.limits))
         stream[1].transport.abort()  # all was said; there is nothing to wait for
+    if not is_whole:
+        await caller.linger()
 
 
-async def _exchange(caller: Caller, stream: Stream, sent: tuple[bytes, Framing], relay: Relay, meter: Meter) -> None:
-    """Send and receive at once: an answer may come before all was sent, and then nothing more is."""
+async def _exchange(caller: Caller, stream: Stream, sent: Sent, relay: Relay, meter: Meter) -> bool:
+    """Send and receive at once: an answer may come before all was sent, and then nothing more is.
+
+    The answer is whether all was.
+    """
     reader, writer = stream
-    head, framing = sent
     try:
         async with meter.running(), asyncio.TaskGroup() as both:
-            writer.write(head)
-            sending = both.create_task(_send(caller, writer, framing, meter))
+            sending = both.create_task(_send(caller, writer, sent, meter))
             await relay.run(reader, meter)
             sending.cancel()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     except TimeoutError:
         raise late("The host did not go on in time.") from None
+    return not sending.cancelled() and sending.result()
 
 
-async def _send(caller: Caller, writer: asyncio.StreamWriter, framing: Framing, meter: Meter) -> None:
-    body = Body(caller.reader, framing)
-    while piece := await body.read():
+async def _send(caller: Caller, writer: asyncio.StreamWriter, sent: Sent, meter: Meter) -> bool:
+    """Whether the host took all of it: one that does not may have answered all the same."""
+    body, is_chunked, data = Body(caller.reader, sent.framing), sent.framing.is_chunked, sent.head
+    while await _took(writer, data):
+        piece = await body.read()
+        if not piece:
+            return not is_chunked or await _took(writer, LAST_CHUNK)
         meter.add(len(piece))
-        writer.write(chunk(piece) if framing.is_chunked else piece)
-        if not await _drained(writer):
-            return
-    if framing.is_chunked:
-        writer.write(LAST_CHUNK)
-    await _drained(writer)
+        data = chunk(piece) if is_chunked else piece
+    return False
 
 
-async def _drained(writer: asyncio.StreamWriter) -> bool:
-    """A host that takes no more may have answered all the same."""
+async def _took(writer: asyncio.StreamWriter, data: bytes) -> bool:
     try:
-        await writer.drain()
+        await send(writer, data)
     except OSError:
         return False
     return True

@@ -18,8 +18,10 @@ _LISTED = re.compile(rb"[ \t]*,[ \t]*")
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te"}
     | {b"proxy-authentication-info", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"content-length"}
+    | {b"x-proxy-error"}
 )
-"""What is said to the next on the way only. The framing of a message is among it: whoever sends one writes its own."""
+"""What is said to the next on the way only. The framing of a message is among it: whoever sends one writes its own.
+So is our own word for why something did not go out, which no host should say in our place."""
 
 
 class Malformed(Exception):

@@ -41,13 +41,13 @@ def bound_to(host: str, placed: Iterable[PlacedSecret]) -> list[PlacedSecret]:
 
 def is_in(placeholder: str, header: str, text: str) -> bool:
     """Whether a header says it, as it is or as the user or password of Basic."""
-    return placeholder in text or placeholder in _basic(header, text)
+    pattern = _any_of([placeholder])
+    return bool(pattern.search(text) or pattern.search(_basic(header, text)))
 
 
 def put(values: Mapping[str, str], header: str, text: str) -> str:
     """A header with the values in place of their placeholders."""
-    # One pass, the longest first: what a value says is not looked at again.
-    pattern = re.compile("|".join(map(re.escape, sorted(values, key=len, reverse=True))))
+    pattern = _any_of(values)
 
     def swap(given: str) -> str:
         return pattern.sub(lambda found: values[found[0]], given)
@@ -56,6 +56,11 @@ def put(values: Mapping[str, str], header: str, text: str) -> str:
     if pattern.search(inner):
         return f"{text[:6]}{base64.b64encode(swap(inner).encode('utf-8', 'surrogateescape')).decode()}"
     return swap(text)
+
+
+def _any_of(placeholders: Iterable[str]) -> re.Pattern[str]:
+    """All in one pass, so that what a value says is not looked at again; a longer word is another one."""
+    return re.compile(f"(?:{'|'.join(map(re.escape, sorted(placeholders, key=len, reverse=True)))})(?![A-Za-z0-9_])")
 
 
 def _basic(header: str, text: str) -> str:

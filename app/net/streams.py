@@ -42,6 +42,20 @@ async def ending(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
         await _close(writer)
 
 
+async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write, and wait as long as the other side has enough to do. Raises `OSError`."""
+    if writer.transport.is_closing():  # which one loop says itself, and another one not so
+        raise ConnectionResetError
+    writer.write(data)
+    await writer.drain()
+
+
+def end_output(writer: asyncio.StreamWriter) -> None:
+    """Nothing more is said on it; what comes back may go on."""
+    if not writer.transport.is_closing():
+        writer.write_eof()
+
+
 async def _close(writer: asyncio.StreamWriter) -> None:
     try:
         async with asyncio.timeout(FLUSH_SECONDS):

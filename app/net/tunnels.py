@@ -9,7 +9,7 @@ from app.net.heads import Request
 from app.net.hellos import NoHello, read_hello
 from app.net.meters import Meter, OverLimit
 from app.net.refusals import Refused
-from app.net.streams import connected
+from app.net.streams import connected, end_output, send
 from app.net.targets import Target, is_literal, read_connect, read_name
 
 OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -26,9 +26,9 @@ async def tunnel(caller: Caller, request: Request, means: Means) -> None:
     async with connected(target.host, target.port, addresses) as (reader, writer):
         caller.has_answered = True
         await caller.send(OPENED)
-        if target.port == means.https:
-            writer.write(await _hello(caller, target, means.limits.head_seconds))
+        hello = await _hello(caller, target, means.limits.head_seconds) if target.port == means.https else b""
         caller.tell(True, "allowed")
+        await send(writer, hello)
         meter = Meter(means.limits)
         try:
             async with meter.running(), asyncio.TaskGroup() as both:
@@ -58,6 +58,5 @@ async def _flow(source: asyncio.StreamReader, sink: asyncio.StreamWriter, meter:
     """Who does not read makes the other one wait; who ends in one direction may go on in the other."""
     while data := await source.read(PIECE):
         meter.add(len(data))
-        sink.write(data)
-        await sink.drain()
-    sink.write_eof()
+        await send(sink, data)
+    end_output(sink)

@@ -30,7 +30,11 @@ OPTIONAL = ("--bind-fd", "--disable-userns")
 """Options that not every version has, and that make the walls better where they are there."""
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-IN_MEMORY = ("/tmp", "/var/tmp", "/run", "/dev/shm")
+IN_MEMORY = ("/tmp", "/run", "/dev/shm")
+SMALL = {"/run": 16 * 1024 * 1024}
+SECOND_TEMPORARY = "/var/tmp"
+"""It is the first one, or where that cannot be because of a place around or in it, one more."""
+
 NOTHING_BYTES = 4096
 SET_TERMINAL = "/usr/bin/setsid"
 OURS = "TOOLCRIB_"
@@ -103,19 +107,32 @@ def arguments(order: "Order", enclosure: "Enclosure", world: World) -> list[str]
 def survey(enclosure: "Enclosure", places: "Sequence[Place]") -> World:
     """Look at what is there now, and take hold of what can be written."""
     has_handles = "--bind-fd" in enclosure.options
-    binds: dict[str, Bind] = {}
-    for place in sorted(places, key=lambda place: not place.is_writable):
-        path = real(place.path)
-        if path not in binds and (bind := _bound(place, path, has_handles)):
-            binds[path] = bind
-    world = World([bind for bind in binds.values() if not _is_shown_by_another(bind, binds)])
-    links = dict(link for place in places for link in follow(place.path)[1])
-    world.links = [(link, target) for link, target in links.items() if world.nearest(link) is None]
-    for path in map(real, enclosure.hidden):
-        if world.nearest(path) and os.path.lexists(path):
-            (world.covered if os.path.isdir(path) else world.masked).append(path)
+    world = _world(places, [real(path) for path in enclosure.hidden], has_handles)
     world.binds += _protections(enclosure.protected, world, has_handles)
     return world
+
+
+def _world(places: "Sequence[Place]", hidden: Sequence[str], has_handles: bool) -> World:
+    binds: dict[str, Bind] = {}
+    links: dict[str, str] = {}
+    for place in sorted(places, key=lambda place: not place.is_writable):
+        path, met = follow(place.path)
+        links.update(met)
+        if path not in binds and (bind := _bound(place, path, has_handles)):
+            binds[path] = bind
+    world = World([bind for bind in binds.values() if not _is_shown_by_another(bind, binds, hidden)])
+    world.links = [(link, target) for link, target in links.items() if world.nearest(link) is None]
+    for path in hidden:
+        if world.nearest(path) and os.path.lexists(path):
+            (world.covered if os.path.isdir(path) else world.masked).append(path)
+    return world
+
+
+def rehearse(place: "Place") -> None:
+    """Look at a place, and say nothing to anybody."""
+    world = _world([place], (), False)
+    for bind in world.binds:
+        bind.arguments()
 
 
 def find(order: "Order", world: World) -> None:
@@ -142,16 +159,26 @@ def has_own_session(order: "Order", world: World) -> bool:
 
 def _mounts(enclosure: "Enclosure", world: World) -> list[list[str]]:
     """Parents first; at one path what is bound, then what covers it. In the end what must not grow any more."""
-    size, nothing = ["--size", str(enclosure.temporary_bytes)], ["--size", str(NOTHING_BYTES)]
-    taken = {bind.path for bind in world.binds}
+    taken, in_memory = {bind.path for bind in world.binds}, [*IN_MEMORY]
     mounts = [("/dev", ["--dev", "/dev"]), ("/proc", ["--proc", "/proc"])]
-    mounts += [(path, [*size, "--tmpfs", path]) for path in IN_MEMORY if path not in taken and _can_stand(path, world)]
+    if world.nearest(SECOND_TEMPORARY) is None and not any(is_below(path, SECOND_TEMPORARY) for path in taken):
+        mounts.append((SECOND_TEMPORARY, ["--symlink", "/tmp", SECOND_TEMPORARY]))
+    else:
+        in_memory.append(SECOND_TEMPORARY)
+    for path in in_memory:
+        if path not in taken and _can_stand(path, world):
+            most = min(enclosure.temporary_bytes, SMALL.get(path, enclosure.temporary_bytes))
+            mounts.append((path, _empty(path, most)))
     mounts += [(bind.path, bind.arguments()) for bind in world.binds]
     mounts += [(link, ["--symlink", target, link]) for link, target in world.links]
-    mounts += [(path, [*nothing, "--tmpfs", path]) for path in world.covered]
+    mounts += [(path, _empty(path, NOTHING_BYTES)) for path in world.covered]
     mounts += [(path, ["--ro-bind", "/dev/null", path]) for path in world.masked]
     last = [["--remount-ro", path] for path in ("/", "/dev", *world.covered)]
     return [arguments for _, arguments in sorted(mounts, key=lambda mount: _depth(mount[0]))] + last
+
+
+def _empty(path: str, most: int) -> list[str]:
+    return ["--size", str(most), "--tmpfs", path]
 
 
 def _depth(path: str) -> int:
@@ -177,11 +204,14 @@ def _bound(place: "Place", path: str, has_handles: bool) -> Bind | None:
     return Bind(path, place.is_writable)
 
 
-def _is_shown_by_another(bind: Bind, binds: dict[str, Bind]) -> bool:
-    """Whether the next one around it shows it already, in the same way."""
-    around = [other for other in binds.values() if is_below(bind.path, other.path)]
-    next_one = max(around, key=lambda other: len(other.path), default=None)
-    return next_one is not None and next_one.is_writable == bind.is_writable and bind.fd is None
+def _is_shown_by_another(bind: Bind, binds: dict[str, Bind], hidden: Sequence[str]) -> bool:
+    """Whether the next one around it shows it already, in the same way, and nothing between hides it.
+
+    What can be written is always bound, since it may have been named to be held where it is.
+    """
+    around = [path for path in (*binds, *hidden) if is_below(bind.path, path)]
+    next_one = max(around, key=len, default="")
+    return not bind.is_writable and next_one in binds and next_one not in hidden and not binds[next_one].is_writable
 
 
 def _protections(protected: Sequence[str], world: World, has_handles: bool) -> list[Bind]:
@@ -237,19 +267,20 @@ def _make_if_missing(around: Bind, path: str, *, is_folder: bool) -> None:
 
 
 def _let_go_of_terminal() -> None:
-    try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return  # it is nobody's yet
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # who lets go of a terminal is told that it hung up
-    fcntl.ioctl(terminal, termios.TIOCNOTTY)
-    signal.signal(signal.SIGHUP, before)
-    os.close(terminal)
+    try:
+        fcntl.ioctl(0, termios.TIOCNOTTY)
+    except OSError as error:
+        if error.errno != errno.ENOTTY:  # it is nobody's yet
+            raise
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _in_memory(data: bytes) -> int:
     """A file without a name that bwrap reads by its descriptor."""
     fd = os.memfd_create("toolcrib", 0)
-    os.write(fd, data)
+    if os.write(fd, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

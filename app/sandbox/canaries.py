@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from app.core.inspections import Probe
+from app.sandbox import probes
 from app.sandbox.orders import Order
 from app.sandbox.probes import DONE, began
 
@@ -25,6 +26,35 @@ BACKLOG = 16
 ADDED = frozenset({"PWD", "TOOLCRIB_PROCESS"})
 """Variables that come along without being ordered: bwrap's own, and the mark by which trees are found."""
 LATE = (errno.EAGAIN, errno.EWOULDBLOCK)
+
+DETAILS = {
+    "workspace_write": "The workspace can be written.",
+    "outside_write": "Nothing outside the workspace can be written.",
+    "state_read": "The service's records cannot be read.",
+    "service_environ": "The environment and memory of the service cannot be seen.",
+    "tcp": "No TCP connection can be made.",
+    "udp": "No UDP packet can be sent.",
+    "unix_sockets": "No Unix socket can be reached.",
+    "service_signal": "The service cannot be signaled.",
+    "system_calls": "ptrace, io_uring and new namespaces are denied.",
+    "tree_kill": "Whatever a process leaves behind ends with it.",
+    "limits": "The limits bite.",
+    "privileges": "No privileges, no foreign variables and no open files come along.",
+}
+FAILURES = {
+    "workspace_write": "The workspace cannot be written",
+    "outside_write": "Written outside the workspace",
+    "state_read": "The service's records can be read",
+    "service_environ": "Seen of the service",
+    "tcp": "TCP gets out",
+    "udp": "UDP gets out",
+    "unix_sockets": "Unix sockets can be reached",
+    "service_signal": "Can be signaled",
+    "system_calls": "System calls that are let through",
+    "limits": "Limits that do not bite",
+    "privileges": "What is too much",
+}
+NAMES = tuple(DETAILS)
 
 
 class Canaries:
@@ -47,6 +77,11 @@ class Canaries:
             with suppress(OSError):
                 os.unlink(path)
         self._undo.close()
+
+    @property
+    def proxy(self) -> int:
+        """A port where nobody listens, for walls that need one to let a process through to."""
+        return self._unused
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -111,6 +146,9 @@ class Canaries:
                 self._udp[f"udp {name}"] = _listener(undo, family, socket.SOCK_DGRAM, (address, 0))
         for name, address in (("socket file", f"{self.workspace}/socket"), ("abstract socket", f"\0{self._name}")):
             self._unix[name] = _listener(undo, socket.AF_UNIX, socket.SOCK_STREAM, address)
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            self._unused: int = unused.getsockname()[1]
         os.chmod(f"{self.workspace}/socket", 0o777)
 
     def _outside(self) -> dict[str, str]:
@@ -125,36 +163,6 @@ class Canaries:
     def _arrived(self) -> set[str]:
         """Which listeners somebody came to, whatever was told."""
         return {name for name, one in (self._tcp | self._udp | self._unix).items() if _has_visitor(one)}
-
-
-DETAILS = {
-    "workspace_write": "The workspace can be written.",
-    "outside_write": "Nothing outside the workspace can be written.",
-    "state_read": "The service's records cannot be read.",
-    "service_environ": "The environment and memory of the service cannot be seen.",
-    "tcp": "No TCP connection can be made.",
-    "udp": "No UDP packet can be sent.",
-    "unix_sockets": "No Unix socket can be reached.",
-    "service_signal": "The service cannot be signaled.",
-    "system_calls": "ptrace, io_uring and new namespaces are denied.",
-    "tree_kill": "Whatever a process leaves behind ends with it.",
-    "limits": "The limits bite.",
-    "privileges": "No privileges, no foreign variables and no open files come along.",
-}
-FAILURES = {
-    "workspace_write": "The workspace cannot be written",
-    "outside_write": "Written outside the workspace",
-    "state_read": "The service's records can be read",
-    "service_environ": "Seen of the service",
-    "tcp": "TCP gets out",
-    "udp": "UDP gets out",
-    "unix_sockets": "Unix sockets can be reached",
-    "service_signal": "Can be signaled",
-    "system_calls": "System calls that are let through",
-    "limits": "Limits that do not bite",
-    "privileges": "What is too much",
-}
-NAMES = tuple(DETAILS)
 
 
 def _probe(name: str, wrong: Iterable[str]) -> Probe:
@@ -241,6 +249,8 @@ def _privileged(told: dict[str, Any], order: Order) -> Iterator[str]:
     yield from (
         f"{name} is not {value}" for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2")) if status.get(name) != value
     )
+    if int(status.get("Seccomp_filters", "1")) <= int(probes.status().get("Seccomp_filters", "0")):
+        yield "no filter but those of the service itself"
     if order.identity is not None and told["uid"] != order.identity[0]:
         yield "another user"
     if more := [fd for fd in told["fds"] if fd > 2]:

@@ -59,12 +59,9 @@ def die_with(parent: int) -> None:
 
 
 def _drop_bounding() -> None:
+    drop = libc().prctl
     for capability in range(MOST_CAPABILITIES):
-        try:
-            prctl(BOUNDING_DROP, capability)
-        except OSError as error:
-            if error.errno == errno.EINVAL:  # the kernel knows no more of them
+        if drop(BOUNDING_DROP, capability, 0, 0, 0) < 0:
+            if ctypes.get_errno() in (errno.EINVAL, errno.EPERM):  # the kernel knows no more of them, or may not
                 return
-            if error.errno != errno.EPERM:
-                raise
-            return
+            answered(-1)

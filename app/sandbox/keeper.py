@@ -4,6 +4,7 @@ A keeper is the subreaper of its tree, so that nobody in it can leave. When the 
 is killed; when the tree is gone the keeper makes the next seed and is free again.
 """
 
+import errno
 import os
 import select
 import signal
@@ -76,6 +77,7 @@ class _Tree:
         self._is_empty = False
         self._is_lost = False
         self._is_ordered = False
+        self._is_wrapped = False
         self._limit: str | None = None
         self._grace = 0.0
         self._kill_at = NEVER
@@ -126,19 +128,29 @@ class _Tree:
             self._is_lost = True
             return
         match received[0]:
-            case ("watch", grace, memory, processes):
-                self._is_ordered, self._grace = True, grace
+            case ("watch", grace, memory, processes, is_wrapped):
+                self._is_ordered, self._grace, self._is_wrapped = True, grace, is_wrapped
                 self._watchdog = Watchdog(memory, processes)
             case ("signal", number) if self._is_ordered and self._status is None:
                 with suppress(OSError):  # it became somebody we cannot reach
-                    os.killpg(self._first, number)
+                    os.killpg(self._group(), number)
             case ("end", grace) if self._is_ordered:  # otherwise meant for the tree before this one
                 self._end(grace)
 
     def _end(self, grace: float) -> None:
         if grace > 0 and self._kill_at == NEVER:
-            trees.tell_all(trees.below(), signal.SIGTERM, signal.SIGCONT)  # who is stopped could not hear it
+            told = [pid for pid in trees.below() if not (self._is_wrapped and pid == self._first)]
+            trees.tell_all(told, signal.SIGTERM, signal.SIGCONT)  # who is stopped could not hear it
         self._kill_at = min(self._kill_at, time.monotonic() + grace)
+
+    def _group(self) -> int:
+        """That of the program. Behind bwrap it is a grandchild; bwrap's own end would be that of all."""
+        program = self._first
+        for _ in range(2 if self._is_wrapped else 0):
+            program = next(iter(trees.children(program)), 0)
+            if not program:
+                raise ProcessLookupError(errno.ESRCH, "it has not begun yet")
+        return os.getpgid(program) if self._is_wrapped else program
 
     def _reap(self) -> bool:
         while True:

@@ -20,12 +20,14 @@ from app.core.walls import Backend, Command, Network, Walls
 from app.sandbox import bubblewrap, identities, kernel, passages
 from app.sandbox.exits import NO_EXIT, Exit
 from app.sandbox.orders import Enclosure, Order, Place
+from app.sandbox.ownership import tool_owner
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store")
 PROCESSORS = "/sys/devices/system/cpu"
 """Where programs look how many threads are worth while."""
+RESOLVER = "/etc/resolv.conf"
+"""Who resolves names. It is often a link to where nothing else is to be seen."""
 RUNNERS = Path(__file__).parent / "runners"
-TOOL_UID = 61_100
 ADDRESS_SPACE = 4
 """How many times the memory a process may reserve. Interpreters reserve far more than they ever touch."""
 CROWD = 4
@@ -93,10 +95,8 @@ class Planner:
     @cached_property
     def identity(self) -> tuple[int, int] | None:
         """Whom processes become. Only root can make them somebody else."""
-        if os.geteuid() != 0:
-            return None
-        uid = self.settings.uid or TOOL_UID
-        return uid, uid
+        owner = tool_owner(self.settings.uid)
+        return None if owner is None else (owner.uid, owner.gid)
 
     @cached_property
     def bwrap(self) -> str | None:
@@ -129,7 +129,7 @@ class Planner:
             env=self.environment(command, stand) | dict(command.env) | way.env,
             cwd=stand.cwd,
             identity=self.identity,
-            limits=self.limits(memory, walls.backend),
+            limits=self.limits(memory),
             memory=memory,
             processes=self.settings.processes,
             has_terminal=command.tty is not None,
@@ -138,26 +138,31 @@ class Planner:
 
     def environment(self, command: Command, stand: Stand) -> dict[str, str]:
         """The same for everybody: nothing of the service's own but what is harmless."""
+        own = {"HOME": stand.root, "TMPDIR": stand.temporary or "/tmp"}  # behind these walls /tmp is its own
+        return self._basics | own | (PLAIN if command.tty is None else TERMINAL)
+
+    @cached_property
+    def _basics(self) -> dict[str, str]:
         name = _user_name(self.identity)
-        env = {
+        zone = {"TZ": self.environ["TZ"]} if self.environ.get("TZ") else {}
+        return zone | {
             "PATH": self.environ.get("PATH", os.defpath),
-            "HOME": stand.root,
             "LANG": "C.UTF-8",
             "LC_ALL": "C.UTF-8",
-            "TMPDIR": stand.temporary or "/tmp",
             "USER": name,
             "LOGNAME": name,
             "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         }
-        if zone := self.environ.get("TZ"):
-            env["TZ"] = zone
-        return env | (PLAIN if command.tty is None else TERMINAL)
 
-    def limits(self, memory: int, backend: Backend) -> dict[str, int]:
+    def limits(self, memory: int) -> dict[str, int]:
         """The kernel's own, never above what the service itself has."""
+        return self._limits | {"AS": min(ADDRESS_SPACE * memory, self._limits["AS"])}
+
+    @cached_property
+    def _limits(self) -> dict[str, int]:
         settings = self.settings
         wanted = {
-            "AS": ADDRESS_SPACE * memory,
+            "AS": ADDRESS_SPACE * settings.memory,
             "FSIZE": settings.file_size,
             "NOFILE": settings.open_files,
             "CPU": settings.cpu_seconds,
@@ -173,7 +178,8 @@ class Planner:
         if stand.root != stand.workspace:
             own.append(replace(own[0], path=stand.root))
         extras = [replace(one, is_writable=one.is_writable and is_writable) for one in self.extras]
-        places = (*self.system, *extras, *own)
+        names = [Place(path=os.path.realpath(RESOLVER))] if walls.network is Network.FULL else []
+        places = (*self.system, *names, *extras, *own)
         hidden = [path for path in dict.fromkeys((self.data_dir, *stand.hidden)) if _is_seen(path, places)]
         if walls.backend is Backend.LANDLOCK:
             places, hidden = _without(places, hidden), []

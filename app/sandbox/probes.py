@@ -100,7 +100,7 @@ def service(pid: int) -> dict[str, str | None]:
         "environ": outcome(lambda: read(base + "/environ")),
         "mem": outcome(lambda: os.close(os.open(base + "/mem", os.O_RDONLY))),
         "root": outcome(lambda: os.listdir(base + "/root/")),
-        "fd": outcome(lambda: os.listdir(base + "/fd")),
+        "fd": outcome(lambda: [os.readlink(f"{base}/fd/{name}") for name in os.listdir(base + "/fd")]),
     }
 
 

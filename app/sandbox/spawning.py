@@ -110,7 +110,7 @@ class Spawner:
         for _ in range(TRIES):
             end, seed, pid = await self._take()
             try:
-                wire.send(end, ("watch", float(order.grace), order.memory, order.processes))
+                wire.send(end, ("watch", float(order.grace), order.memory, order.processes, _is_wrapped(order)))
                 wire.send(seed, message, files)
                 return end, seed, pid
             except BaseException as error:
@@ -281,3 +281,8 @@ async def _received(end: socket.socket) -> "tuple[wire.Message, list[int]] | Non
             await news.wait()
         finally:
             loop.remove_reader(fd)
+
+
+def _is_wrapped(order: Order) -> bool:
+    """Whether a program of the walls stands between the keeper and the one that was ordered."""
+    return order.enclosure is not None and order.enclosure.backend == "bwrap"

@@ -4,6 +4,7 @@ All of a service lie in one folder, whose name tells of which data directory it 
 that, so whatever an earlier one left behind belongs to nobody any more.
 """
 
+import asyncio
 import hashlib
 import os
 import secrets
@@ -35,6 +36,13 @@ class TemporaryFolders:
         if self._identity is not None:
             os.chown(path, *self._identity)
         return path
+
+    async def drop(self, path: str) -> None:
+        """One whose process has ended. Most often nothing was left in it."""
+        try:
+            os.rmdir(path)
+        except OSError:
+            await asyncio.to_thread(self.remove, path)
 
     @staticmethod
     def remove(path: str) -> None:

@@ -7,22 +7,13 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 
-from app.core.errors import CallError, FileFailed, SandboxUnavailable
+from app.core.errors import CallError, FileFailed, SandboxUnavailable, ToolUnavailable
 from app.core.inspections import Inspector
 from app.core.networks import NetworkPolicy
 from app.core.ports import Workspace
 from app.core.profiles import Profile, narrower
 from app.core.sessions import Session
-from app.core.walls import (
-    Backend,
-    Child,
-    Command,
-    Decision,
-    Egress,
-    Network,
-    Walls,
-)
-from app.sandbox.bare import BareProcesses as BareProcesses
+from app.core.walls import Backend, Child, Command, Decision, Egress, Network, Walls
 from app.sandbox.children import LocalChild
 from app.sandbox.exits import Secrets, open_exit
 from app.sandbox.orders import NotStarted, Order
@@ -43,6 +34,7 @@ TOO_NARROW = (
     "This session asks for {wish}, and this service runs processes without any walls that could keep to it; "
     "use a session without that, or ask the operator for a sandbox."
 )
+ESCALATED = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=True)
 
 
 class Walled:
@@ -92,7 +84,7 @@ class Walled:
         async with AsyncExitStack() as undo:
             if walls.backend is not Backend.BWRAP:
                 stand = replace(stand, temporary=self._folders.new())
-                undo.push_async_callback(asyncio.to_thread, self._folders.remove, str(stand.temporary))
+                undo.push_async_callback(self._folders.drop, str(stand.temporary))
             way = open_exit(walls, session, self._policy, self._secret, tell)
             if way.leave is not None and way.listener is not None:
                 await undo.enter_async_context(self._egress.serve(way.listener, way.leave))
@@ -107,7 +99,7 @@ class Walled:
             return await self._spawner.start(
                 order, tty=command.tty, has_stdin=command.has_stdin, has_channel=command.has_channel
             )
-        except NotStarted as error:
+        except OSError as error:
             raise _explained(error, command) from error
 
     async def _choose(self, command: Command, session: Session) -> Walls:
@@ -133,22 +125,23 @@ class Walled:
         with workspace.hold(".") as (fd, _):
             home, closed = whereabouts(fd) or os.path.realpath(workspace.root), workspace.closed_below(fd)
             about = os.fstat(fd)
-        with workspace.hold(folder) as (_, is_file):
-            if is_file:
-                raise FileFailed(errno.ENOTDIR, folder, f"{folder} is a file; a process needs a folder to work in.")
-            name = workspace.name(folder)
         if not self._planner.reaches(home):
             raise SandboxUnavailable(UNREACHABLE)
         return Stand(
             workspace=home,
             root=workspace.root,
-            cwd=os.path.normpath(os.path.join(workspace.root, name)),
+            cwd=workspace.root if folder == "." else _folder(workspace, folder),
             inode=(about.st_dev, about.st_ino),
             hidden=() if closed is None else (os.path.join(home, closed),),
         )
 
 
-ESCALATED = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=True)
+def _folder(workspace: Workspace, path: str) -> str:
+    """A folder in the workspace or in an extra root, by its whole path."""
+    with workspace.hold(path) as (_, is_file):
+        if is_file:
+            raise FileFailed(errno.ENOTDIR, path, f"{path} is a file; a process needs a folder to work in.")
+        return os.path.normpath(os.path.join(workspace.root, workspace.name(path)))
 
 
 def _require_wide(session: Session, profile: Profile) -> None:
@@ -160,14 +153,17 @@ def _require_wide(session: Session, profile: Profile) -> None:
         raise SandboxUnavailable(TOO_NARROW.format(wish="processes that do not reach every host"))
 
 
-def _explained(error: NotStarted, command: Command) -> CallError:
+def _explained(error: OSError, command: Command) -> CallError:
     """What the model can do about it, or nothing that it could."""
     number, program = error.errno or errno.EIO, command.argv[0]
-    if error.stage == "folder":
+    stage = error.stage if isinstance(error, NotStarted) else None
+    if stage == "folder":
         return FileFailed(number, command.folder)
-    if error.stage == "program":
+    if stage == "program":
         told = "there is no such program" if number == errno.ENOENT else os.strerror(number)
         return FileFailed(number, program, f"{program} cannot be started: {told}.")
+    if stage is None:
+        return ToolUnavailable(f"No process can be started now: {os.strerror(number)}.")
     return SandboxUnavailable(f"The walls around a process could not be built: {os.strerror(number)}.")
 
 

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.texts.command_trees import Unclear
+from app.texts.command_doubts import Unclear
 from app.texts.command_words import Kind, Word
 from app.texts.commands import Redirect, Script, Simple
 
@@ -50,7 +50,7 @@ def _follow(script: Script, start: list[str], found: Touched) -> list[str]:
     here, later = list(start), list[tuple[int, list[str]]]()
     items: list[Simple | Redirect] = [*script.commands, *script.redirects]
     for item in sorted(items, key=lambda item: item.at):
-        while later and item.at >= later[-1][0]:
+        while later and item.at > later[-1][0]:
             here = _either(here, later.pop()[1])
         if isinstance(item, Redirect):
             _redirect(item, here, found)
@@ -99,7 +99,7 @@ def _changed(command: Simple, here: list[str], found: Touched) -> list[str]:
     if name == "popd" or (target is None and name == "pushd") or (target is not None and target.text == "-"):
         if len(here) == 1 and here[0] == START:
             found.unclear.append(Unclear("nobody knows which folder was there before", command.plain))
-        return here
+        return _either(here, [START, *found.folders])
     path = HOME if target is None else path_of(target)
     if path is None or path.startswith("+") or (command.is_repeated and ".." in path):
         found.unclear.append(Unclear("only the shell will know the folder it changes to", command.plain))

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from app.core.rules import Need
 from app.texts.arities import arity
+from app.texts.command_doubts import Unclear
 from app.texts.command_folders import CHANGING, touched
-from app.texts.command_trees import Unclear
 from app.texts.command_variables import changes_what_runs
 from app.texts.command_words import Word
 from app.texts.command_wrappers import SHELLS, basename
@@ -101,6 +101,8 @@ def _asked(unclear: Unclear) -> Need:
 
 def _of_command(command: Simple) -> Iterator[Need]:
     name = command.name.text
+    if not name:
+        return
     telling = [assignment for assignment in command.assignments if changes_what_runs(assignment.name)]
     if command.name.is_static and name in CHANGING | DECLARING and not telling:
         return

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from tree_sitter import Node
 
-from app.texts.command_trees import Doubtful
+from app.texts.command_doubts import Doubtful
 
 
 class Kind(StrEnum):
@@ -51,6 +51,7 @@ class _Piece:
 _SPACES = re.compile(r"[ \t\n]+")
 _GLOB = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
+_HOMES = re.compile(r"[=:]~")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _IN_DOUBLE = re.compile(r"\\(\n|[$`\"\\])")
 _LIVE = re.compile(r"(?:^|[^\\])(?:\\\\)*(?:`|\"|\$[\w({@*#?$!-])")
@@ -83,7 +84,7 @@ def _joined(pieces: list[_Piece]) -> Word:
         kind = Kind.GLOB
     if any(piece.is_dynamic for piece in pieces) or "\0" in text or _BRACES.search(bare):
         kind = Kind.DYNAMIC
-    if is_bare and text.startswith("~") and not (text == "~" or text.startswith("~/")):
+    if (is_bare and text.startswith("~") and not (text == "~" or text.startswith("~/"))) or _HOMES.search(bare):
         kind = Kind.DYNAMIC
     return Word(text, kind, is_bare)
 
@@ -128,7 +129,7 @@ def _double(node: Node, source: bytes) -> Iterator[_Piece]:
     for child in [*inner, last]:
         if child.type == "string_content":
             continue
-        text = source[at : child.start_byte].decode()
+        text = source[at : child.end_byte - 1 if child is last else child.start_byte].decode()
         if _LIVE.search(text):
             raise Doubtful("a text holds substitutions that cannot be looked into")
         yield _Piece(_IN_DOUBLE.sub(lambda found: found[1].strip("\n"), text), is_quoted=True)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.texts.command_trees import Unclear
+from app.texts.command_doubts import Unclear
 from app.texts.command_words import Kind, Word
 from app.texts.names import names
 
@@ -50,7 +50,7 @@ WRAPPERS: dict[str, Options] = {
     "chroot": Options("", "", "skip-chdir", "groups userspec", operands=1),
     "chrt": Options("abdfimorRv", "DPT", "all-tasks batch deadline fifo idle other reset-on-fork rr", operands=1),
     "command": Options("p", ends="-v -V"),
-    "coproc": Options(),
+    "coproc": Options(takes_assignments=True),
     "doas": Options("Lns", "Cu"),
     "env": Options("iv0", "uC", "ignore-environment null debug", "unset chdir", takes_assignments=True),
     "exec": Options("cl", "a"),
@@ -86,6 +86,8 @@ SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "rbash"})
 SHELL_LONG = names("--login --norc --noprofile --posix --restricted --verbose --noediting --debugger")
 SHELL_LONG_VALUED = frozenset({"--rcfile", "--init-file"})
 SHELL_ENDS = frozenset({"--version", "--help", "--dump-strings", "--dump-po-strings"})
+RESERVED = names("if then elif else fi do done case esac while until for select function in { } ! [[ ]] time coproc")
+BEFORE_KEYWORDS = frozenset({"time", "coproc"})
 EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -131,7 +133,9 @@ def _behind(words: Words, options: Options, *, is_open: bool = False) -> Iterato
             yield _unclear("only the shell will know which command follows", words)
             return
         rest = rest[options.operands :]
-    if rest:
+    if rest and words[0].text in BEFORE_KEYWORDS and rest[0].text in RESERVED:
+        yield _unclear("a keyword follows where a command is expected", words)
+    elif rest:
         yield Command(_with_holes(words[:at], rest) if is_open else rest, is_open)
 
 

@@ -1,6 +1,5 @@
 """Output cut to so many tokens: its beginning and its end, with what is missing between them."""
 
-from app.core.ends import Ends as Ends
 from app.core.ends import encoded, whole_characters
 
 BYTES_A_TOKEN = 4

@@ -11,8 +11,8 @@ Anything more than that is an ordinary command, which the shell may run as it is
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.texts.command_doubts import Unclear
 from app.texts.command_folders import path_of
-from app.texts.command_trees import Unclear
 from app.texts.command_words import Word
 from app.texts.command_wrappers import SHELLS, basename
 from app.texts.commands import Script, Simple, parse
@@ -57,7 +57,7 @@ def _of_script(script: Script) -> Patch | None:
     match script.commands:
         case [command]:
             return _of_command(command)
-        case [folder, command] if folder.name == Word("cd", is_bare=True) and folder.sure_until > command.at:
+        case [folder, command] if folder.name == Word("cd", is_bare=True) and folder.sure_until >= command.at:
             path = path_of(folder.words[1]) if len(folder.words) == 2 else None
             patch = _of_command(command)
             is_certain = path is not None and not folder.assignments and not path.startswith(("-", "~"))

@@ -7,8 +7,8 @@ folders before them are not in it, since `./ls` may be anything, nor is anything
 import re
 from collections.abc import Callable, Sequence
 
+from app.texts.command_doubts import Unclear
 from app.texts.command_folders import NOTHING, path_of
-from app.texts.command_trees import Unclear
 from app.texts.command_words import Kind, Word
 from app.texts.commands import Redirect, Script, Simple
 from app.texts.names import names

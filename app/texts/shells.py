@@ -13,8 +13,8 @@ from app.core.ports import Scope
 from app.core.rules import Need
 from app.core.tools import Effect
 from app.texts import commands
+from app.texts.command_doubts import Unclear
 from app.texts.command_needs import LONGEST_SHOWN, SHELL, Wanted, wanted
-from app.texts.command_trees import Unclear
 from app.texts.intercepted_patches import Patch, intercepted_patch
 from app.texts.relocated_patches import relocated
 from app.texts.safe_commands import is_safe
@@ -24,6 +24,7 @@ PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "G
 PATCHING = "apply_patch"
 TITLE = 80
 SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
+SYSTEM = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
 SCRIPTED = frozenset({"-c", "-lc", "-cl"})
 PRIVATE = "/tmp"
 HOME = "~"
@@ -54,9 +55,10 @@ def effect_of(argv: Sequence[str], args: Escalating) -> Effect:
 
 
 def script_of(argv: Sequence[str]) -> str | None:
-    """The script that a shell is given here, if it is one."""
-    is_script = len(argv) == 3 and posixpath.basename(argv[0]) in SHELLS and argv[1] in SCRIPTED
-    return argv[2] if is_script else None
+    """The script that a shell is given here, if it is one: what a workspace calls bash need not be one."""
+    folder, _, name = argv[0].rpartition("/") if argv else ("", "", "")
+    is_shell = name in SHELLS and (argv[0] == name or folder in SYSTEM)
+    return argv[2] if is_shell and len(argv) == 3 and argv[1] in SCRIPTED else None
 
 
 def title_of(line: str) -> str:

@@ -8,7 +8,9 @@ from pydantic import BaseModel, Field
 from app.core.ports import Scope
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.terminals import Terminal
 from app.core.tools import Context, Effect, Lane, typed
+from app.texts import prompts
 from app.texts.chunks import answer
 
 LEAST_YIELD, MOST_YIELD = 250, 30_000
@@ -34,6 +36,13 @@ class Args(BaseModel, extra="forbid"):
         default=TOKENS, ge=0, description="Most tokens of output to return; of more the middle is left out."
     )
 
+    @property
+    def seconds(self) -> float:
+        """How long to wait: shortly after typing, longer for what runs by itself."""
+        least, most = (LEAST_YIELD, MOST_YIELD) if self.chars else (LEAST_POLL, MOST_POLL)
+        asked = least if self.yield_time_ms is None else self.yield_time_ms
+        return min(max(asked, least), most) / 1000
+
 
 def needs(args: Args, scope: Scope) -> list[Need]:
     return [Need("write_stdin", f"#{args.session_id}")]
@@ -43,9 +52,9 @@ async def run(args: Args, ctx: Context) -> Result:
     began = time.monotonic()
     terminal = ctx.terminal(args.session_id)
     if args.chars:
-        await terminal.write(args.chars)
+        await _type(args.chars, terminal, ctx)
         await asyncio.sleep(REACTION)
-    collected = await terminal.collect(_seconds(args), ctx.output)
+    collected = await terminal.collect(args.seconds, ctx.output)
     passed = time.monotonic() - began
     return answer(collected, terminal=terminal.id, title=terminal.command, seconds=passed, limit=args.max_output_tokens)
 
@@ -65,7 +74,12 @@ tool = typed(
 )
 
 
-def _seconds(args: Args) -> float:
-    least, most = (LEAST_YIELD, MOST_YIELD) if args.chars else (LEAST_POLL, MOST_POLL)
-    asked = least if args.yield_time_ms is None else args.yield_time_ms
-    return min(max(asked, least), most) / 1000
+async def _type(chars: str, terminal: Terminal, ctx: Context) -> None:
+    """Typing is judged with what was typed before it, so when somebody typed meanwhile it is judged anew."""
+    is_allowed = not terminal.takes_input
+    while not is_allowed:
+        before = terminal.typed
+        if wanted := prompts.typing(terminal, chars, ctx.workspace):
+            await ctx.require(wanted, {"terminal": terminal.id, "command": terminal.command, "chars": chars})
+        is_allowed = terminal.typed == before
+    await terminal.write(chars)

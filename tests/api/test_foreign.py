@@ -72,7 +72,7 @@ NOBODYS = {
 HARMLESS = {
     *("wait", "limit", "offset", "since", "until", "types", "after", "output_after", "status", "tool", "global"),
     *("traceparent", "Last-Event-ID", "model", "provider", "agent", "source", "effect", "q", "fields", "probe", "own"),
-    *("scope", "path", "depth", "Range", "If-Range"),
+    *("scope", "path", "depth", "Range", "If-Range", "fresh"),
     *("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"),
 }
 """Parameters of queries and headers that name nothing anybody owns."""

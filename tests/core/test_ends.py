@@ -35,6 +35,30 @@ def test_a_marker_of_ones_own() -> None:
     assert fed(1, 1, "abc").rendered("… {omitted} …") == "a\n… 1 …\nc"
 
 
+def test_lines_stay_whole_where_that_costs_little() -> None:
+    ends = fed(10, 10, "one\ntwo\nthree\nfour\nfive\nsix\n")
+
+    assert (ends.head, ends.tail, ends.omitted) == ("one\ntwo\n", "five\nsix\n", 11)
+    assert ends.rendered("…{omitted}…") == "one\ntwo\n…11…\nfive\nsix\n"
+
+
+def test_a_line_that_is_longer_than_half_an_end_is_cut() -> None:
+    ends = fed(10, 10, "1\n" + "x" * 40 + "\n2")
+
+    assert (ends.head, ends.tail) == ("1\nxxxxxxxx", "xxxxxxxx\n2")
+
+
+def test_a_secret_on_a_line_of_its_own_is_never_cut_in_two() -> None:
+    """Otherwise a part of it would be shown that nobody recognizes."""
+    for before in range(200):
+        ends = fed(100, 100, "x" * before + "\nPASSWORD=hunter2hunter2\n" + "y\n" * 200)
+
+        shown = ends.rendered()
+
+        assert ("PASSWORD" in shown) == ("hunter2hunter2" in shown)
+        assert ("hunter" in shown) == ("hunter2hunter2" in shown)
+
+
 def test_without_room_for_an_end_there_is_none() -> None:
     assert fed(0, 0, "abc", "d").rendered("{omitted}") == "\n4\n"
 

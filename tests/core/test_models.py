@@ -71,7 +71,7 @@ def test_each_family_gets_the_shell_it_was_taught(model: str | None, variant: st
         ("auto", "gpt-5.1", ["shell_command"]),
         ("auto", "gpt-6", ["exec_command", "write_stdin"]),
         ("auto", "claude-sonnet-4-5", ["shell_command"]),
-        ("auto", None, ["shell", "shell_command", "exec_command", "write_stdin"]),
+        ("auto", None, ["shell_command"]),
         ("shell", "gpt-6", ["shell"]),
         ("shell_command", None, ["shell_command"]),
         ("unified_exec", "gpt-5", ["exec_command", "write_stdin"]),

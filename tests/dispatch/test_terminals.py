@@ -288,13 +288,20 @@ async def test_what_runs_in_a_deleted_session_ends(open_crib: Crib, breath: Brea
     assert [reason for _, reason in await closed(open_crib)] == ["session"]
 
 
-async def test_what_runs_when_the_service_stops_ends_and_is_told(open_crib: Crib, breath: Breath) -> None:
-    number = await holding(open_crib, breath)
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
+async def test_what_runs_when_the_service_stops_ends_and_is_told(crib: Crib, backend: str, tty: bool) -> None:
+    crib.settings |= {"sandbox": {"backend": backend}}
+    breath = Breath(await crib.open())
+    script = f"{breath.hold}; setsid sleep 100 & (trap '' HUP TERM; sleep 100) & sleep 100"
+    number = await begun(crib, script, tty=tty)
+    await until(lambda: breath.is_held)
 
-    await open_crib.close()
+    await crib.close()
 
     assert not breath.is_held
-    assert await closed(open_crib) == [(number, "shutdown")]
+    assert await closed(crib) == [(number, "shutdown")]
+    breath.close()
 
 
 async def test_one_that_is_killed_is_seen_no_more_but_the_model_hears_how_it_ended(

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.faults.walled import BACKENDS, WalledService, alive, memory_mb, run, walled
@@ -86,4 +85,3 @@ async def test_what_answers_meanwhile_is_whole(service: WalledService) -> None:
 
     assert [call["result"]["structured"]["stdout"] for call in calls] == [f"{number}\n" for number in range(24)]
     assert [call["result"]["metadata"]["exit_code"] for call in calls] == [number % 3 for number in range(24)]
-    assert isinstance(client, httpx.AsyncClient)

@@ -10,7 +10,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.faults.walled import BACKENDS, WalledService, run, walled
@@ -83,6 +82,12 @@ async def shell(service: WalledService, command: str, **more: Any) -> tuple[str,
     return call["result"]["structured"]["stdout"], call
 
 
+async def scripted(service: WalledService, *lines: str) -> tuple[str, dict[str, Any]]:
+    """From a file: what it does is not read off the command line, so nobody is asked."""
+    await asyncio.to_thread((service.workspace / "script").write_text, "\n".join(lines))
+    return await shell(service, "bash script 2>/dev/null; true")
+
+
 async def decisions(service: WalledService, call: dict[str, Any]) -> list[dict[str, Any]]:
     """What was told of connections. It is told on its own, so that it may come a moment after the end."""
     async with service.client() as client:
@@ -96,7 +101,7 @@ async def decisions(service: WalledService, call: dict[str, Any]) -> list[dict[s
 
 
 async def test_a_listed_host_passes_and_is_told(service: WalledService, site: Upstream) -> None:
-    said, call = await shell(service, f"curl -sS -m 10 http://localhost:{site.port}/a")
+    said, call = await shell(service, f"curl --noproxy '' -sS -m 10 http://localhost:{site.port}/a")
 
     assert said.startswith("hello /a ")
     assert call["sandbox"]["network"] == "allowlist"
@@ -107,7 +112,7 @@ async def test_a_listed_host_passes_and_is_told(service: WalledService, site: Up
 
 
 async def test_another_host_is_refused_with_a_reason(service: WalledService, site: Upstream) -> None:
-    said, call = await shell(service, f"curl -sS -m 10 -i http://other.test:{site.port}/; true")
+    said, call = await shell(service, f"curl --noproxy '' -sS -m 10 -i http://other.test:{site.port}/; true")
 
     assert "403" in said.splitlines()[0]
     assert "x-proxy-error: blocked-by-allowlist" in said.lower()
@@ -126,13 +131,15 @@ async def test_a_hostile_name_opens_nothing(service: WalledService, site: Upstre
     heard = len(site.heard)
     target = f"{host.replace('%', '%%')}:{site.port}"
     ask = f"CONNECT {target} HTTP/1.1\\r\\nHost: x\\r\\nProxy-Authorization: Basic %s\\r\\n\\r\\n"
-    script = (
-        'at=${http_proxy#http://}; who=""; case "$at" in *@*) who=${at%@*}; at=${at##*@};; esac; '
-        "at=${at%/}; exec 3<>/dev/tcp/${at%:*}/${at##*:}; "
-        f"printf '{ask}' $(printf %s \"$who\" | base64 -w0) >&3; timeout 5 head -c 12 <&3"
-    )
+    script = [
+        "at=${http_proxy#http://}; at=${at%/}",
+        'who=""; case "$at" in *@*) who=${at%@*}; at=${at##*@};; esac',
+        "exec 3<>/dev/tcp/${at%:*}/${at##*:}",
+        f"printf '{ask}' $(printf %s \"$who\" | base64 -w0) >&3",
+        "timeout 5 head -c 12 <&3",
+    ]
 
-    said, _ = await shell(service, f"{script}; true")
+    said, _ = await scripted(service, *script)
 
     assert said[:9] == "HTTP/1.1 "
     assert said[9:12] in ("400", "403")
@@ -140,24 +147,21 @@ async def test_a_hostile_name_opens_nothing(service: WalledService, site: Upstre
 
 
 async def test_a_listed_name_may_be_spelt_as_names_are(service: WalledService, site: Upstream) -> None:
-    said, _ = await shell(service, f"curl -sS -m 10 http://LOCALHOST.:{site.port}/b")
+    said, _ = await shell(service, f"curl --noproxy '' -sS -m 10 http://LOCALHOST.:{site.port}/b")
 
     assert said.startswith("hello /b ")
 
 
 async def test_nothing_else_leads_out(service: WalledService, site: Upstream) -> None:
-    probe = "\n".join(
-        [
-            f"exec 3<>/dev/tcp/127.0.0.1/{site.port} && echo DIRECT",
-            f"exec 3<>/dev/udp/127.0.0.1/{site.port} && echo UDP",
-            f"exec 3<>/dev/tcp/::1/{site.port} && echo SIX",
-            "getent hosts example.com && echo DNS",
-            f"curl -sS -m 5 --noproxy '*' http://127.0.0.1:{site.port}/ && echo BARE",
-            "true",
-        ]
-    )
+    tries = [
+        f"(exec 3<>/dev/tcp/127.0.0.1/{site.port}) && echo DIRECT",
+        f"(exec 3<>/dev/udp/127.0.0.1/{site.port}) && echo UDP",
+        f"(exec 3<>/dev/tcp/::1/{site.port}) && echo SIX",
+        "getent hosts example.com && echo DNS",
+        f"curl -sS -m 5 --noproxy '*' http://127.0.0.1:{site.port}/ && echo BARE",
+    ]
 
-    said, _ = await shell(service, f"({probe}) 2>/dev/null; true")
+    said, _ = await scripted(service, *tries)
 
     assert said == ""
 
@@ -175,8 +179,9 @@ async def test_a_secret_reaches_its_domain_and_nothing_else_ever_sees_it(
         assert made.status_code == 201, made.text
         call = await run(
             client,
-            'env | grep API_KEY; curl -sS -m 10 -H "Authorization: Bearer $API_KEY" '
-            f'http://localhost:{site.port}/secret; curl -sS -m 10 -u "me:$API_KEY" http://localhost:{site.port}/basic; '
+            "env | grep API_KEY; export no_proxy= NO_PROXY=; "
+            f'curl -sS -m 10 -H "Authorization: Bearer $API_KEY" http://localhost:{site.port}/secret; '
+            f'curl -sS -m 10 -u "me:$API_KEY" http://localhost:{site.port}/basic; '
             f'curl -sS -m 10 -H "X: $API_KEY" http://x.allowed.test:{site.port}/; true',
             session=f"s-{service.backend}",
         )
@@ -198,9 +203,9 @@ def found_in(folder: Path, text: str) -> list[str]:
 
 
 async def test_without_the_operators_word_a_weaker_way_out_is_none(site: Upstream) -> None:
-    with walled("landlock", network="allowlist", egress_ports=[site.port]) as service:
+    variables = {"TOOLCRIB_NETWORK_POLICY": json.dumps({"allowed_domains": ["localhost"]})}
+    with walled("landlock", variables, network="allowlist", egress_ports=[site.port]) as service:
         async with service.client() as client:
             call = await run(client, "true")
 
     assert (call["status"], call["error"]["code"]) == ("error", "SandboxUnavailable")
-    assert isinstance(client, httpx.AsyncClient)

@@ -77,10 +77,10 @@ class WalledService:
 
 
 @contextmanager
-def walled(backend: str, **sandbox: Any) -> Iterator[WalledService]:
+def walled(backend: str, variables: dict[str, str] | None = None, **sandbox: Any) -> Iterator[WalledService]:
     folder = Path(tempfile.mkdtemp(prefix="toolcrib-walled-"))
     folder.chmod(0o755)
-    service = WalledService(folder, backend, **sandbox).start()
+    service = WalledService(folder, backend, variables, **sandbox).start()
     try:
         yield service
     finally:
@@ -91,7 +91,7 @@ def walled(backend: str, **sandbox: Any) -> Iterator[WalledService]:
 async def run(client: httpx.AsyncClient, command: str, **more: Any) -> dict[str, Any]:
     """A command line through the door, to its end."""
     arguments = {"command": command} | more.pop("arguments", {})
-    body = {"tool": "shell_command", "arguments": arguments} | more
+    body = {"tool": "shell_command", "arguments": arguments, "on_ask": "deny"} | more
     answer = await client.post("/v1/calls", params={"wait": LONG}, json=body)
     assert answer.status_code == 200, answer.text
     call: dict[str, Any] = answer.json()

@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,20 @@ async def test_only_tls_for_the_host_of_the_tunnel_goes_through_it(
 
     assert way.decisions == [Decision(HOST, secure.port, False, "sni-mismatch")] * 2
     assert secure.seen == []
+
+
+async def test_a_listed_address_is_reached_by_tls_without_a_name(secure: Peer) -> None:
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    async with way_out("127.0.0.1", ports=[secure.port], https=secure.port) as way:
+        for name in (None, HOST):
+            _, reader, writer = await way.connect(f"127.0.0.1:{secure.port}")
+            with suppress(ConnectionError):
+                async with asyncio.timeout(GUARD):
+                    await hello(reader, writer, anybody, name)
+            writer.close()
+
+    assert [(one.is_allowed, one.reason) for one in way.decisions] == [(True, "allowed"), (False, "sni-mismatch")]
 
 
 async def hello(

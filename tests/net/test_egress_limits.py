@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import random
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -104,7 +107,7 @@ async def test_a_large_body_passes_in_both_directions_and_memory_stays_flat() ->
 
 
 async def test_who_does_not_read_makes_the_host_wait() -> None:
-    sent = 0
+    sent, begun = 0, asyncio.Event()
 
     async def host(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
@@ -115,12 +118,15 @@ async def test_who_does_not_read_makes_the_host_wait() -> None:
                 writer.write(b"x" * 65_536)
                 await writer.drain()
                 sent += 65_536
+                begun.set()
 
     limits = Limits(idle_seconds=0.5)
     async with listening(host) as port, way_out(HOST, ports=[port], limits=limits) as way:
         before = resident()
         _, writer = await asyncio.open_connection("127.0.0.1", way.port, limit=1024)
         writer.write(f"GET http://{HOST}:{port}/ HTTP/1.1\r\n\r\n".encode())
+        async with asyncio.timeout(GUARD):
+            await begun.wait()
         seen = -1
         while sent != seen:  # until it stands still, or is cut
             seen = sent
@@ -136,7 +142,10 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+
+
+@LOOPS
 def test_the_end_cuts_every_connection_and_leaves_nothing(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(cut_everything())
@@ -180,6 +189,7 @@ async def cut_everything() -> None:
                 clients.append((reader, writer))
             await asyncio.sleep(0.3)
             late = [await way.open() for _ in range(5)]  # some of them not even accepted
+        assert [task for task in asyncio.all_tasks() if "Door" in repr(task)] == []
         async with asyncio.timeout(GUARD):
             for reader, writer in [*clients, *late]:
                 await read_what_comes(reader)
@@ -187,6 +197,51 @@ async def cut_everything() -> None:
                 with suppress(ConnectionError):
                     await writer.wait_closed()
         await settled(before)
+
+
+@LOOPS
+def test_resets_and_noise_from_either_side_end_a_connection_and_are_no_error_of_ours(
+    loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(reset_and_rave())
+
+    assert caplog.records == []
+
+
+async def reset_and_rave() -> None:
+    dice = random.Random(20)
+
+    async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(dice.choice([1, 100]))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * dice.choice([0, 1000]))
+        if dice.random() < 0.5:
+            reset(writer)
+
+    async with listening(rude) as port, way_out(HOST, ports=[80, port]) as way:
+        requests = [
+            f"CONNECT {HOST}:{port} HTTP/1.1\r\n\r\nand more".encode(),
+            f"POST http://{HOST}:{port}/ HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc".encode(),
+            f"PUT http://{HOST}:{port}/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode(),
+        ]
+        for _ in range(150):
+            data = bytearray(dice.choice(requests))
+            for _ in range(dice.choice([0, 0, 1, 3])):
+                data[dice.randrange(len(data))] = dice.randrange(256)
+            reader, writer = await way.open()
+            writer.write(data)
+            if dice.random() < 0.5:
+                writer.write_eof()
+                async with asyncio.timeout(GUARD):
+                    await read_what_comes(reader)
+            reset(writer)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """An end by RST instead of FIN."""
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
 
 
 async def settled(before: tuple[set["asyncio.Task[object]"], int]) -> None:

@@ -304,4 +304,4 @@ async def test_an_alias_of_many_hosts_names_the_host(tmp_path: Path) -> None:
     assert heard.headers["location"] == "http://secrets.internal/WIDE/one.below.example/x"
     assert [seen.target for seen in peer.seen] == ["/?q"]
     assert peer.seen[0].headers["authorization"] == "Bearer wide-value"
-    assert {(one.status, one.reason) for one in (outside, evil)} == {(404, "unknown-host")}
+    assert {(one.status, one.reason) for one in (outside, evil)} == {(404, "alias-needs-host")}

@@ -1,12 +1,13 @@
 """A service in small, run as a program of its own: it listens, forks one child into an enclosure, and tells.
 
-In: one JSON object on the command line. Out: what the child writes, and as last line of the error output a JSON object
-with its exit code, the stage that failed, and what reached the service's own ears.
+In: the root of the sources and a JSON object. Out: on the descriptor that the object names, another one with the
+child's exit code, what failed before it began, and by what the service was reached.
 """
 
 import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -22,7 +23,7 @@ from app.sandbox.orders import Enclosure, Order, Place
 from app.sandbox.seccomp import install
 from app.sandbox.syscalls import prctl
 
-SECONDS = 0.3
+SECONDS = 0.1
 NEWUSER = 0x10000000
 
 
@@ -34,12 +35,14 @@ def main() -> None:
     if told.get("user"):
         become_ordinary(*told["user"])
     ears = listen(told.get("sockets"))
+    order.env["SERVICE"] = str(os.getpid())
     enclosure.prepare()
     tell, told_by_child = os.pipe()
     ours, theirs = socket.socketpair()
     child = os.fork()
     if not child:
         os.close(tell)
+        os.close(told["report"])
         start(order, ears, theirs, told_by_child)
     os.close(told_by_child)
     theirs.close()
@@ -48,8 +51,9 @@ def main() -> None:
         answer(listener)
     _, status = os.waitpid(child, 0)
     stage = os.read(tell, 1000).decode()
-    heard = [name for name, ear in ears.items() if reaches(ear)]
-    sys.stderr.write("\n" + json.dumps({"code": exit_code(status), "failure": stage, "heard": heard}))
+    reached, _, _ = select.select(ears.values(), [], [], SECONDS)
+    heard = [name for name, ear in ears.items() if ear in reached]
+    os.write(told["report"], json.dumps({"code": exit_code(status), "failure": stage, "heard": heard}).encode())
 
 
 def order_of(told: dict[str, Any]) -> Order:
@@ -128,15 +132,6 @@ def answer(listener: socket.socket) -> None:
         return
     with caller:
         caller.sendall(b"hello from outside")
-
-
-def reaches(ear: socket.socket) -> bool:
-    ear.settimeout(SECONDS / 7)
-    try:
-        ear.accept() if ear.type == socket.SOCK_STREAM else ear.recv(1)
-    except TimeoutError:
-        return False
-    return True
 
 
 def exit_code(status: int) -> int:

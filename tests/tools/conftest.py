@@ -23,8 +23,8 @@ from app.core.tools import Context, Tool
 from app.core.walls import Child, Command
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
-from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
+from tests.bare import BareProcesses
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
 SEARCHER = Ripgrep(TrustedProcesses())

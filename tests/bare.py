@@ -1,4 +1,4 @@
-"""Bare processes: without walls, for tests of what starts them."""
+"""Processes without walls, for tests of what starts them and not of where they are."""
 
 import os
 from collections.abc import Callable
