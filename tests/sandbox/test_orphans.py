@@ -19,6 +19,7 @@ from tests.sandbox.spawning import (
     WAYS,
     bash,
     keeper_of,
+    order,
     resident_of,
     said_until,
     sleeper,
@@ -178,6 +179,16 @@ async def test_what_was_killed_all_at_once_is_swept_up_by_the_next(tag: str) -> 
     assert tagged(tag) != []
     Spawner(tag).sweep()
     assert tagged(tag) == []
+
+
+async def test_a_sweep_leaves_alone_what_it_belongs_to(crib: Spawner, tag: str) -> None:
+    async with started(crib, order("cat"), has_stdin=True) as child:
+        resident = resident_of(crib)
+        await asyncio.to_thread(crib.sweep)
+
+        assert resident_of(crib) == resident
+        await child.write(b"still here")
+        await said_until(child, b"still here")
 
 
 async def storm(crib: Spawner, tag: str, rounds: int) -> None:
