@@ -70,7 +70,7 @@ class Line:
 
     async def _mourn(self) -> None:
         """The keeper was killed. Its tree is the spawner's now, and is killed there; here it is made sure."""
-        if not await asyncio.to_thread(trees.kill_marked, self._mark):
+        if not await asyncio.to_thread(trees.kill_marked, self._mark.__eq__):
             log.error("processes with the mark %s cannot be killed", self._mark)
         self._finish(-KILLED, Ended(BY_SIGNAL + KILLED))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 import secrets
 import signal
@@ -23,15 +24,18 @@ from app.sandbox.lines import Line, to_its_end
 from app.sandbox.orders import NotStarted, Order, pack
 from app.sandbox.pipes import Ends, open_ends
 
+log = logging.getLogger(__name__)
+
 ROOT = str(Path(__file__).parents[2])
 LAUNCH = "import sys; sys.path.append(sys.argv[1]); from app.sandbox.spawner import main; main()"
 CONTROL = 3
 PASSED = ("PATH", "LANG", "LD_LIBRARY_PATH")
 SPARES, FEW_SPARES, SPARE_SECONDS = 16, 2, 30.0
 TRIES = 3
-BUSY_SECONDS = 0.005
+BUSY_SECONDS, BUSY_TRIES = 0.01, 500
 CLOSE_SECONDS = 5.0
-SWEEP_SECONDS = 3.0
+SWEEP_SECONDS, SWEEP_PAUSE = 3.0, 0.01
+RESIDENT = "spawner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class Spawner:
     """
 
     def __init__(self, owner: str | None = None) -> None:
-        self._owner = blake2b((owner or secrets.token_hex()).encode(), digest_size=8).hexdigest()
+        self._owner = blake2b((owner or secrets.token_hex()).encode(), digest_size=8).hexdigest() + "."
+        self._run = f"{self._owner}{secrets.token_hex(4)}."
         self._spares: Spares = deque()
         self._resident: _Resident | None = None
         self._opening = threading.Lock()
@@ -65,12 +70,12 @@ class Spawner:
         """Start the spawner, if it is not there. It takes a moment; without this the first order does it."""
         with self._opening:
             if self._is_closed:
-                raise OSError(errno.ESHUTDOWN, "no more processes are started")
+                raise OSError(errno.ECANCELED, "no more processes are started")
             if self._resident is not None and self._resident.is_alive():
                 return
             if self._resident is not None:
                 self._resident.stop()  # with its keepers, who would have nobody to leave their orphans to
-            self._resident = _Resident(self._owner, self._spares)
+            self._resident = _Resident(self._run + RESIDENT, self._spares)
 
     def close(self) -> None:
         """End the spawner, and with it all that it still looks after."""
@@ -82,18 +87,24 @@ class Spawner:
 
     def sweep(self) -> None:
         """Kill what is left of an earlier run of this owner, which was killed itself."""
+
+        def is_old(mark: str) -> bool:
+            return mark.startswith(self._owner) and not mark.startswith(self._run)
+
         until = time.monotonic() + SWEEP_SECONDS
-        while trees.marked(f"{self._owner}-spawner") and time.monotonic() < until:
-            time.sleep(0.01)  # they are about to kill their trees, and know them better
-        trees.kill_marked(self._owner)
+        while trees.marked(lambda mark: is_old(mark) and mark.endswith(RESIDENT)) and time.monotonic() < until:
+            time.sleep(SWEEP_PAUSE)  # they are about to kill their trees, and know them better
+        if not trees.kill_marked(is_old):
+            log.error("processes of an earlier run cannot be killed")
 
     async def start(
         self, order: Order, *, tty: Window | None = None, has_stdin: bool = False, has_channel: bool = False
     ) -> Spawned:
         """Start a process. Raises `NotStarted`, an `OSError`, with what it was at."""
-        mark = f"{self._owner}-{secrets.token_hex(8)}"
+        mark = self._run + secrets.token_hex(8)
+        fields = pack(order) | {"env": {**order.env, trees.MARK: mark}}
         ends, theirs = open_ends(order, tty, has_stdin, has_channel)
-        message = (pack(order) | {"env": {**order.env, trees.MARK: mark}}, len(theirs), order.descriptors)
+        message = (fields, len(theirs), order.descriptors)
         try:
             end, seed, pid = await self._sow(order, message, [*theirs, *order.descriptors])
         except BaseException:
@@ -144,20 +155,24 @@ class Spawner:
 
     async def _take(self) -> tuple[socket.socket, socket.socket, int]:
         """A keeper that is free: the line to it, the line to its seed, and the number that one has."""
-        for _ in range(TRIES):
-            end = await self._spare()
+        for _ in range(SPARES + TRIES):
+            try:
+                end = await self._spare()
+            except ConnectionError:  # the spawner died just now
+                continue
             try:
                 received = await _received(end)
             except BaseException:
                 end.close()
                 raise
-            if received is not None:
+            if received is not None:  # else it died, and so may have others
                 (_, pid), [seed] = received
                 return end, wire.end_of(seed), pid
             end.close()
         raise OSError(errno.EAGAIN, "no process can be started here")
 
     async def _spare(self) -> socket.socket:
+        """A line to a keeper that is free, or soon will be. There is always another one for the next."""
         if self._resident is None or not self._resident.is_alive():
             await asyncio.to_thread(self.open)
         try:
@@ -165,32 +180,38 @@ class Spawner:
         except IndexError:
             spare = await self._hire()
         if not self._spares:
-            self._spares.append(_Spare(await self._hire(), time.monotonic()))
+            with suppress(OSError):
+                self._spares.append(_Spare(self._ask(), time.monotonic()))
         return spare
 
     async def _hire(self) -> socket.socket:
         """A line to a keeper that is being made."""
+        for _ in range(BUSY_TRIES):
+            with suppress(BlockingIOError):
+                return self._ask()
+            await asyncio.sleep(BUSY_SECONDS)
+        raise OSError(errno.EAGAIN, "no process can be started here")
+
+    def _ask(self) -> socket.socket:
+        """Raises `BlockingIOError` when the spawner has more to do than it can."""
+        if self._resident is None:
+            raise OSError(errno.ECANCELED, "no more processes are started")
         ours, theirs = wire.pair()
         ours.setblocking(False)
-        try:
-            while True:
-                try:
-                    assert self._resident is not None, "it was just opened"
-                    self._resident.hand_over(theirs)
-                    return ours
-                except BlockingIOError:
-                    await asyncio.sleep(BUSY_SECONDS)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        with theirs:
+            try:
+                self._resident.hand_over(theirs)
+            except BaseException:
+                ours.close()
+                raise
+        return ours
 
     def _release(self, end: socket.socket) -> None:
         """The keeper is free again, or will be in a moment. Many are kept for a while after many were needed."""
         now = time.monotonic()
-        while len(self._spares) > FEW_SPARES and self._spares[0].since < now - SPARE_SECONDS:
-            self._spares.popleft().end.close()
+        with suppress(IndexError):  # another thread was quicker
+            while len(self._spares) > FEW_SPARES and self._spares[0].since < now - SPARE_SECONDS:
+                self._spares.popleft().end.close()
         if len(self._spares) < SPARES and self._resident is not None and self._resident.is_alive():
             self._spares.append(_Spare(end, now))
         else:
@@ -210,7 +231,7 @@ Spares = deque[_Spare]
 class _Resident:
     """The process that stays, and the lines to those of its keepers that are free."""
 
-    def __init__(self, owner: str, spares: Spares) -> None:
+    def __init__(self, mark: str, spares: Spares) -> None:
         self._control, theirs = wire.pair()
         self._control.setblocking(False)
         environ = {name: os.environ[name] for name in PASSED if name in os.environ}
@@ -220,7 +241,7 @@ class _Resident:
             self.pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, *options, "-c", LAUNCH, ROOT],
-                environ | {trees.MARK: f"{owner}-spawner"},
+                environ | {trees.MARK: mark},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, theirs.fileno(), CONTROL),
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),

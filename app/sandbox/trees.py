@@ -99,19 +99,27 @@ def kill_all(reap: Callable[[], bool], without: Collection[int] = (), seconds: f
     return True
 
 
-def marked(mark: str) -> list[int]:
-    """All processes of this machine whose mark begins like this, as far as they can be seen."""
-    sign = f"{MARK}={mark}".encode()
-    return [pid for pid in _all() if _is_marked(pid, sign)]
+def mark_of(pid: int) -> str:
+    """What a process was marked with when it was started; nothing where that cannot be seen."""
+    sign = f"{MARK}=".encode()
+    for entry in _read(f"/proc/{pid}/environ").split(b"\0"):
+        if entry.startswith(sign):
+            return entry.removeprefix(sign).decode(errors="replace")
+    return ""
 
 
-def kill_marked(mark: str, seconds: float = KILL_SECONDS) -> bool:
-    """Kill all processes with this mark, whoever their parents are; whether none is left."""
-    sign, until, pause = f"{MARK}={mark}".encode(), time.monotonic() + seconds, FIRST_PAUSE
-    while left := [pid for pid in marked(mark) if pid != os.getpid()]:
+def marked(is_meant: Callable[[str], bool]) -> list[int]:
+    """All processes of this machine with such a mark, but for this one."""
+    return [pid for pid in _all() if pid != os.getpid() and is_meant(mark_of(pid))]
+
+
+def kill_marked(is_meant: Callable[[str], bool], seconds: float = KILL_SECONDS) -> bool:
+    """Kill all processes with such a mark, whoever their parents are; whether none is left."""
+    until, pause = time.monotonic() + seconds, FIRST_PAUSE
+    while left := marked(is_meant):
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
-                _tell(pid, number, lambda pid: _is_marked(pid, sign))
+                _tell(pid, number, lambda pid: is_meant(mark_of(pid)))
         if time.monotonic() > until:
             return False
         time.sleep(pause)
@@ -158,14 +166,6 @@ def _all() -> list[int]:
 def _parent(pid: int) -> int:
     stat = _read(f"/proc/{pid}/stat")
     return int(stat[stat.rindex(b")") + 2 :].split(maxsplit=2)[1]) if stat else 0
-
-
-def _is_marked(pid: int, sign: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return any(entry.startswith(sign) for entry in file.read().split(b"\0"))
-    except OSError:  # gone, or not ours to see
-        return False
 
 
 def _fields(path: str) -> dict[bytes, int]:

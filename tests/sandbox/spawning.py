@@ -91,6 +91,12 @@ def spawner_of(child: LocalChild) -> int:
     return parent_of(keeper_of(child))
 
 
+def resident_of(spawner: Spawner) -> int:
+    """The process that stays, if there is one."""
+    assert spawner._resident is not None, "nothing was started yet"
+    return spawner._resident.pid
+
+
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

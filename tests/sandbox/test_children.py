@@ -178,7 +178,7 @@ async def test_a_slow_reader_gets_all_that_was_written_before_the_end(
     crib: Spawner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(children, "LAST_SECONDS", 0.05)
-    size = children.MOST_WAITING + 40_000
+    size = children.MOST_WAITING - children.PIECE + 64_000  # a little more than is taken in at once
     async with started(crib, bash(f"head -c {size} /dev/zero")) as child:
         await child.wait()
         await asyncio.sleep(0.3)
@@ -330,7 +330,7 @@ async def test_whoever_is_closed_twice_or_never_begun_leaves_no_file_open(crib: 
     with pytest.raises(OSError, match="No such file"):
         await crib.start(order("nothing", has_terminal=True), tty=WINDOW, has_channel=True)
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 async def test_a_terminal_that_was_not_asked_for_cannot_be_had(crib: Spawner) -> None:
@@ -355,7 +355,7 @@ def test_it_is_the_same_on_the_loop_of_the_service() -> None:
         await test_what_is_not_read_makes_it_stand_still_and_is_not_lost(crib)
         await test_a_write_that_nobody_takes_ends_with_the_process(crib)
         await test_the_end_is_reached_whoever_cancels_it(crib)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
         crib.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

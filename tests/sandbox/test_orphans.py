@@ -19,6 +19,8 @@ from tests.sandbox.spawning import (
     WAYS,
     bash,
     keeper_of,
+    order,
+    resident_of,
     said_until,
     sleeper,
     spawner_of,
@@ -82,7 +84,7 @@ async def test_the_end_takes_everybody(crib: Spawner, tag: str) -> None:
         await child.end(0)
 
         assert tagged(tag) == []
-        assert zombies_below(spawner_of_crib(crib)) == []
+        assert zombies_below(resident_of(crib)) == []
 
 
 async def test_a_cancel_takes_everybody(crib: Spawner, tag: str) -> None:
@@ -106,7 +108,7 @@ async def test_a_keeper_that_is_killed_takes_everybody_along(crib: Spawner, tag:
 
         assert await child.wait() == Ended(128 + signal.SIGKILL)
         await until(lambda: tagged(tag) == [])
-        await until(lambda: zombies_below(spawner_of_crib(crib)) == [])
+        await until(lambda: zombies_below(resident_of(crib)) == [])
 
 
 async def test_a_spawner_that_is_killed_leaves_the_keepers_at_work(crib: Spawner, tag: str) -> None:
@@ -179,6 +181,16 @@ async def test_what_was_killed_all_at_once_is_swept_up_by_the_next(tag: str) -> 
     assert tagged(tag) == []
 
 
+async def test_a_sweep_leaves_alone_what_it_belongs_to(crib: Spawner, tag: str) -> None:
+    async with started(crib, order("cat"), has_stdin=True) as child:
+        resident = resident_of(crib)
+        await asyncio.to_thread(crib.sweep)
+
+        assert resident_of(crib) == resident
+        await child.write(b"still here")
+        await said_until(child, b"still here")
+
+
 async def storm(crib: Spawner, tag: str, rounds: int) -> None:
     """Calls of all kinds, ended in all ways, at once."""
     ways = list(WAYS.values())
@@ -199,7 +211,7 @@ async def storm(crib: Spawner, tag: str, rounds: int) -> None:
             for number in range(start, min(rounds, start + 8)):
                 group.create_task(one(number))
     await until(lambda: tagged(tag) == [])
-    await until(lambda: zombies_below(spawner_of_crib(crib)) == [])
+    await until(lambda: zombies_below(resident_of(crib)) == [])
 
 
 async def test_nobody_is_left_after_a_storm(crib: Spawner, tag: str) -> None:
@@ -219,11 +231,6 @@ async def test_one_that_forks_without_end_is_caught(crib: Spawner, tag: str) -> 
         assert await child.wait() == Ended(3)
 
     assert tagged(tag) == []
-
-
-def spawner_of_crib(crib: Spawner) -> int:
-    assert crib._resident is not None
-    return crib._resident.pid
 
 
 WITHOUT = """
