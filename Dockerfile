@@ -7,10 +7,10 @@ FROM base AS build
 WORKDIR /src
 
 # What the lock file names, and nothing that would have to be compiled. Stays in the cache until the lock changes.
-COPY requirements.lock ./
+COPY requirements-image.lock ./
 RUN python -m venv --without-pip /opt/toolcrib && \
     python -m pip --python /opt/toolcrib/bin/python install --no-cache-dir --only-binary=:all: \
-      --require-hashes --requirement requirements.lock
+      --require-hashes --requirement requirements-image.lock
 
 # The service itself, as a wheel. What only its build needed goes; `pip check` fails if the service needed it too.
 COPY pyproject.toml README.md LICENSE ./
@@ -33,7 +33,7 @@ LABEL org.opencontainers.image.title="Toolcrib" \
 # No versions: Debian's mirrors keep only the newest build of a package, so a pin breaks with the next security update.
 # hadolint ignore=DL3008
 RUN apt-get update && \
-    apt-get install --yes --no-install-recommends bubblewrap ca-certificates git nodejs ripgrep tini && \
+    apt-get install --yes --no-install-recommends bubblewrap ca-certificates git ripgrep tini && \
     rm -rf /var/lib/apt/lists/*
 
 # Fixed ids, so that files on a volume belong to the same user in every version of the image. A new named volume takes

@@ -19,12 +19,12 @@ run: setup
 	@$(BIN)/toolcrib serve $(RUN_ARGS)
 
 test: setup-test
-	@bash scripts/need curl
+	@bash scripts/need curl bubblewrap
 	@bash scripts/need chromium chromium-driver || echo "no chromium here: the browser tests are skipped"
 	$(BIN)/python -m pytest -q -m "not faults" -n 2 --dist worksteal
 
 faults: setup-test
-	@bash scripts/need gcc libc6-dev
+	@bash scripts/need gcc libc6-dev bubblewrap
 	$(BIN)/python -m pytest -q -m faults tests
 
 lint: setup-test
@@ -43,8 +43,8 @@ migrate: setup
 	$(BIN)/toolcrib db upgrade
 
 bench: setup-test
-	@bash scripts/need wrk
-	for which in run files million streams; do $(BIN)/python -m bench.$$which || exit 1; done
+	@bash scripts/need wrk bubblewrap
+	for which in run files walls million streams; do $(BIN)/python -m bench.$$which || exit 1; done
 
 check: lint types
 

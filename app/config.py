@@ -229,6 +229,9 @@ class Settings(BaseSettings):
         default="auto",
         description="Which shell tools models are offered; `auto` goes by the model, `disabled` offers none.",
     )
+    silence_timeout: float | None = Field(
+        default=None, gt=0, description="Seconds after which a command that writes nothing is stopped; unset: never."
+    )
     terminals_limit: int = Field(default=64, ge=1, description="Most terminals that a session has open at once.")
     terminal_idle: float = Field(
         default=1200, gt=0, description="Seconds after which a terminal or interpreter that nobody uses is ended."

@@ -1,5 +1,6 @@
 """The doctor: looks over the machine, the settings and the records, changes nothing, and says what to do."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -19,10 +20,19 @@ from rich.text import Text
 
 from app import __version__, config
 from app.config import Settings
+from app.core.clocks import SystemClock
 from app.core.errors import StoreError
+from app.core.inspections import Report
+from app.core.profiles import Profile
+from app.core.sessions import is_inside
+from app.core.walls import Backend
 from app.net import ports
 from app.net.client import ServiceProblem, probe
 from app.sandbox import kernel, ripgrep
+from app.sandbox.folders import HOME_FOLDER
+from app.sandbox.plans import Planner, WallSettings
+from app.sandbox.selftest import SelfTest
+from app.sandbox.spawning import Spawner
 from app.store import admin_key, certificates, checkup, db, lock, migrate
 
 Level = Literal["ok", "note", "warning", "failure"]
@@ -40,6 +50,7 @@ PROGRAMS = {
     "node": ("tools that run JavaScript", "nodejs"),
     "git": ("tools that work with repositories", "git"),
 }
+NO_WALLS = "Install bubblewrap and allow user namespaces, or use Linux 6.12 or newer with Landlock switched on."
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_tls(settings),
         *_proxies(settings),
         *_machine(),
+        _walls(settings, data_dir),
     ]
 
 
@@ -128,7 +140,8 @@ def _data_dir(path: Path) -> Iterator[Finding]:
 def _owned(path: Path) -> Finding:
     about = path.stat()
     foreign = sorted(_foreign(path, about.st_uid))
-    if about.st_mode & 0o077:
+    passable = 0o011 if about.st_uid == 0 else 0  # a service that is root lets its processes through to workspaces
+    if about.st_mode & 0o077 & ~passable:
         mode = f"mode {stat.S_IMODE(about.st_mode):o}"
         return Finding("data directory", "warning", f"{path} is open to others ({mode}).", f"Run `chmod 700 {path}`.")
     if about.st_uid != os.geteuid() or foreign:
@@ -141,7 +154,7 @@ def _owned(path: Path) -> Finding:
 def _foreign(folder: Path, owner: int) -> Iterator[str]:
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):  # a running service's files come and go
-            if entry.stat(follow_symlinks=False).st_uid != owner:
+            if entry.stat(follow_symlinks=False).st_uid != owner and entry.name != HOME_FOLDER:
                 yield entry.name
 
 
@@ -301,6 +314,35 @@ def _machine() -> Iterator[Finding]:
     yield Finding("user namespaces", *(("ok", spaces.detail) if spaces.available else ("note", spaces.detail, advice)))
     for name, (use, package) in PROGRAMS.items():
         yield _program(name, use, package)
+
+
+def _walls(settings: Settings, data_dir: Path) -> Finding:
+    """Whether processes of models would be kept inside their walls: tried, as the service does at its start."""
+    planner = Planner(WallSettings.of(settings.sandbox.model_dump()), os.path.realpath(data_dir))
+    report = asyncio.run(_inspected(planner))
+    if report.backend is None:
+        return Finding("walls", "warning", f"No process of a model is started. {report.reason}", NO_WALLS)
+    if report.backend is Backend.NONE:
+        told = "Processes of models run without walls; the settings say so twice."
+        return Finding("walls", "warning", told, "Set sandbox.backend to auto.")
+    if report.backend is Backend.LANDLOCK and _surrounds(settings, planner.data_dir):
+        told = "The workspace surrounds the data directory. Landlock cannot hide it, so no process is started there."
+        return Finding("walls", "warning", told, "Choose a data directory outside the workspace with --data-dir.")
+    return Finding("walls", "ok", " ".join((report.reason, *report.unprotected)))
+
+
+async def _inspected(planner: Planner) -> Report:
+    spawner = Spawner()
+    try:
+        return await SelfTest(spawner, planner, SystemClock()).renew()
+    finally:
+        await asyncio.to_thread(spawner.close)
+
+
+def _surrounds(settings: Settings, data_dir: str) -> bool:
+    """Whether the records are in the workspace, and the workspace can be written."""
+    is_around = settings.workspace is not None and is_inside(data_dir, os.path.realpath(settings.workspace))
+    return is_around and settings.sandbox.profile is Profile.WORKSPACE_WRITE
 
 
 def _python() -> Finding:

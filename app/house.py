@@ -1,12 +1,12 @@
 """The house: every room of a running service, opened in order and closed in reverse."""
 
 import asyncio
-import os
 import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from app import __version__
@@ -15,7 +15,7 @@ from app.api.readiness import Readiness
 from app.api.streams import StreamSlots
 from app.config import RuleSetting, Settings
 from app.core.clocks import SystemClock
-from app.core.definitions import Loaded, Maker, Unloaded
+from app.core.definitions import Maker
 from app.core.errors import Misconfigured
 from app.core.hooks import Hook
 from app.core.ids import Ids, time_of
@@ -24,11 +24,8 @@ from app.core.ports import Clock, Tracer
 from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
 from app.core.rules import Rule
-from app.core.secrets import EVERYBODY
 from app.core.tools import Tool
 from app.custom import client, http
-from app.custom import files as tool_files
-from app.custom import hooks as custom_hooks
 from app.custom.imports import ApiImporter
 from app.dispatch.asks import Asks
 from app.dispatch.capacity import Capacity
@@ -53,16 +50,17 @@ from app.dispatch.sessions import Sessions
 from app.dispatch.terminals import Terminals
 from app.dispatch.tools import ToolBook
 from app.dispatch.uploads import take_up
+from app.extensions import load_hooks, load_tools, require_tools_dir
 from app.mcp.server import McpDoor
 from app.net.outbound import CheckedOutbound
-from app.sandbox.folders import make_workspace, python_files
-from app.sandbox.processes import TrustedProcesses
+from app.sandbox.folders import HOME_FOLDER, make_workspace
+from app.sandbox.ownership import make_data_dir, tool_owner
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.roots import Root, Surroundings, open_extras
 from app.sandbox.uploads import SpooledUploads
-from app.sandbox.walled import BareProcesses
 from app.sandbox.workspace import LocalWorkspace
-from app.sandbox.workspaces import Workspaces
+from app.sandbox.workspaces import OWN_FOLDER, Workspaces
+from app.shells import fitted
 from app.store import admin_key, db, migrate, principals
 from app.store import calls as stored_calls
 from app.store import events as stored_events
@@ -75,6 +73,7 @@ from app.store.retention import floor_of
 from app.store.secrets import SecretBook
 from app.store.writer import Writer
 from app.texts.ranking import rank
+from app.walling import Walling
 
 THREADS = 32
 """Files are read and written in threads. With as few as asyncio has by itself, one session would hold up another."""
@@ -98,12 +97,12 @@ class House:
     ) -> None:
         self.settings = settings
         self.redactor = redactor or Redactor(shapes_in_output=settings.redact_shapes_in_output)
-        self._registry = Registry(tools)
+        data_dir, self._owner = settings.data_dir.absolute(), tool_owner(settings.sandbox.uid)
+        self._clock = clock or SystemClock()
+        self._walling = Walling(settings, data_dir, self._clock)
+        self._registry = Registry(self._walling.offered(tool) for tool in fitted(tools, settings))
         self._ledger = Ledger(self._registry)
         self._given_hooks = tuple(hooks)
-        self._clock = clock or SystemClock()
-        self._processes = TrustedProcesses()
-        self._walled = BareProcesses()
         self._drained = False
 
     async def open(self) -> Use:
@@ -115,23 +114,19 @@ class House:
 
     async def _open(self, undo: AsyncExitStack) -> Use:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "toolcrib"))
-        data_dir = self.settings.data_dir.absolute()
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.lock = DataDirLock(data_dir)
-        undo.callback(self.lock.release)
-        self._workspaces = self._open_workspaces(data_dir)
-        undo.callback(self._workspaces.close)
+        data_dir = self._open_folders(undo)
         await self._open_store(data_dir, undo)
         book = await self._open_book()
         ids = Ids(self._clock, time_of(await stored_calls.newest_id(self._engine) or ""))
         journal = self._open_journal()
-        self._outbound = self._open_outbound(book)
-        self._hooks = Hooks(self._open_hooks(book), self._clock)
+        self._open_ways_out(book, undo)
+        self._hooks = self._open_hooks(book)
         self._rules = RuleBook(self._writer, await stored_rules.all_kept(self._engine))
         self._permissions = self._open_permissions()
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
         self._dispatcher = self._open_dispatcher(journal, book, ids, self._open_tracer(undo))
+        undo.push_async_callback(self._end_processes)
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
@@ -160,8 +155,19 @@ class House:
             rules=self._rules,
             sessions=sessions,
             places=self._workspaces,
+            walls=self._walling.inspector,
             network_policy=self._policy,
         )
+
+    def _open_folders(self, undo: AsyncExitStack) -> Path:
+        """The folder of the records, which is nobody else's as long as this service runs, and the workspaces."""
+        data_dir = self.settings.data_dir.absolute()
+        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
+        self.lock = DataDirLock(data_dir)
+        undo.callback(self.lock.release)
+        self._workspaces = self._open_workspaces(data_dir)
+        undo.callback(self._workspaces.close)
+        return data_dir
 
     async def _open_store(self, data_dir: Path, undo: AsyncExitStack) -> None:
         """The memory, brought up to date: readers, what tells of commits, the writer, the vault."""
@@ -177,6 +183,7 @@ class House:
 
     async def _recover(self, journal: Journal, undo: AsyncExitStack) -> None:
         """Take up what an earlier service left, then what goes on beside the calls."""
+        await self._walling.begin(self._registry.all(None))
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
         await recover(self._engine, journal, self._dispatcher, keys)
         take_up(self._dispatcher.uploads, self._dispatcher.running)
@@ -191,6 +198,7 @@ class House:
         if not self._drained:
             self._drained = True
             await self._dispatcher.running.drain(self.settings.grace)
+            await self._end_processes()
             self._hub.close()
 
     def hurry(self) -> None:
@@ -230,7 +238,14 @@ class House:
 
     def _open_readiness(self, data_dir: Path, undo: AsyncExitStack) -> Readiness:
         folders = {data_dir, Path(str(self._engine.url.database)).parent}
-        readiness = Readiness(self._writer, self._engine, self._dispatcher.running, folders, self.settings.calls_limit)
+        readiness = Readiness(
+            self._writer,
+            self._engine,
+            self._dispatcher.running,
+            walls=self._walling.inspector,
+            folders=folders,
+            calls_limit=self.settings.calls_limit,
+        )
         undo.push_async_callback(readiness.close)
         return readiness
 
@@ -251,14 +266,16 @@ class House:
             on_ask=self.settings.on_ask,
         )
 
-    def _open_outbound(self, book: SecretBook) -> CheckedOutbound:
-        """The wire out sees of the secrets only what it is asked to send."""
+    def _open_ways_out(self, book: SecretBook, undo: AsyncExitStack) -> None:
+        """What leaves the service: requests and processes, both with secrets that only these see."""
+        find = partial(_find_secret, book)
+        self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+        self._walled = self._walling.open(find)
+        undo.push_async_callback(self._walling.close)
 
-        def find(owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
-            found = book.find(owner, name)
-            return None if found is None else (found[0].domains, found[1])
-
-        return CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
+    async def _end_processes(self) -> None:
+        """Those that go on between calls."""
+        await asyncio.gather(self._dispatcher.kernels.close(), self._dispatcher.terminals.close())
 
     @property
     def _policy(self) -> NetworkPolicy | None:
@@ -280,39 +297,27 @@ class House:
             workspaces=self._workspaces.of,
             tracer=tracer,
             outbound=self._outbound,
-            searcher=Ripgrep(self._processes),
+            searcher=Ripgrep(self._walling.processes),
             uploads=SpooledUploads(self.settings.data_dir.absolute() / "uploads", UPLOADS * self.settings.file_limit),
             walled=self._walled,
-            terminals=Terminals(self._walled),
-            kernels=Kernels(self._walled, {}),
+            terminals=self._open_terminals(journal),
+            kernels=self._open_kernels(),
             secret=secret,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
-    def _open_hooks(self, book: SecretBook) -> list[Hook]:
-        """Those we were given, the configured ones, those of files, those of installed packages."""
+    def _open_kernels(self) -> Kernels:
+        memory, idle = self.settings.sandbox.memory, self.settings.terminal_idle
+        return Kernels(self._walled, self._walling.recipes, self._clock, memory=memory, idle=idle)
 
-        def sign(name: str) -> str:
-            if (held := book.find(EVERYBODY, name)) is None:
-                raise LookupError(name)
-            return held[1]
+    def _open_terminals(self, journal: Journal) -> Terminals:
+        limit, idle = self.settings.terminals_limit, self.settings.terminal_idle
+        return Terminals(self._walled, journal, self._hub, self._clock, limit=limit, idle=idle)
 
-        reach = custom_hooks.Reach(
-            processes=self._processes, outbound=self._outbound, sign=sign, clock=self._clock, environ=os.environ
-        )
-        configured = custom_hooks.from_settings(self.settings.hooks, reach)
-        files, installed = custom_hooks.from_files(self._hook_files()), custom_hooks.from_entry_points()
-        if failures := files.failures + installed.failures:  # a guard that is not there lets everything pass
-            raise Misconfigured(f"A hook cannot be loaded: {failures[0]}. Mend it, or take it away.")
-        return [*self._given_hooks, *configured, *files.hooks, *installed.hooks]
-
-    def _hook_files(self) -> list[Path]:
-        if (folder := self.settings.hooks_dir) is None:
-            return []
-        try:
-            return python_files(folder)
-        except OSError as error:
-            raise Misconfigured(f"hooks_dir is {folder}, which cannot be read: {error.strerror}.") from None
+    def _open_hooks(self, book: SecretBook) -> Hooks:
+        processes, outbound = self._walling.processes, self._outbound
+        loaded = load_hooks(self.settings, book, processes=processes, outbound=outbound, clock=self._clock)
+        return Hooks([*self._given_hooks, *loaded], self._clock)
 
     async def _open_sessions(self) -> Sessions:
         self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
@@ -325,23 +330,14 @@ class House:
     async def _open_tools(self, keyring: Keyring) -> ToolBook:
         """Tools from outside: those of files first, so that none registered over HTTP takes their names."""
         parts = (self._registry, self._writer, self._clock, self.redactor)
-        self.files = FileTools(*parts, load=self._load_files, principals=lambda: keyring.principals)
+        self.files = FileTools(*parts, load=partial(load_tools, self.settings), principals=lambda: keyring.principals)
         book = ToolBook(
             *parts, makers=MAKERS, importer=ApiImporter(self._outbound), principals=lambda: keyring.principals
         )
-        if self.settings.tools_dir and not self.settings.tools_dir.is_dir():
-            raise Misconfigured(f"tools_dir is {self.settings.tools_dir}, and there is no such folder.")
+        require_tools_dir(self.settings)
         await self.files.load()
         await book.load(self._engine)
         return book
-
-    def _load_files(self) -> Loaded:
-        folder = self.settings.tools_dir
-        is_there = folder is not None and folder.is_dir()
-        loaded = tool_files.load(python_files(folder) if folder and is_there else [])
-        if folder and not is_there:
-            loaded.failed.append(Unloaded(str(folder), "There is no such folder."))
-        return loaded
 
     def _open_retention(self) -> Retention:
         limits = Limits(self.settings.retention_days, self.settings.retention_bytes)
@@ -350,8 +346,8 @@ class House:
     def _open_workspaces(self, data_dir: Path) -> Workspaces:
         extras = open_extras(((one.path, one.access) for one in self.settings.extra_roots), data_dir)
         around = Surroundings(extras, Root(data_dir))
-        home = LocalWorkspace(self.settings.workspace or make_workspace(data_dir / "workspace"), around=around)
-        return Workspaces(home, data_dir, self.settings.workspace_roots)
+        folder = self.settings.workspace or make_workspace(data_dir / HOME_FOLDER, self._owner)
+        return Workspaces(LocalWorkspace(folder, around=around), data_dir, self.settings.workspace_roots, self._owner)
 
     async def _open_book(self) -> SecretBook:
         """The stored secrets and the configured ones, which are read now and never kept."""
@@ -385,3 +381,9 @@ def _rules(settings: Iterable[RuleSetting]) -> tuple[Rule, ...]:
 async def _stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+def _find_secret(book: SecretBook, owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
+    """The wire out sees of the secrets only what it is asked to send."""
+    found = book.find(owner, name)
+    return None if found is None else (found[0].domains, found[1])

@@ -13,8 +13,10 @@ from app.api import attachments as attachment_routes
 from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
 from app.api import files as file_routes
 from app.api import rules as rule_routes
+from app.api import sandbox as sandbox_routes
 from app.api import secrets as secret_routes
 from app.api import sessions as session_routes
+from app.api import terminals as terminal_routes
 from app.api import tools as tool_routes
 from app.api.access import HostGuard
 from app.api.access_log import AccessLog
@@ -78,8 +80,9 @@ def create_app(
 def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
-    of_calls = (calls, attachment_routes, events, session_routes, file_routes, tool_routes, ask_routes, rule_routes)
-    for module in (*of_calls, keys, secret_routes, tickets, health, metrics):
+    of_calls = (calls, attachment_routes, events, tool_routes, ask_routes, rule_routes)
+    of_sessions = (session_routes, file_routes, terminal_routes)
+    for module in (*of_calls, *of_sessions, keys, secret_routes, sandbox_routes, tickets, health, metrics):
         app.include_router(module.router)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import resource
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -166,7 +167,7 @@ class BenchLine:
     def terminal(self, id: int) -> Terminal:
         raise ToolUnavailable("No process is started here.")
 
-    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
         raise ToolUnavailable("No process is started here.")
 
     async def drop_kernel(self, kind: str) -> bool:

@@ -75,7 +75,7 @@ def test_every_base_is_a_slim_image_with_a_version() -> None:
 def test_the_final_stage_installs_programs_but_no_build_tools_and_copies_the_environment_only() -> None:
     final = read_dockerfile(DOCKERFILE)[-1]
 
-    assert {"bubblewrap", "ca-certificates", "git", "nodejs", "ripgrep", "tini"} == set(final.packages())
+    assert {"bubblewrap", "ca-certificates", "git", "ripgrep", "tini"} == set(final.packages())
     assert final.all("COPY") == ["--from=build /opt/toolcrib /opt/toolcrib"]
     assert not [run for run in final.all("RUN") if "pip" in run]
 
@@ -85,13 +85,13 @@ def test_a_change_of_the_code_does_not_install_the_dependencies_again() -> None:
     names = [f"{step.name} {step.rest}" for step in build_stage.instructions]
     installs = next(number for number, step in enumerate(names) if "--require-hashes" in step)
 
-    assert [step for step in names[:installs] if step.startswith("COPY")] == ["COPY requirements.lock ./"]
+    assert [step for step in names[:installs] if step.startswith("COPY")] == ["COPY requirements-image.lock ./"]
 
 
 def test_the_build_sees_nothing_but_what_it_needs(tmp_path: Path) -> None:
     shutil.copy(ROOT / ".dockerignore", tmp_path)
     needed = ["LICENSE", "README.md", "app/api/calls.py", "app/cli.py", "migrations/env.py"]
-    needed += ["migrations/versions/0001_first.py", "pyproject.toml", "requirements.lock"]
+    needed += ["migrations/versions/0001_first.py", "pyproject.toml", "requirements-image.lock"]
     unwanted = [".git/config", ".venv/bin/python", ".toolcrib/admin.key", "tests/toys.py", "bench/run.py", ".env"]
     unwanted += ["app/__pycache__/cli.pyc", "app/cli.pyc", "requirements-test.lock", "toolcrib.toml", "dist/app/x"]
     for name in needed + unwanted:
@@ -104,7 +104,7 @@ def test_the_build_sees_nothing_but_what_it_needs(tmp_path: Path) -> None:
 def test_the_context_of_this_checkout_is_the_package_and_its_description() -> None:
     top = {name.parts[0] for name in build_context(ROOT)}
 
-    assert top == {"LICENSE", "README.md", "app", "migrations", "pyproject.toml", "requirements.lock"}
+    assert top == {"LICENSE", "README.md", "app", "migrations", "pyproject.toml", "requirements-image.lock"}
 
 
 def test_compose_keeps_the_service_on_loopback_and_without_rights() -> None:
@@ -242,7 +242,7 @@ def test_the_image_holds_what_the_service_needs_and_nothing_of_its_build(image: 
     [site] = (image.seen / "opt/toolcrib/lib").glob("python3.*/site-packages")
     found = {dist.name.lower().replace("_", "-"): dist for dist in distributions(path=[str(site)])}
 
-    assert set(found) == needed_by("toolcrib", found)
+    assert set(found) == needed_by("toolcrib", found, "node", "python")
     assert not (image.seen / "opt/toolcrib/bin/pip").exists()
     assert not list((image.seen / "var/lib/apt/lists").iterdir())
     assert not (image.seen / "src").exists()
@@ -252,9 +252,9 @@ def test_the_image_holds_what_the_service_needs_and_nothing_of_its_build(image: 
     assert set(image.labels) == {f"org.opencontainers.image.{name}" for name in ("title", "description", "licenses")}
 
 
-def needed_by(root: str, found: dict[str, Distribution]) -> set[str]:
-    """A package and all it asks for, extras too."""
-    seen, todo = set[tuple[str, str]](), [(root, "")]
+def needed_by(root: str, found: dict[str, Distribution], *extras: str) -> set[str]:
+    """A package with some of its extras, and all it asks for."""
+    seen, todo = set[tuple[str, str]](), [(root, extra) for extra in ("", *extras)]
     while todo:
         name, extra = todo.pop()
         if (name, extra) in seen:

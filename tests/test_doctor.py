@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,36 @@ import pytest
 
 from app import __version__, doctor
 from app.config import Settings
+from app.core.inspections import Report
+from app.core.profiles import Profile
+from app.core.walls import Backend, Network
 from app.doctor import Finding
+from app.sandbox.plans import Planner
 from app.store import lock, migrate
 from tests import certificates
 from tests.commands import serving, toolcrib, url_of
 
 NEWEST = migrate.revisions()[-1]
+REPORT = Report(
+    backend=Backend.LANDLOCK,
+    requested="auto",
+    reason="The backend landlock passed its self-test.",
+    profile=Profile.WORKSPACE_WRITE,
+    network=Network.NONE,
+    unprotected=("Something is not kept out.",),
+)
+
+
+@pytest.fixture(autouse=True)
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
+    """What an inspection of the walls would come to; a real one is made by the command and in a test of its own."""
+    reports = [REPORT]
+
+    async def inspected(planner: Planner) -> Report:
+        return reports[-1]
+
+    monkeypatch.setattr(doctor, "_inspected", inspected)
+    return reports
 
 
 def found(name: str, data_dir: Path, **settings: Any) -> Finding:
@@ -87,7 +112,7 @@ def test_where_nothing_was_started_yet_all_is_well_and_nothing_is_made(tmp_path:
     names = [finding["name"] for finding in answer["findings"]]
     assert names[:4] == ["configuration", "data directory", "disk", "service"]
     assert {"database", "port", "admin key", "secrets key", "tls", "python"} <= set(names)
-    assert {"openat2", "landlock", "seccomp", "user namespaces", "rg", "bwrap", "node", "git"} <= set(names)
+    assert {"openat2", "landlock", "seccomp", "user namespaces", "rg", "bwrap", "node", "git", "walls"} <= set(names)
     assert all(set(finding) == {"name", "level", "message", "advice"} for finding in answer["findings"])
     assert "elsewhere is not there yet; the first start makes it." in shown.stdout
     assert list(tmp_path.iterdir()) == []
@@ -326,6 +351,30 @@ def test_the_ripgrep_that_is_used_is_told_the_one_on_the_path_or_the_one_that_ca
     assert re.fullmatch(r"ripgrep \d+\..* \(/.+/rg\)", message)
     put_program(tmp_path / "rg", "ripgrep 14.1.0")
     assert told(found("rg", data_dir)) == ("ok", f"ripgrep 14.1.0 ({tmp_path}/rg)")
+
+
+def test_the_walls_are_tried_and_what_they_do_not_keep_out_is_told(
+    data_dir: Path, reports: list[Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(found("walls", data_dir)) == ("ok", f"{REPORT.reason} Something is not kept out.")
+    reports.append(replace(REPORT, backend=None, reason="The backend landlock fails its self-test (tcp): no."))
+    assert told(found("walls", data_dir)) == ("warning", f"No process of a model is started. {reports[-1].reason}")
+    reports.append(replace(REPORT, backend=Backend.NONE))
+    assert found("walls", data_dir).level == "warning"
+    monkeypatch.undo()
+    [real] = [one for one in doctor.examine(Settings(data_dir=data_dir, port=0)) if one.name == "walls"]
+    assert (real.level, "passed its self-test" in real.message) == ("ok", True)
+
+
+def test_a_workspace_around_the_data_directory_is_told_where_it_cannot_be_hidden(
+    data_dir: Path, reports: list[Report]
+) -> None:
+    surrounding = {"workspace": data_dir.parent}
+
+    assert found("walls", data_dir, **surrounding).level == "warning"
+    assert found("walls", data_dir, **surrounding, sandbox={"profile": "read-only"}).level == "ok"
+    reports.append(replace(REPORT, backend=Backend.BWRAP))
+    assert found("walls", data_dir, **surrounding).level == "ok"
 
 
 def put_program(path: Path, version: str) -> None:

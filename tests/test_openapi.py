@@ -20,10 +20,12 @@ from app.api import (
     keys,
     metrics,
     rules,
+    sandbox,
     secrets,
     session_requests,
     sessions,
     shapes,
+    terminals,
     tickets,
     tools,
 )
@@ -34,7 +36,10 @@ from app.core.calls import CallRequest
 from app.main import create_app
 
 COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
-ROUTERS = (asks, attachments, calls, events, files, health, keys, metrics, rules, secrets, sessions, tickets, tools)
+ROUTERS = (
+    *(asks, attachments, calls, events, files, health, keys, metrics, rules, sandbox, secrets, sessions),
+    *(terminals, tickets, tools),
+)
 METHODS = {"get", "head", "post", "put", "patch", "delete"}
 
 
@@ -92,6 +97,7 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         session_requests.AllowlistRequest,
         session_requests.SessionRequest,
         session_requests.SessionChange,
+        terminals.SizeRequest,
         tickets.TicketRequest,
         clients.ResultRequest,
         tools.HttpToolRequest,
@@ -108,7 +114,7 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
     for model in models:
         for example in document["components"]["schemas"].get(model.__name__, model.model_json_schema())["examples"]:
             model.model_validate(example)
-    assert len(models) == 46
+    assert len(models) == 52
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from app.api.streams import StreamSlots
 from app.api.turns import Turns
 from app.core import principals
 from app.core.ids import Ids
+from app.core.inspections import Inspector
 from app.core.networks import NetworkPolicy
 from app.core.ports import Clock, Places
 from app.core.principals import Key
@@ -57,6 +58,7 @@ class Use:
     rules: RuleBook
     sessions: Sessions
     places: Places
+    walls: Inspector
     network_policy: NetworkPolicy | None
     listing: Listing
     tools: ToolBook

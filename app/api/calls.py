@@ -200,7 +200,9 @@ async def get_call_output(
     else:
         whole = _output_of(call)
         total, data = len(whole), whole[offset : offset + limit]
-    headers = {"Toolcrib-Output-Total": str(total), "Toolcrib-Output-Dropped": str(call.output_dropped)}
+    live = use.dispatcher.running.get(id)
+    dropped = live.spool.dropped if live and live.spool else call.output_dropped
+    headers = {"Toolcrib-Output-Total": str(total), "Toolcrib-Output-Dropped": str(dropped)}
     return Response(data, headers=headers, media_type="text/plain; charset=utf-8")
 
 
@@ -232,7 +234,9 @@ def _id_at(moment: datetime | None) -> str | None:
 
 
 def _output_of(call: Call) -> bytes:
-    """The output of a call that was short enough to be kept in its result only."""
-    if call.result is None:
+    """The output of a call that was short enough to be kept in its result only. One whose program wrote nothing has
+    none, though its result tells how it ended."""
+    result = json.loads(call.result) if call.result is not None else None
+    if result is None or result["metadata"].get("original_size") == 0:
         return b""
-    return str(json.loads(call.result)["output"]).encode("utf-8", "replace")
+    return str(result["output"]).encode("utf-8", "replace")

@@ -43,7 +43,7 @@ async def list_events(
     types: Annotated[
         str | None,
         Query(
-            description="Only these types, comma-separated; `call.output` comes only when named here.",
+            description="Only these types, comma-separated; `*.output` comes only when named here.",
             json_schema_extra={"pattern": TYPES, "examples": ["call.completed,call.error"]},
         ),
     ] = None,

@@ -114,6 +114,17 @@ SESSION: dict[str, Any] = {
     "created_at": "2026-11-16T01:50:41.000000Z",
     "updated_at": "2026-11-16T01:50:41.000000Z",
 }
+SIZE: dict[str, Any] = {"rows": 40, "columns": 132}
+TERMINAL: dict[str, Any] = {
+    "id": 38214,
+    "call": CALL_ID,
+    "command": "npm run dev",
+    "tty": True,
+    "sandbox": {"backend": "bwrap", "profile": "workspace-write", "network": "none"},
+    "opened_at": "2026-11-16T01:52:11.000000Z",
+    "used_at": "2026-11-16T01:53:40.000000Z",
+    "exit_code": None,
+}
 PLAN: dict[str, Any] = {"explanation": None, "plan": [{"step": "Read the tests", "status": "in_progress"}]}
 TOOL_LINE: dict[str, Any] = {"name": "read_file", "description": "Read a text file."}
 _CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -221,6 +232,33 @@ KEPT_RULE: dict[str, Any] = {
     "created_at": "2026-11-16T01:46:40.230112Z",
 }
 TICKET: dict[str, Any] = {"ticket": "tt_shown-this-once", "expires_at": "2026-11-16T01:51:11.000000Z"}
+PROBE: dict[str, Any] = {"name": "tcp", "ok": False, "detail": "TCP gets out: tcp v4, tcp v6."}
+TRIAL: dict[str, Any] = {
+    "backend": "bwrap",
+    "ok": False,
+    "reason": "The backend bwrap does not work here: its process said nothing and ended with the code 1.",
+    "said": "bwrap: No permissions to create new namespace",
+    "probes": [],
+    "duration_ms": 21.7,
+}
+BWRAP: dict[str, Any] = {"path": "/usr/bin/bwrap", "version": "bubblewrap 0.8.0"}
+SANDBOX: dict[str, Any] = {
+    "backend": "landlock",
+    "reason": "The backend landlock passed its self-test.",
+    "profile": "workspace-write",
+    "network": "none",
+    "degraded": False,
+    "unprotected": ["Processes see the names and arguments of all processes on this machine."],
+    "checked_at": "2026-11-16T01:50:41.000000Z",
+    "requested": "auto",
+    "uid": 61100,
+    "limits": {"memory": 2147483648, "processes": 256, "FSIZE": 1073741824},
+    "tried": [TRIAL],
+    "landlock_abi": 7,
+    "seccomp": True,
+    "user_namespaces": False,
+    "bwrap": BWRAP,
+}
 HEALTH: dict[str, Any] = {"status": "ok", "version": "0.1.0"}
 CHECK: dict[str, Any] = {
     "name": "store_writable",

@@ -62,6 +62,7 @@ class Reading:
     streams_lagged: int
     stream_queue: int
     event_seq: int
+    backend: str | None
 
     @staticmethod
     def take(use: Use) -> "Reading":
@@ -79,6 +80,7 @@ class Reading:
             streams_lagged=use.hub.overruns,
             stream_queue=use.hub.largest_queue,
             event_seq=use.hub.last_seq,
+            backend=_backend(use),
         )
 
 
@@ -92,6 +94,7 @@ class Collector:
         yield from self._calls()
         yield from self._writer()
         yield from self._streams()
+        yield self._sandbox()
 
     def _calls(self) -> "Iterator[Metric]":
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -142,6 +145,22 @@ class Collector:
         )
         yield GaugeMetricFamily("toolcrib_event_seq", "The newest event's number.", read.event_seq)
         yield InfoMetricFamily("toolcrib", "The service.", {"version": __version__})
+
+    def _sandbox(self) -> "Metric":
+        from prometheus_client.core import GaugeMetricFamily
+
+        tier = GaugeMetricFamily("toolcrib_sandbox_tier", "1 for what makes the walls in use.", labels=["backend"])
+        for backend in ("bwrap", "landlock", "none", "refused"):
+            tier.add_metric([backend], float(backend == self._reading.backend))
+        return tier
+
+
+def _backend(use: Use) -> str | None:
+    """What makes the walls; `refused` where nothing does, None while that is not known."""
+    report = use.walls.report
+    if report is None:
+        return None
+    return "refused" if report.backend is None else report.backend.value
 
 
 def _count(running: Running) -> tuple[dict[str, int], dict[str, int]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import StoreUnavailable
+from app.core.inspections import Inspector
 from app.dispatch.running import Running
 from app.store import events
 from app.store.writer import Writer
@@ -64,10 +65,18 @@ class Readiness:
     """What there is to look at, and how."""
 
     def __init__(
-        self, writer: Writer, engine: AsyncEngine, running: Running, folders: Iterable[Path], calls_limit: int
+        self,
+        writer: Writer,
+        engine: AsyncEngine,
+        running: Running,
+        *,
+        walls: Inspector,
+        folders: Iterable[Path],
+        calls_limit: int,
     ) -> None:
         self._writer = writer
         self._running = running
+        self._walls = walls
         self._folders = tuple(folders)
         self._calls_limit = calls_limit
         self._writing = Look(writer.probe)
@@ -76,7 +85,7 @@ class Readiness:
     async def check(self) -> tuple[str, list[Check]]:
         """`ok`, `stopping` or `unready`, and what that was made of."""
         writable, readable = await asyncio.gather(self._writable(), self._readable())
-        checks = [self._serving(), writable, readable, self._room(), self._disk()]
+        checks = [self._serving(), writable, readable, self._room(), self._disk(), self._sandbox()]
         if self._running.is_draining:
             return "stopping", checks
         return "ok" if all(check.ok or check.is_warning for check in checks) else "unready", checks
@@ -110,6 +119,13 @@ class Readiness:
         free = min(_free_bytes(folder) for folder in self._folders)
         said = f"{free // (1024 * 1024)} MB are free where the records are kept."
         return Check("disk_space", free >= LOW_DISK, said, is_warning=free < LOW_DISK)
+
+    def _sandbox(self) -> Check:
+        """Without it most tools work, and those that need it say why they do not."""
+        report = self._walls.report
+        if report is None:
+            return Check("sandbox", True, "The self-test of the walls is under way.")
+        return Check("sandbox", report.backend is not None, report.reason, is_warning=True)
 
 
 def _free_bytes(folder: Path) -> int:

@@ -191,6 +191,19 @@ class WrittenFileView(FileView, json_schema_extra={"examples": [examples.WRITTEN
     call: str = Field(description="The call that wrote it.")
 
 
+class TerminalView(BaseModel, json_schema_extra={"examples": [examples.TERMINAL]}):
+    """A process that goes on in a session between calls."""
+
+    id: int = Field(description="Its number in the session, which tools call session ID.", examples=[38214])
+    call: str = Field(description="The call that started it.", examples=[examples.CALL_ID])
+    command: str = Field(description="What was started.")
+    tty: bool = Field(description="Whether it has a terminal, and can be typed into.")
+    sandbox: dict[str, Any] = Field(description="The walls around it.")
+    opened_at: str = Field(description="When it was started.")
+    used_at: str = Field(description="When a call last typed into it or asked after it.")
+    exit_code: int | None = Field(description="How it ended, once it has; 128 and the number for a signal.")
+
+
 class PlanView(BaseModel, json_schema_extra={"examples": [examples.PLAN]}):
     """The plan of an agent."""
 
@@ -276,6 +289,58 @@ class TicketView(BaseModel, json_schema_extra={"examples": [examples.TICKET]}):
     expires_at: str = Field(description="Until when it can be used.")
 
 
+class ProbeView(BaseModel, json_schema_extra={"examples": [examples.PROBE]}):
+    """One thing that was tried from behind the walls."""
+
+    name: str = Field(description="What was tried.", examples=["outside_write"])
+    ok: bool = Field(description="Whether the walls held, or what must be possible is.")
+    detail: str = Field(description="What happened, in one sentence.")
+
+
+class TrialView(BaseModel, json_schema_extra={"examples": [examples.TRIAL]}):
+    """A backend that was tried."""
+
+    backend: Literal["bwrap", "landlock"] = Field(description="Which one.")
+    ok: bool = Field(description="Whether it may be used.")
+    reason: str | None = Field(description="Why it is not used.")
+    said: str = Field(description="What its program said about it.")
+    probes: list[ProbeView] = Field(description="Everything that was tried; empty when nothing could be.")
+    duration_ms: float = Field(description="How long it took.")
+
+
+class BwrapView(BaseModel, json_schema_extra={"examples": [examples.BWRAP]}):
+    """The program bubblewrap."""
+
+    path: str = Field(description="Where it is.")
+    version: str = Field(description="What it says of itself.")
+
+
+class SandboxView(BaseModel, json_schema_extra={"examples": [examples.SANDBOX]}):
+    """What stands around processes that models start. The fields from `requested` on are for admins."""
+
+    backend: Literal["bwrap", "landlock", "none"] | None = Field(
+        description="What makes the walls; null: nothing does, and no process is started."
+    )
+    reason: str = Field(description="Why it is this one.")
+    profile: Profile = Field(description="Where processes may write; sessions can only narrow it.")
+    network: Literal["none", "allowlist", "full"] = Field(
+        description="What processes may reach; sessions can only narrow it."
+    )
+    degraded: bool = Field(description="Whether what lets only listed hosts through is weaker than it should be.")
+    unprotected: list[str] = Field(description="What these walls do not keep out, one sentence each.")
+    checked_at: str = Field(description="When the self-test was run.")
+    requested: str = Field(default="", description="What the settings ask for.", examples=["auto"])
+    uid: int | None = Field(default=None, description="Whom processes become; null: the service's own user.")
+    limits: dict[str, int] = Field(default={}, description="Of a call (`memory`, `processes`) and of each process.")
+    tried: list[TrialView] = Field(default=[], description="Every backend that was tried, with all probes.")
+    landlock_abi: int = Field(default=0, description="The newest Landlock interface of this kernel; 0 without.")
+    seccomp: bool = Field(default=False, description="Whether system calls can be filtered.")
+    user_namespaces: bool | None = Field(
+        default=None, description="Whether user namespaces can be entered; null: no walls are asked for."
+    )
+    bwrap: BwrapView | None = Field(default=None, description="Bubblewrap, if it is installed and walls are asked for.")
+
+
 class HealthView(BaseModel, json_schema_extra={"examples": [examples.HEALTH]}):
     """How the service is."""
 
@@ -287,10 +352,12 @@ class CheckView(BaseModel, json_schema_extra={"examples": [examples.CHECK]}):
     """One thing that was looked at."""
 
     name: str = Field(
-        description="`serving`, `store_writable`, `store_readable`, `room_for_calls` or `disk_space`.",
+        description="`serving`, `store_writable`, `store_readable`, `room_for_calls`, `disk_space` or `sandbox`.",
         examples=["store_writable"],
     )
-    ok: bool = Field(description="Whether it is as it should be. Little disk space alone does not make it unready.")
+    ok: bool = Field(
+        description="Whether it is as it should be. Little disk space or no sandbox does not make it unready."
+    )
     message: str = Field(description="How it is, in one sentence.")
 
 

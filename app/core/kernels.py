@@ -19,3 +19,8 @@ class Kernel(Protocol):
     def is_fresh(self) -> bool:
         """Whether it was started for this call, so that nothing is defined in it."""
         ...
+
+    @property
+    def lost(self) -> str | None:
+        """Why what was defined is gone, as a sentence, when the call before could not be told so."""
+        ...

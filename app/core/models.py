@@ -1,4 +1,4 @@
-"""Models: what is known of them that decides which tools suit them. Only data and two small questions."""
+"""Models: what is known of them that decides which tools suit them. Only data and three small questions."""
 
 from typing import Literal
 
@@ -8,6 +8,13 @@ ShellVariant = Literal["shell_command", "exec_command", "shell"]
 ShellChoice = Literal["auto", "disabled", "shell_command", "unified_exec", "shell"]
 """What an operator can say about it: let the model decide, offer none, or always the same."""
 
+SHELL_TOOLS: dict[str, ShellVariant] = {
+    "shell": "shell",
+    "shell_command": "shell_command",
+    "exec_command": "exec_command",
+    "write_stdin": "exec_command",
+}
+"""The tools that run command lines, and the form of it that each belongs to."""
 NO_PATCHES = ("gpt-4", "oss")
 SHELLS: tuple[tuple[str, ShellVariant], ...] = (
     ("exp-codex*", "shell_command"),
@@ -38,3 +45,16 @@ def shell_variant(model: str | None) -> ShellVariant:
     """The shell tool a model knows. What stands before the last slash names its provider."""
     name = (model or "").lower().rpartition("/")[2]
     return next((variant for pattern, variant in SHELLS if matches(pattern, name)), "shell_command")
+
+
+def offers_shell(choice: ShellChoice, model: str | None, tool: str) -> bool:
+    """Whether a model is offered this one of the shell tools; one that is not known has what most know best."""
+    match choice:
+        case "disabled":
+            return False
+        case "auto":
+            return SHELL_TOOLS[tool] == shell_variant(model)
+        case "unified_exec":
+            return SHELL_TOOLS[tool] == "exec_command"
+        case _:
+            return SHELL_TOOLS[tool] == choice

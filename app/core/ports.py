@@ -11,6 +11,7 @@ from app.core.sessions import Session
 
 if TYPE_CHECKING:
     from app.core.files import Change, Snapshot, Stamp
+    from app.core.walls import LentSecrets
 
 MOST_LOADED = 64 * 1024 * 1024
 EntryKind = Literal["file", "directory", "symlink", "other"]
@@ -344,10 +345,12 @@ class Outbound(Protocol):
         owner: str,
         policies: Sequence[NetworkPolicy | None] = (),
         agree: Agree | None = None,
+        lent: "LentSecrets | None" = None,
     ) -> Incoming:
-        """Send it with the secrets of this owner. Raises `NetworkError`, `NetworkTimeout`, `DNSError`,
-        `PermissionDenied` when a policy or a secret's domains do not allow the host, `ToolUnavailable` when a
-        secret is missing, `InvalidArgs` for what cannot be a request."""
+        """Send it with the secrets of this owner. Placeholders of lent secrets in its headers become their values
+        where the host is within their domain, and stay what they are elsewhere. Raises `NetworkError`,
+        `NetworkTimeout`, `DNSError`, `PermissionDenied` when a policy or a secret's domains do not allow the host,
+        `ToolUnavailable` when a secret is missing, `InvalidArgs` for what cannot be a request."""
         ...
 
 

@@ -76,6 +76,7 @@ class Redactor:
         self._registered = frozenset(values)
         self._forms = sorted({form for value in {*self._registered, *self._kept} for form in forms_of(value)})
         self._longest = max(map(len, self._forms), default=0)
+        self._firsts = frozenset(form[0] for form in self._forms)
         self._values = any_of(self._forms) if self._forms else None
 
     def text(self, text: str, *, is_output: bool = False) -> str:
@@ -98,14 +99,17 @@ class Redactor:
     def stream(self) -> "OutputStream":
         return OutputStream(self)
 
-    def safe_end(self, text: str) -> int:
-        """Where a piece can be cut, so that nothing behind the cut is the beginning of what goes on in the next."""
+    def safe_end(self, text: str, *, is_whole: bool = False) -> int:
+        """Where a piece can be cut, so that nothing behind the cut is the beginning of what goes on in the next.
+
+        One that `is_whole` may end in the middle of a line: for what looks like a key nothing more is waited for.
+        """
         end = len(text)
         for start in range(max(0, end - self._longest + 1), end):
-            if self._begins(text[start:]):
+            if text[start] in self._firsts and self._begins(text[start:]):
                 end = start
                 break
-        if self.shapes_in_output:
+        if self.shapes_in_output and not is_whole:
             end = min(end, len(text) - _growing(text))
         if self._values is not None and end < len(text):
             for found in self._values.finditer(text):
@@ -148,6 +152,12 @@ class OutputStream:
         end = self._redactor.safe_end(text)
         self._held = text[end:]
         return self._redactor.text(text[:end], is_output=True)
+
+    def pause(self) -> str:
+        """Nothing more comes for now: what was held back only because its line had not ended."""
+        end = self._redactor.safe_end(self._held, is_whole=True)
+        text, self._held = self._held[:end], self._held[end:]
+        return self._redactor.text(text, is_output=True)
 
     def finish(self) -> str:
         """What was still held back."""

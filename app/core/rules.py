@@ -152,7 +152,15 @@ DEFAULTS = Layer(
         Rule("escalate", "*", Action.ASK),
     ),
 )
-UNTRUSTED = Layer("approval untrusted", (Rule("*", "*", Action.ASK), Rule("read", "*", Action.ALLOW)), Power.TIGHTENS)
+UNTRUSTED = Layer(
+    "approval untrusted",
+    (
+        Rule("*", "*", Action.ASK),
+        Rule("read", "*", Action.ALLOW),
+        Rule("write_stdin", "#*", Action.ALLOW),  # to look after a terminal; what is typed is a need of its own
+    ),
+    Power.TIGHTENS,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,26 @@
 """Terminals: processes that go on in their session when the call that started them has ended."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from app.core.clocks import rfc3339
 from app.core.walls import Ended, Walls
 
+Tell = Callable[[str, str], Awaitable[None]]
+"""Who hears what is written, as it comes: a text, and the stream it came on."""
+
 
 class Collected(NamedTuple):
     """What a terminal wrote since it was last asked: the beginning and the end of it when it was much.
 
-    `size` counts all bytes of it, `omitted` those that are left out in the middle. `ended` is told once it has.
+    `size` and `lines` count all of it, `omitted` the bytes that are left out in the middle. `ended` is told once it
+    has, and then the terminal is gone.
     """
 
     text: str
     size: int
+    lines: int
     omitted: int
     ended: Ended | None
 
@@ -26,14 +32,38 @@ class Terminal(Protocol):
     def id(self) -> int: ...
 
     @property
-    def walls(self) -> Walls: ...
-
-    async def write(self, text: str) -> None:
-        """Raises `InvalidArgs` when it takes no input."""
+    def command(self) -> str:
+        """What was started, as it is shown."""
         ...
 
-    async def collect(self, seconds: float) -> Collected:
-        """Wait so long for output, or for its end, whichever comes first; then tell what came."""
+    @property
+    def walls(self) -> Walls: ...
+
+    @property
+    def takes_input(self) -> bool: ...
+
+    @property
+    def typed(self) -> str:
+        """What was written into it since the last end of a line."""
+        ...
+
+    async def write(self, text: str) -> None:
+        """Give it input. A lone Ctrl-C interrupts, with or without a terminal.
+
+        Raises `InvalidArgs` when it takes no input, `ToolUnavailable` when it does not read what it is given. One that
+        has ended takes everything.
+        """
+        ...
+
+    async def collect(self, seconds: float, tell: Tell | None = None) -> Collected:
+        """Wait for its end, at most so long, then say what came. `tell` hears it meanwhile, and what was there before.
+
+        One that is canceled takes nothing away from the next.
+        """
+        ...
+
+    async def end(self) -> None:
+        """Kill it, and everything it started. Its number is not known any more."""
         ...
 
 

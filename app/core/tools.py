@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.core.errors import Canceled, FileFailed, InvalidArgs
+from app.core.errors import CallError, Canceled, FileFailed, InvalidArgs, ToolUnavailable
 from app.core.files import Snapshot
 from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
@@ -85,7 +85,7 @@ class Line(Protocol):
 
     def terminal(self, id: int) -> Terminal: ...
 
-    async def kernel(self, kind: str, memory: int | None) -> Kernel: ...
+    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]: ...
 
     async def drop_kernel(self, kind: str) -> bool: ...
 
@@ -154,7 +154,11 @@ class Context:
 
     async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
         """Require a permission in flight, from a person if need be; raises `PermissionDenied` or `AskExpired`."""
-        await self.line.require([Need(permission, pattern) for pattern in patterns], metadata)
+        await self.require([Need(permission, pattern) for pattern in patterns], metadata)
+
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None = None) -> None:
+        """The same for needs that say more than a permission and a pattern."""
+        await self.line.require(needs, metadata)
 
     async def send(self, request: Outgoing) -> Incoming:
         """Send an HTTP request, as far as the session's network policy lets it."""
@@ -205,9 +209,10 @@ class Context:
         """One of the session's; raises `InvalidArgs` when there is none of this number."""
         return self.line.terminal(id)
 
-    async def kernel(self, kind: str, memory: int | None = None) -> Kernel:
-        """The session's interpreter of this kind (`js`, `python`), started if it does not run."""
-        return await self.line.kernel(kind, memory)
+    def kernel(self, kind: str, memory: int | None = None) -> AbstractAsyncContextManager[Kernel]:
+        """The session's interpreter of this kind (`js`, `python`), started if it does not run; nobody else uses it
+        for as long as the context lasts."""
+        return self.line.kernel(kind, memory)
 
     async def drop_kernel(self, kind: str) -> bool:
         """End the session's interpreter with all that is defined in it; False when none ran."""
@@ -234,9 +239,11 @@ class Audience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """What `init` found: why the tool cannot be used, if so; what it says to this audience, if that differs."""
+    """What `init` found: why the tool cannot be used, if so, and the error of a call of it then; what it says to this
+    audience, if that differs."""
 
     reason: str | None = None
+    error: type[CallError] = ToolUnavailable
     description: str | None = None
     schema: dict[str, Any] | None = None
 
@@ -253,6 +260,7 @@ class Tool:
     is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
     `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
     One that `is_walled` starts processes for a model, and cannot be used where nothing keeps those in their walls.
+    `explains` is what a person who is asked whether it may run gets to see besides its needs.
     """
 
     name: str
@@ -280,6 +288,7 @@ class Tool:
     is_client_run: bool = False
     is_listed: bool = True
     is_walled: bool = False
+    explains: Callable[[Any], dict[str, Any]] | None = None
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)

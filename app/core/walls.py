@@ -169,6 +169,14 @@ class PlacedSecret:
     placeholder: str
 
 
+@dataclass(frozen=True, slots=True)
+class LentSecrets:
+    """Secrets of a session that requests of its tools may take along, by what stands for them."""
+
+    owner: str
+    placed: tuple[PlacedSecret, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
     """What a process behind walls may reach: hosts that every policy allows and at least one of them lists.

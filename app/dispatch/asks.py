@@ -90,7 +90,8 @@ class Asks:
         def circles() -> list[Need]:
             return self.loops.needs(step.tool, live.session, live.digest)
 
-        wish = Wish(step.tool, step.payload, lambda: [*step.find_needs(), *circles()])
+        about = step.tool.explains(step.args) if step.tool.explains else None
+        wish = Wish(step.tool, step.payload, lambda: [*step.find_needs(), *circles()], about)
         await self.require(live, wish)
         if circles():
             self.loops.forgive(live.session)

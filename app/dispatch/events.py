@@ -12,6 +12,7 @@ there on each stream has a copy.
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from functools import partial
+from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -28,6 +29,26 @@ HUGE_BYTES = 1024 * 1024
 HEARTBEAT = b": keep-alive\n\n"
 EVERYTHING = 1 << 62
 LAGGED = encode_passing(EventType.LAGGED, {"reason": "too slow; reconnect with Last-Event-ID to go on"})
+
+
+class Owned(Protocol):
+    """Something that belongs to a session."""
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def session(self) -> str: ...
+
+
+class Screened(Owned, Protocol):
+    """A terminal, and the call that opened it."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def call(self) -> str: ...
 
 
 class _Overtaken(Exception):
@@ -61,10 +82,28 @@ class Hub:
 
     def publish_output(self, call: Call, start: int, stream: str, data: bytes) -> None:
         """Live output of a call. It is stored as output, not as an event, so it has no number."""
-        listeners = [s for s in self._listeners(call.id) if s.with_output and _may_see(s.wanted, call)]
+        listeners = self._output_listeners(call)
         if not listeners:
             return
-        frame = Frame(encode_output(call, start, stream, data), start)
+
+        def rest(offset: int) -> bytes:
+            return encode_output(call, offset, stream, data[offset - start :])
+
+        frame = Frame(rest(start), start, start + len(data), rest)
+        for subscription in listeners:
+            subscription.push(frame)
+        self._relieve()
+
+    def hears_output(self, call: Call) -> bool:
+        """Whether anybody wants to hear what this call writes."""
+        return bool(self._output_listeners(call))
+
+    def publish_terminal(self, at: Screened, start: int, text: str) -> None:
+        """Live output of a terminal, for those who named it. It is kept nowhere."""
+        listeners = [s for s in self._everything if _wants_terminals(s.wanted) and _may_see(s.wanted, at)]
+        if not listeners:
+            return
+        frame = Frame(encode_terminal(at, start, text))
         for subscription in listeners:
             subscription.push(frame)
         self._relieve()
@@ -214,6 +253,10 @@ class Hub:
     def _all(self) -> list[Subscription]:
         return [*self._everything, *(s for some in self._by_call.values() for s in some)]
 
+    def _output_listeners(self, call: Call) -> list[Subscription]:
+        mine = (s for s in self._listeners(call.id) if s.with_output and not s.is_lagged)
+        return [subscription for subscription in mine if _may_see(subscription.wanted, call)]
+
     def _listeners(self, call: str | None) -> list[Subscription]:
         return [*self._everything, *self._by_call.get(call or "", ())]
 
@@ -222,6 +265,11 @@ def encode_output(call: Call, start: int, stream: str, data: bytes) -> bytes:
     text = data.decode("utf-8", "replace")
     body = {"call": call.id, "session": call.session, "data": {"offset": start, "text": text, "stream": stream}}
     return encode_passing(EventType.CALL_OUTPUT, {"type": EventType.CALL_OUTPUT.value} | body)
+
+
+def encode_terminal(at: Screened, start: int, text: str) -> bytes:
+    body = {"call": at.call, "session": at.session, "data": {"terminal": at.id, "offset": start, "text": text}}
+    return encode_passing(EventType.TERMINAL_OUTPUT, {"type": EventType.TERMINAL_OUTPUT.value} | body)
 
 
 async def _has_ended(engine: AsyncEngine, id: str) -> bool:
@@ -258,6 +306,10 @@ async def _replay_output(engine: AsyncEngine, subscription: Subscription, id: st
             yield encode_output(call, start, stream, data)
 
 
-def _may_see(wanted: EventFilter, call: Call) -> bool:
-    is_wanted = wanted.principal in (None, call.principal) and wanted.session in (None, call.session)
-    return is_wanted and (wanted.sight is None or wanted.sight.lets_pass(call.principal, call.session))
+def _wants_terminals(wanted: EventFilter) -> bool:
+    return wanted.types is not None and EventType.TERMINAL_OUTPUT in wanted.types
+
+
+def _may_see(wanted: EventFilter, what: Owned) -> bool:
+    is_wanted = wanted.principal in (None, what.principal) and wanted.session in (None, what.session)
+    return is_wanted and (wanted.sight is None or wanted.sight.lets_pass(what.principal, what.session))

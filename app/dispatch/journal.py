@@ -11,18 +11,20 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Ask, AskStatus
 from app.core.calls import Call, Status, Waiting
+from app.core.ends import encoded, whole_characters
 from app.core.errors import CallError, Internal, StoreUnavailable
 from app.core.events import Event, EventType
 from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.results import Result
+from app.core.tools import Truncation
 from app.core.walls import Decision
 from app.dispatch.attachments import Apart, is_large, set_apart
 from app.dispatch.calls import given_to
 from app.dispatch.clients import left_of
 from app.dispatch.events import Hub
 from app.dispatch.ledger import Ledger
-from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
+from app.dispatch.outputs import CHUNK, Spool, shown_of
 from app.dispatch.redaction import Cover
 from app.dispatch.retries import insist
 from app.dispatch.running import LiveCall
@@ -267,9 +269,9 @@ class Journal:
         except StoreUnavailable:
             await insist(self._writer, keep)
 
-    async def partial(self, call: Call) -> str:
-        """What is stored of a call's output: all of it, because the part that is shown may be its tail."""
-        return (await outputs.read(self._engine, call.id, 0, self._output_limit)).decode("utf-8", "replace")
+    async def partial(self, call: Call, policy: Truncation) -> Result:
+        """What is stored of a call's output, as it is shown."""
+        return await shown_of(self._engine, call.id, policy)
 
     def elapsed_us(self, live: LiveCall) -> int:
         """Microseconds since it began to run."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, BinaryIO, Protocol
 
@@ -15,12 +16,12 @@ from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.terminals import Terminal
 from app.core.tools import Tool
-from app.core.walls import Child, Command, WalledProcesses
+from app.core.walls import Child, Command, LentSecrets, PlacedSecret, WalledProcesses
 from app.dispatch.asks import Asks, Wish
 from app.dispatch.calls import outcome
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
-from app.dispatch.kernels import Kernels
+from app.dispatch.kernels import Kernels, Start
 from app.dispatch.listings import audience_of, suits
 from app.dispatch.registry import Registry
 from app.dispatch.running import LiveCall, Running
@@ -94,13 +95,17 @@ class LentLine:
         await self._asks.require(self._live, Wish(self._tool, given, lambda: needs, metadata))
 
     async def send(self, request: Outgoing) -> Incoming:
-        """With the secrets of the tool's owner. Where a redirect leads is judged like where it began."""
+        """With the secrets of the tool's owner, and those of the session where its headers name them.
+
+        Where a redirect leads is judged like where it began.
+        """
         self._require_life("send requests")
         return await self._callers.outbound.send(
             request,
             owner=self._tool.owner or ADMIN_PRINCIPAL,
             policies=[self._live.session.network_policy],
             agree=lambda host: self.require([Need("network", host)], {"redirect": True}),
+            lent=_lent(self._live.session),
         )
 
     async def environment(self) -> dict[str, str]:
@@ -158,9 +163,11 @@ class LentLine:
     def terminal(self, id: int) -> Terminal:
         return self._callers.terminals.get(self._live, id)
 
-    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
         self._require_life("start processes")
-        return await self._callers.kernels.get(self._live, self._step.workspace, kind, memory)
+        tell = partial(self._journal.tell_decision, self._live)
+        start = Start(self._step.workspace, self.environment, tell)
+        return self._callers.kernels.held(self._live, kind, memory, start)
 
     async def drop_kernel(self, kind: str) -> bool:
         session = self._live.session
@@ -194,6 +201,15 @@ def _key(live: LiveCall) -> Key | None:
     while live.key is None and live.parent is not None:
         live = live.parent
     return live.key
+
+
+def _lent(session: Session) -> LentSecrets | None:
+    """What `domain_secrets` names stands in a request's headers as `$NAME`, as a model would write it."""
+    policy = session.network_policy
+    if policy is None or not policy.domain_secrets:
+        return None
+    placed = (PlacedSecret(one.name, one.domain, f"${one.name}") for one in policy.domain_secrets)
+    return LentSecrets(session.principal, tuple(placed))
 
 
 def _depth(live: LiveCall) -> int:

@@ -76,12 +76,12 @@ class Outcomes:
         result = error.result
         if result is None and live.spool is not None:
             await live.spool.finish()
-            result = await self._partial(live)
+            result = await self._partial(live, tool)
         return self.shown(live, tool, result) if result is not None else (None, None)
 
-    async def _partial(self, live: LiveCall) -> Result | None:
+    async def _partial(self, live: LiveCall, tool: Tool | None) -> Result | None:
         try:
-            return Result(output=await self._journal.partial(live.call))
+            return await self._journal.partial(live.call, tool.truncation if tool else Truncation())
         except Exception:
             log.exception("the output of call %s cannot be read; its end comes without it", live.call.id)
             return None

@@ -2,18 +2,26 @@
 
 Pieces are flushed at 256 KiB or after a quarter second, one at a time, and
 told only once they are committed. A tool that writes faster than the disk
-takes it waits; a piece that the store cannot take now is tried again.
+takes it waits; a piece that the store cannot take now is tried again. What
+comes when there is no more room is counted, and nothing else is done with it.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from app.core.calls import Call
+from app.core.ends import encoded, size_of, whole_characters
 from app.core.errors import StoreUnavailable
 from app.core.redaction import OutputStream
+from app.core.results import Result
+from app.core.tools import Truncation
 from app.dispatch.events import Hub
 from app.dispatch.retries import insist
+from app.dispatch.tellings import Telling
+from app.dispatch.truncate import truncate, truncate_ends
 from app.store import outputs
 from app.store.writer import Batch, Writer
 
@@ -21,6 +29,8 @@ Rows = list[tuple[int, str, bytes]]
 
 CHUNK = 256 * 1024
 FLUSH_SECONDS = 0.25
+LONGEST = 4
+"""Bytes that a character can have."""
 
 
 class Spool:
@@ -29,7 +39,7 @@ class Spool:
         self._cover = cover
         self._streams: dict[str, OutputStream] = {}
         self._writer = writer
-        self._hub = hub
+        self._telling = Telling(call, hub)
         self._room = limit
         self._loop = asyncio.get_running_loop()
         self._pieces: deque[tuple[str, bytearray]] = deque()
@@ -46,6 +56,9 @@ class Spool:
         return self._offset + self._size
 
     async def write(self, text: str, stream: str) -> None:
+        if not self._room:
+            self._drop(text, stream)
+            return
         if stream not in self._streams:
             self._streams[stream] = self._cover()
         self._add(stream, self._streams[stream].feed(text))
@@ -61,6 +74,11 @@ class Spool:
             self._add(stream, held.finish())
         while self._size or self._in_flight:
             await self._flush_one()
+        self._telling.finish()
+
+    def _drop(self, text: str, stream: str) -> None:
+        held = self._streams.pop(stream, None)
+        self.dropped += size_of(text) + (size_of(held.finish()) if held else 0)
 
     def _add(self, stream: str, text: str) -> None:
         data = self._fit(encoded(text))
@@ -129,8 +147,7 @@ class Spool:
         if done.cancelled() or refused is not None:
             self._give_up(rows)
             return
-        for start, stream, data in rows:
-            self._hub.publish_output(self._call, start, stream, data)
+        self._telling.tell(rows)
         if self._size and self._timer is None:
             self._timer = self._loop.call_later(FLUSH_SECONDS, self._send)
 
@@ -143,19 +160,12 @@ class Spool:
         self._size = self._room = 0
 
 
-def encoded(text: str) -> bytes:
-    """UTF-8; what is no character (a lone surrogate) becomes the replacement character."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
-
-
-def whole_characters(data: bytes | bytearray, limit: int) -> int:
-    """How many of the first `limit` bytes can be taken without splitting a character."""
-    if limit >= len(data):
-        return len(data)
-    cut = max(limit, 0)
-    while cut > 0 and data[cut] & 0xC0 == 0x80:
-        cut -= 1
-    return cut
+async def shown_of(engine: AsyncEngine, call: str, policy: Truncation) -> Result:
+    """The stored output of a call as a model may see it. Of a long one only the ends are read, and the rest counted."""
+    size, most = await outputs.size(engine, call), LONGEST * policy.limit
+    head = await outputs.read(engine, call, 0, most)
+    if size <= most:
+        return truncate(Result(output=head.decode("utf-8", "replace")), policy)
+    tail = await outputs.read(engine, call, size - most, most)
+    count = await outputs.characters(engine, call)
+    return truncate_ends(head.decode("utf-8", "ignore"), tail.decode("utf-8", "ignore"), count, policy)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from app.core.errors import ToolUnavailable
 from app.core.tools import Audience, Ready, Tool
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ class Probes:
             return
         answer = await self.ask(tool)
         if answer.reason is not None:
-            raise ToolUnavailable(f"{tool.name} cannot be used now: {answer.reason}")
+            raise answer.error(f"{tool.name} cannot be used now: {answer.reason}")
 
     async def ask(self, tool: Tool, audience: Audience = ANYBODY) -> Ready:
         """Ask the tool itself, in its own time of ten seconds at most."""

@@ -10,13 +10,11 @@ from app.core.asks import Ask
 from app.core.calls import Call, Status
 from app.core.errors import Canceled, Interrupted, SealBroken
 from app.core.principals import Key
-from app.core.results import Result
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Truncation
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.journal import Journal
 from app.dispatch.sessions import DELETED
-from app.dispatch.truncate import truncate
 from app.store import asks, calls, sessions
 
 log = logging.getLogger(__name__)
@@ -73,7 +71,7 @@ async def _go_on(call: Call, session: Session, key: Key | None, dispatcher: Disp
 
 async def _interrupt(call: Call, journal: Journal, dispatcher: Dispatcher, ask: Ask | None) -> None:
     tool = dispatcher.registry.get(call.tool, call.principal)
-    policy = tool.truncation if tool else Truncation()
-    stored = await journal.partial(call)
-    result = truncate(Result(output=stored), policy) if stored else None
-    await journal.bury(call, result, Interrupted(RAN if call.status is Status.RUNNING else WAITED), ask)
+    stored = await journal.partial(call, tool.truncation if tool else Truncation())
+    await journal.bury(
+        call, stored if stored.output else None, Interrupted(RAN if call.status is Status.RUNNING else WAITED), ask
+    )

@@ -176,6 +176,8 @@ class Sessions:
         try:
             lives = [live for live in dispatcher.running if _name_of(live.session) == name]
             await asyncio.gather(*(dispatcher.cancel(live, Canceled(DELETED)) for live in lives))
+            await dispatcher.kernels.end_session(*name)
+            await dispatcher.terminals.end_session(*name)
         except BaseException:
             self._closing.discard(name)
             raise

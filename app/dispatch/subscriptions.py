@@ -17,15 +17,25 @@ ALWAYS = 1 << 62
 
 
 class Frame:
-    """An encoded event, one for all the queues it waits in. One of output says where it starts, so that what a
-    replay showed is not shown again."""
+    """An encoded event, one for all the queues it waits in. One of output says where it starts and stops, and can be
+    told from a place in between on, so that what a replay showed is not shown again."""
 
-    __slots__ = ("data", "holders", "start")
+    __slots__ = ("_rest", "_start", "_stop", "data", "holders")
 
-    def __init__(self, data: bytes, start: int = ALWAYS) -> None:
+    def __init__(
+        self, data: bytes, start: int = ALWAYS, stop: int = ALWAYS, rest: Callable[[int], bytes] | None = None
+    ) -> None:
         self.data = data
-        self.start = start
         self.holders = 0
+        self._start = start
+        self._stop = stop
+        self._rest = rest
+
+    def after(self, offset: int) -> bytes:
+        """What is left of it behind this place of the output."""
+        if self._start >= offset:
+            return self.data
+        return self._rest(offset) if self._rest is not None and offset < self._stop else b""
 
 
 class Held:
@@ -200,9 +210,9 @@ class Subscription:
             frame = self._frames.popleft()
             self._held.remove(frame)
             self.size -= len(frame.data)
-            if frame.start >= self.output_from:
-                taken.append(frame.data)
-                size += len(frame.data)
+            if left := frame.after(self.output_from):
+                taken.append(left)
+                size += len(left)
         return b"".join(taken)
 
     def leave(self) -> None:

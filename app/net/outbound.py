@@ -13,17 +13,16 @@ from app import __version__
 from app.core.errors import InvalidArgs, NetworkError, NetworkTimeout, PermissionDenied, ToolUnavailable
 from app.core.headers import UNWRITABLE, check_header, check_secret
 from app.core.hosts import PORTS, InvalidUrl, Where, read_url
-from app.core.networks import NetworkPolicy, allow, is_within
+from app.core.networks import NetworkPolicy, allow
 from app.core.ports import Agree, Incoming, Outgoing, SecretUse
+from app.core.walls import LentSecrets
 from app.net.encodings import ACCEPTED
+from app.net.placeholders import Find, bound_to, is_in, put, require_writable, value_for
 from app.net.resolver import Resolve, Resolver, resolve
 from app.net.tls import trusting_the_web
 
 if TYPE_CHECKING:
     from app.net.exchanges import Answer
-
-Find = Callable[[str, str], tuple[Sequence[str], str] | None]
-"""An owner's secret by name: the domains it may go to (none: all of them) and its value."""
 
 MAX_REDIRECTS = 5
 METHOD = re.compile(r"[A-Z]{3,16}")
@@ -67,20 +66,22 @@ class CheckedOutbound:
         owner: str,
         policies: Sequence[NetworkPolicy | None] = (),
         agree: Agree | None = None,
+        lent: LentSecrets | None = None,
     ) -> Incoming:
         hop = _first(request)
         try:
             async with asyncio.timeout(request.timeout) as clock:
-                return await self._follow(hop, request.limit, owner, _Consent(policies, agree, clock))
+                purse = _Purse(self._find, owner, lent)
+                return await self._follow(hop, request.limit, purse, _Consent(policies, agree, clock))
         except TimeoutError:
             raise NetworkTimeout(f"{hop.where.host} did not answer within {request.timeout:g} s.") from None
 
-    async def _follow(self, hop: Hop, limit: int, owner: str, consent: "_Consent") -> Incoming:
+    async def _follow(self, hop: Hop, limit: int, purse: "_Purse", consent: "_Consent") -> Incoming:
         """From the first host to the one that answers, each hop judged anew."""
         private = {use.name for use in hop.secrets if use.into == "query"}
         self._admit(hop.where.host, consent.policies)
         for _ in range(MAX_REDIRECTS + 1):
-            answer = await self._send(hop, limit, owner)
+            answer = await self._send(hop, limit, purse)
             if answer.location is None:
                 url = str(_without(hop.where, private))  # a redirect may have repeated a secret
                 return Incoming(
@@ -98,8 +99,8 @@ class CheckedOutbound:
         if not allow(host, policies):
             raise PermissionDenied(f"The session's network policy does not allow {host}.", details={"host": host})
 
-    async def _send(self, hop: Hop, limit: int, owner: str) -> "Answer":
-        headers, where = self._dress(hop, owner)
+    async def _send(self, hop: Hop, limit: int, purse: "_Purse") -> "Answer":
+        headers, where = _dress(hop, purse)
         addresses = await self._resolver.find(where.host, where.port)
         if self._trust is None and where.scheme == "https":
             self._trust = await asyncio.to_thread(trusting_the_web)
@@ -108,34 +109,36 @@ class CheckedOutbound:
 
         return await exchange(Sent(hop.method, where, headers, hop.body), addresses, self._trust, limit)
 
-    def _dress(self, hop: Hop, owner: str) -> tuple[list[tuple[bytes, bytes]], Where]:
-        """The request with the values of its secrets: its headers, and where it goes."""
-        headers, where, cookies = dict(hop.headers), hop.where, []
-        for use in hop.secrets:
-            value = self._value(use, owner, hop.where.host)
-            if use.into == "query":
-                where = _with(where, use.name, value)
-            elif use.into == "cookie":
-                cookies.append(f"{use.name}={value}")
-            else:
-                headers = {name: text for name, text in headers.items() if name.lower() != use.name.lower()}
-                headers[use.name] = value
-        if cookies:
-            given = next((name for name in headers if name.lower() == "cookie"), "Cookie")
-            headers[given] = "; ".join([*([headers[given]] if given in headers else []), *cookies])
-        return [(name.encode(), text.strip().encode()) for name, text in headers.items()], where
 
-    def _value(self, use: SecretUse, owner: str, host: str) -> str:
+def _dress(hop: Hop, purse: "_Purse") -> tuple[list[tuple[bytes, bytes]], Where]:
+    """The request with the values of its secrets: its headers, and where it goes."""
+    headers, where, cookies = purse.fill(hop.headers, hop.where.host), hop.where, list[str]()
+    for use in hop.secrets:
+        value = purse.value(use, hop.where.host)
+        if use.into == "query":
+            where = _with(where, use.name, value)
+        elif use.into == "cookie":
+            cookies.append(f"{use.name}={value}")
+        else:
+            headers = {name: text for name, text in headers.items() if name.lower() != use.name.lower()}
+            headers[use.name] = value
+    if cookies:
+        given = next((name for name in headers if name.lower() == "cookie"), "Cookie")
+        headers[given] = "; ".join([*([headers[given]] if given in headers else []), *cookies])
+    return [(name.encode(), text.strip().encode()) for name, text in headers.items()], where
+
+
+@dataclass(frozen=True, slots=True)
+class _Purse:
+    """The secrets a request may take along: those of who made the tool, and those lent by who uses it."""
+
+    find: Find
+    owner: str
+    lent: LentSecrets | None
+
+    def value(self, use: SecretUse, host: str) -> str:
         """A secret as it goes along, if it may go to this host."""
-        found = self._find(owner, use.secret)
-        if found is None:
-            raise ToolUnavailable(f"The secret {use.secret} is not set; the tool needs it to call {host}.")
-        domains, value = found
-        if domains and not any(is_within(host, domain) for domain in domains):
-            raise PermissionDenied(
-                f"The secret {use.secret} is kept for other hosts and is not sent to {host}.",
-                details={"secret": use.secret, "host": host},
-            )
+        value = value_for(self.find, self.owner, use.secret, host)
         match use.form:
             case "bearer":
                 value = f"Bearer {value}"
@@ -145,6 +148,18 @@ class CheckedOutbound:
         if use.into != "query" and not is_fit:
             raise ToolUnavailable(f"The secret {use.secret} holds characters that a {use.into} cannot carry.")
         return value
+
+    def fill(self, headers: Mapping[str, str], host: str) -> dict[str, str]:
+        """The headers with the values of lent secrets in place of their placeholders, if they are for this host."""
+        placed = [] if self.lent is None else bound_to(host, self.lent.placed)
+        named = [one for one in placed if any(is_in(one.placeholder, *header) for header in headers.items())]
+        if self.lent is None or not named:
+            return dict(headers)
+        values = dict[str, str]()
+        for one in named:
+            values[one.placeholder] = value_for(self.find, self.lent.owner, one.name, host)
+            require_writable(one.name, values[one.placeholder])
+        return {name: put(values, name, text) for name, text in headers.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,102 +4,51 @@ import asyncio
 import errno
 import fcntl
 import os
-import signal
-import struct
-import subprocess
-import termios
 from collections import deque
 from contextlib import suppress
-from typing import Literal
 
 from app.core.walls import GRACE, Ended, Piece, Walls, Window
+from app.sandbox.lines import to_its_end
+from app.sandbox.pipes import Channel, Inlet, Stream, set_window
+from app.sandbox.spawning import Spawned
 
-PIECE = 64 * 1024
+PIECE = 256 * 1024
+MUCH = 64 * 1024
 MOST_WAITING = 1024 * 1024
 LAST_SECONDS = 2.0
-Stream = Literal["stdout", "stderr"]
+LAST_BYTES = 2 * MOST_WAITING
 
 
 class LocalChild:
-    """The `Child` port around a process of this machine."""
+    """The `Child` port around a process that the spawner started."""
 
-    def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        walls: Walls,
-        outlets: dict[Stream, int],
-        inlet: int | None,
-        channel: tuple[int, int] | None,
-        is_tty: bool,
-    ) -> None:
+    def __init__(self, spawned: Spawned, walls: Walls) -> None:
+        ends = spawned.ends
         self.walls = walls
-        self.ended: Ended | None = None
-        self._process = process
-        self._inlet = inlet
-        self._channel = channel
-        self._lines = bytearray()
-        self._is_tty = is_tty
-        self._outlets = outlets
-        self._open = set(outlets.values())
+        self.pid = spawned.pid
+        self._line = spawned.line
+        self._is_tty = ends.is_tty
+        self._terminal = ends.inlet if ends.is_tty else None
+        self._inlet = Inlet(ends.inlet, is_owner=not ends.is_tty)
+        self._channel = Channel(*ends.channel) if ends.channel else None
+        self._outlets = dict(ends.outlets)
         self._pieces: deque[Piece] = deque()
         self._waiting = 0
         self._is_paused = False
+        self._allowance = LAST_BYTES
+        self._last: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        for fd in self._open | ({inlet} if inlet is not None else set()):
-            os.set_blocking(fd, False)
         self._listen()
-        self._end = self._loop.create_task(self._wait())
+        self._line.ended.add_done_callback(self._wind_up)
 
-    async def _wait(self) -> Ended:
-        code = await asyncio.to_thread(self._process.wait)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self.ended = Ended(code if code >= 0 else 128 - code)
-        self._news.set()
-        self._loop.call_later(LAST_SECONDS, self._silence)
-        return self.ended
-
-    def _listen(self) -> None:
-        for stream, fd in self._outlets.items():
-            if fd in self._open:
-                self._loop.add_reader(fd, self._take, stream, fd)
-
-    def _take(self, stream: Stream, fd: int) -> None:
-        try:
-            data = os.read(fd, PIECE)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            data = b""  # the other end of a terminal is closed
-        if not data:
-            self._shut(fd)
-        else:
-            self._pieces.append(Piece(stream, data))
-            self._waiting += len(data)
-            if self._waiting >= MOST_WAITING:
-                self._is_paused = True
-                for open in self._open:
-                    self._loop.remove_reader(open)
-        self._news.set()
-
-    def _shut(self, fd: int) -> None:
-        if fd in self._open:
-            self._open.discard(fd)
-            self._loop.remove_reader(fd)
-            if fd != self._inlet:
-                os.close(fd)
-
-    def _silence(self) -> None:
-        for fd in list(self._open):
-            self._shut(fd)
-        self._news.set()
+    @property
+    def ended(self) -> Ended | None:
+        return self._line.ended.result() if self._line.ended.done() else None
 
     async def read(self) -> Piece | None:
         while not self._pieces:
-            if not self._open:
+            if not self._outlets:
                 return None
             self._news.clear()
             await self._news.wait()
@@ -111,62 +60,122 @@ class LocalChild:
         return piece
 
     async def write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            if self._inlet is None or self.ended is not None:
-                raise BrokenPipeError(errno.EPIPE, "it takes no input")
-            try:
-                rest = rest[os.write(self._inlet, rest) :]
-            except BlockingIOError:
-                await asyncio.sleep(0.01)
+        await self._inlet.write(data)
 
     def close_input(self) -> None:
-        if self._inlet is None:
-            return
         if self._is_tty:
-            os.write(self._inlet, b"\x04")
+            self._inlet.put(b"\x04")
         else:
-            os.close(self._inlet)
-            self._inlet = None
+            self._inlet.close()
 
     async def send(self, line: bytes) -> None:
         assert self._channel is not None, "it was asked for"
-        await asyncio.to_thread(os.write, self._channel[1], line + b"\n")
+        await self._channel.send(line)
 
     async def receive(self) -> bytes | None:
         assert self._channel is not None, "it was asked for"
-        while b"\n" not in self._lines:
-            data = await asyncio.to_thread(os.read, self._channel[0], PIECE)
-            if not data:
-                return None
-            self._lines += data
-        line, _, rest = self._lines.partition(b"\n")
-        self._lines = rest
-        return bytes(line)
+        return await self._channel.receive()
 
     async def wait(self) -> Ended:
-        return await asyncio.shield(self._end)
+        return await asyncio.shield(self._line.ended)
 
     def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        if self._line.ended.done():
+            return
+        group = self._foreground()
+        if group is None:
+            self._line.signal(number)
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
 
     def resize(self, window: Window) -> None:
-        assert self._inlet is not None, "a terminal stays open"
-        fcntl.ioctl(self._inlet, termios.TIOCSWINSZ, struct.pack("HHHH", *window, 0, 0))
+        if self._terminal is not None:
+            set_window(self._terminal, window)
 
     async def end(self, grace: float = GRACE) -> Ended:
-        if self.ended is None and grace:
-            self.signal(signal.SIGTERM)
-            await asyncio.wait([self._end], timeout=grace)
-        self.signal(signal.SIGKILL)
-        return await self.wait()
+        self._line.end(grace)
+        return await to_its_end(self._line.ended)
 
     async def close(self) -> None:
-        await self.end(0)
-        self._silence()
-        left = {self._inlet, *(self._channel or ())} - {None}
-        self._inlet = self._channel = None
-        for fd in left:
-            assert fd is not None
-            os.close(fd)
+        try:
+            await self.end(0)
+        finally:
+            self._silence()
+            if self._channel is not None:
+                self._channel.close()
+
+    def _foreground(self) -> int | None:
+        """The group that has the terminal, if there is one."""
+        if self._terminal is None:
+            return None
+        with suppress(OSError):
+            group = os.tcgetpgrp(self._terminal)
+            return group if group > 1 else None
+        return None
+
+    def _listen(self) -> None:
+        for stream, fd in self._outlets.items():
+            self._loop.add_reader(fd, self._take, stream, fd)
+        if self._line.ended.done():
+            self._wait_for_the_last()
+
+    def _pause(self) -> None:
+        self._is_paused = True
+        for fd in self._outlets.values():
+            self._loop.remove_reader(fd)
+        if self._last is not None:
+            self._last.cancel()
+
+    def _take(self, stream: Stream, fd: int) -> None:
+        try:
+            data = os.read(fd, PIECE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""  # the other end of a terminal is closed
+        self._news.set()
+        if not data:
+            self._shut(stream)
+            return
+        if len(data) == MUCH:  # as much as a pipe holds that nobody made larger
+            with suppress(OSError):
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIECE)
+        self._pieces.append(Piece(stream, data))
+        self._waiting += len(data)
+        if self._line.ended.done():
+            self._allowance -= len(data)
+            if self._allowance <= 0:
+                self._silence()
+                return
+        if self._waiting > MOST_WAITING - PIECE:
+            self._pause()
+
+    def _wind_up(self, _: object) -> None:
+        """It has ended. What it wrote is in the pipes, and nobody writes more, or nobody that we wait for."""
+        self._inlet.close()
+        if not self._is_paused:
+            self._wait_for_the_last()
+        self._news.set()
+
+    def _wait_for_the_last(self) -> None:
+        """A reader who takes its time gets all; only those who hold a pipe open for nothing are not waited for."""
+        self._last = self._loop.call_later(LAST_SECONDS, self._silence)
+
+    def _silence(self) -> None:
+        if self._last is not None:
+            self._last.cancel()
+        self._inlet.close()
+        for stream in list(self._outlets):
+            self._shut(stream)
+        self._news.set()
+
+    def _shut(self, stream: Stream) -> None:
+        fd = self._outlets.pop(stream)
+        self._loop.remove_reader(fd)
+        if fd == self._terminal:
+            self._inlet.close()
+            self._terminal = None
+        os.close(fd)

@@ -3,16 +3,20 @@
 import logging
 from pathlib import Path
 
+from app.sandbox.ownership import Owner, give
+
 log = logging.getLogger(__name__)
 
+HOME_FOLDER = "workspace"
 WELCOME = "Hello from your Toolcrib workspace.\nAgents see this folder and nothing outside it.\n"
 
 
-def make_workspace(path: Path) -> Path:
-    """Make a workspace with one file to read, if it is not there yet."""
+def make_workspace(path: Path, owner: Owner | None = None) -> Path:
+    """Make a workspace with one file to read, if it is not there yet. It is an owner's, if there is one."""
     if not path.exists():
         path.mkdir(parents=True, mode=0o755)
         (path / "hello.txt").write_text(WELCOME)
+    give(path, owner)
     return path
 
 

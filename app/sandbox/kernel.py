@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 
 from app.sandbox import openat2 as opener
+from app.sandbox.syscalls import call as call
+from app.sandbox.syscalls import libc as libc
 
 LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
 LANDLOCK_VERSION_FLAG = 1
@@ -100,6 +102,13 @@ def find_program(name: str) -> Program | None:
     return Program(path, lines[0][:200] if lines else "does not say its version")
 
 
+def options(path: str, wanted: Iterable[str]) -> tuple[str, ...]:
+    """Those of these options that a program says it has."""
+    said = _run([path, "--help"])
+    words = said.stdout.split() if said else []
+    return tuple(option for option in wanted if option in words)
+
+
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     """A short look, with an environment that cannot change what is seen; None when it does not end in time."""
     try:
@@ -122,17 +131,3 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
             os.killpg(process.pid, signal.SIGKILL)  # with its children, who may hold the pipe
             return None
     return subprocess.CompletedProcess(command, process.returncode, said)
-
-
-def call(number: int, *arguments: object) -> int:
-    """What the kernel answers, or a negative errno."""
-    given = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    answer = libc().syscall(ctypes.c_long(number), *given)
-    return int(answer) if answer >= 0 else -ctypes.get_errno()
-
-
-@cache
-def libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return libc

@@ -19,11 +19,15 @@ _turns = dict[int, Lock]()
 
 
 class Parent:
-    """A folder, open as far down as it is there; `missing` is what has to be made of it."""
+    """A folder, open as far down as it is there; `missing` is what has to be made of it.
 
-    def __init__(self, fd: int, missing: list[str]) -> None:
+    What is made in it is to belong to whom `owner` belongs; None: to the service itself.
+    """
+
+    def __init__(self, fd: int, missing: list[str], owner: os.stat_result | None) -> None:
         self.fd = fd
         self.missing = missing
+        self.owner = owner
 
     def about(self, name: str) -> os.stat_result | None:
         """What has a name in here; a symlink is itself."""
@@ -54,13 +58,16 @@ class Parents:
     def make(self, parent: Parent) -> None:
         while parent.missing:
             part = parent.missing[0]
+            above, is_new = parent.fd, True
             try:
-                os.mkdir(part, dir_fd=parent.fd)
+                os.mkdir(part, dir_fd=above)
             except FileExistsError:  # somebody else's, or of a change before
-                pass
+                is_new = False
             else:
-                self._made.append((parent.fd, part))
-            parent.fd = self._hold(open_beneath(parent.fd, part, FOLDER, follow=False))
+                self._made.append((above, part))
+            parent.fd = self._hold(open_beneath(above, part, FOLDER, follow=False))
+            if is_new and parent.owner is not None:
+                os.fchown(parent.fd, parent.owner.st_uid, parent.owner.st_gid)
             del parent.missing[0]
 
     @contextmanager
@@ -106,7 +113,7 @@ class Parents:
                 missing.insert(0, last)
             else:
                 _require_place(fd, os.path.join(place.base, here).rstrip("/") or "/")
-                return Parent(fd, missing)
+                return Parent(fd, missing, _owner(place.root))
 
     def _hold(self, fd: int) -> int:
         """Descriptors are everybody's, so no commit has very many of them."""
@@ -115,6 +122,12 @@ class Parents:
         if len(self._held) > MOST_FOLDERS:
             raise TooLarge(f"These changes are in more than {MOST_FOLDERS} folders; make them in several calls.")
         return fd
+
+
+def _owner(root: Root) -> os.stat_result | None:
+    """Whose the root is. A service that is root gives away what it makes: processes run as somebody else."""
+    about = os.fstat(root.fd)
+    return about if os.geteuid() == 0 and about.st_uid != 0 else None
 
 
 def _require_place(fd: int, expected: str) -> None:

@@ -84,7 +84,7 @@ class Creation(Swap):
         assert self.change.data is not None, "what has no content is a removal"
         mode = NEW_MODE if self.change.mode is None else self.change.mode
         self.spare = self.names.new()
-        self.new = temporaries.write(self.parent.fd, self.spare, self.change.data, mode, None)
+        self.new = temporaries.write(self.parent.fd, self.spare, self.change.data, mode, self.parent.owner)
 
     def put(self) -> None:
         assert self.spare is not None, "it was written"

@@ -22,6 +22,7 @@ from urllib.parse import quote
 from app.core.errors import ToolUnavailable
 from app.core.files import is_of_git
 from app.core.sessions import InvalidSession, Session, is_inside
+from app.sandbox.ownership import Owner, give, let_pass
 from app.sandbox.workspace import LocalWorkspace, lane_of
 
 POOL = 128  # each holds a file descriptor
@@ -31,17 +32,18 @@ GONE = (errno.ENOENT, errno.ENOTDIR)
 
 
 class Workspaces:
-    """The `Places` port on this machine's disk; `made` is the folder of those made here.
+    """The `Places` port on this machine's disk; `made` is the folder of those made here, which are given to an `owner`.
 
     Of all it does, only `real`, `locate` and `make` may be done off the event loop.
     """
 
-    def __init__(self, home: LocalWorkspace, data_dir: Path, roots: Iterable[Path]) -> None:
+    def __init__(self, home: LocalWorkspace, data_dir: Path, roots: Iterable[Path], owner: Owner | None = None) -> None:
         self.home = home.whereabouts
         self._home = home
         self._data = os.path.realpath(data_dir)
         self.made = os.path.join(self._data, OWN_FOLDER)
         self._roots = tuple(os.path.realpath(root) for root in roots)
+        self._owner = owner
         self._known = {self.home}
         self._pool: OrderedDict[str, LocalWorkspace] = OrderedDict()
 
@@ -89,12 +91,15 @@ class Workspaces:
     def make(self, principal: str, id: str) -> str:
         parent = os.path.join(self.made, _name(principal))
         os.makedirs(parent, exist_ok=True)
+        for folder in (self.made, parent):
+            let_pass(Path(folder), self._owner)
         path = os.path.join(parent, _name(id))
         try:
             os.mkdir(path)
         except FileExistsError:  # of an earlier session of this name
             path += f"-{secrets.token_hex(4)}"
             os.mkdir(path)
+        give(Path(path), self._owner)
         return path
 
     def discard(self, root: str) -> None:

@@ -1,6 +1,7 @@
 """Migrations: brings the database to the schema this code was written for, with alembic."""
 
 import logging
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -53,9 +54,16 @@ def _upgrade(url: URL) -> bool:
             f"The database {url.database} is at schema {now}, newer than this Toolcrib knows ({known[-1]}). "
             "Start the Toolcrib that wrote it, or a newer one."
         )
+    if now is None:
+        _make(str(url.database))
     _run_alembic(url)
     log.info("the database %s was brought from schema %s to %s", url.database, now or "nothing", known[-1])
     return True
+
+
+def _make(path: str) -> None:
+    """A new database is its owner's alone, whatever folder it is in; what SQLite puts beside it follows it in that."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _run_alembic(url: URL) -> None:

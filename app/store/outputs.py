@@ -8,6 +8,7 @@ from app.store.db import Statement
 from app.store.tables import outputs
 from app.store.writer import Batch
 
+ROWS_AT_ONCE = 8
 ADD = Statement("outputs.add", insert(outputs).values({c.name: bindparam(c.name) for c in outputs.columns}))
 
 
@@ -44,3 +45,21 @@ async def chunks(engine: AsyncEngine, call: str, offset: int, most: int) -> list
     async with engine.connect() as db:
         rows = (await db.execute(query)).all()
     return [(max(r.start, offset), r.stream, r.data[max(offset - r.start, 0) :]) for r in rows]
+
+
+async def characters(engine: AsyncEngine, call: str) -> int:
+    """How many characters are kept, counted row by row: no row splits one."""
+    count, after = 0, -1
+    while True:
+        query = (
+            select(outputs.c.start, outputs.c.data)
+            .where(outputs.c.call == call, outputs.c.start > after)
+            .order_by(outputs.c.start)
+            .limit(ROWS_AT_ONCE)
+        )
+        async with engine.connect() as db:
+            rows = (await db.execute(query)).all()
+        if not rows:
+            return count
+        count += sum(len(row.data.decode("utf-8", "replace")) for row in rows)
+        after = rows[-1].start

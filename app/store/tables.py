@@ -49,10 +49,10 @@ sessions = Table(
     Column("rules", Text),
     Column("is_trusted", BigInteger, nullable=False, server_default="0"),
     Column("network_policy", Text),
-    Column("profile", Text),
     Column("env", Text),
     Column("labels", Text),
     Column("updated_at", BigInteger, nullable=False, server_default="0"),
+    Column("profile", Text),
     PrimaryKeyConstraint("principal", "id"),
 )
 

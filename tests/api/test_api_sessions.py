@@ -55,6 +55,7 @@ async def test_a_session_is_made_read_back_and_told(service: Service, data_dir: 
         "approval": "never",
         "rules": [{"permission": "edit", "pattern": "src/*", "action": "deny"}, {"action": "ask"}],
         "network_policy": {"type": "disabled"},
+        "profile": "read-only",
         "env": {"LANG": "C.UTF-8"},
         "labels": {"team": "blue"},
     }

@@ -41,7 +41,7 @@ IN_PATHS = {
     ("rules", "id"): "rule",
 }
 """What a parameter of a path names, by the collection it is in."""
-PARTS = {("attachments", "n"): "0", ("files", "path"): "hello.txt"}
+PARTS = {("attachments", "n"): "0", ("files", "path"): "hello.txt", ("terminals", "terminal"): "1000"}
 """Parameters of paths that name a part of what stands before them, and one that may be there."""
 NAMING = {
     "session": "session",
@@ -72,7 +72,7 @@ NOBODYS = {
 HARMLESS = {
     *("wait", "limit", "offset", "since", "until", "types", "after", "output_after", "status", "tool", "global"),
     *("traceparent", "Last-Event-ID", "model", "provider", "agent", "source", "effect", "q", "fields", "probe", "own"),
-    *("scope", "path", "depth", "Range", "If-Range"),
+    *("scope", "path", "depth", "Range", "If-Range", "fresh"),
     *("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"),
 }
 """Parameters of queries and headers that name nothing anybody owns."""

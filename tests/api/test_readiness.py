@@ -68,6 +68,7 @@ async def test_a_ready_service_tells_those_with_a_key_what_it_looked_at(service:
         "store_writable": True,
         "store_readable": True,
         "room_for_calls": True,
+        "sandbox": True,
     }
     assert checks["room_for_calls"][1] == "0 of at most 4096 calls are under way."
     assert "disk_space" in checks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.models import shell_variant, takes_patches
+from app.core.models import SHELL_TOOLS, ShellChoice, offers_shell, shell_variant, takes_patches
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,22 @@ def test_only_gpt_models_but_gpt_4_and_the_open_ones_edit_by_patches(model: str 
 )
 def test_each_family_gets_the_shell_it_was_taught(model: str | None, variant: str) -> None:
     assert shell_variant(model) == variant
+
+
+@pytest.mark.parametrize(
+    ("choice", "model", "offered"),
+    [
+        ("auto", "gpt-5", ["shell"]),
+        ("auto", "gpt-5.1", ["shell_command"]),
+        ("auto", "gpt-6", ["exec_command", "write_stdin"]),
+        ("auto", "claude-sonnet-4-5", ["shell_command"]),
+        ("auto", None, ["shell_command"]),
+        ("shell", "gpt-6", ["shell"]),
+        ("shell_command", None, ["shell_command"]),
+        ("unified_exec", "gpt-5", ["exec_command", "write_stdin"]),
+        ("disabled", "gpt-5", []),
+        ("disabled", None, []),
+    ],
+)
+def test_a_model_is_offered_one_form_of_the_shell(choice: ShellChoice, model: str | None, offered: list[str]) -> None:
+    assert [tool for tool in SHELL_TOOLS if offers_shell(choice, model, tool)] == offered

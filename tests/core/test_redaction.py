@@ -247,3 +247,13 @@ def test_a_value_that_looks_like_the_structure_of_json_does_not_break_it() -> No
     text = '{"a":"x","b":"y"}'
 
     assert json.loads(Redactor(['x","b":"y']).json(text)) == {"a": "x", "b": "y"}
+
+
+def test_in_a_pause_only_what_may_be_a_registered_value_is_held_back() -> None:
+    stream = Redactor([SECRET], shapes_in_output=True).stream()
+
+    held = stream.feed(f"> {KEYS['github']} {SECRET[:4]}")
+    paused = stream.pause()
+    rest = stream.feed(SECRET[4:]) + stream.finish()
+
+    assert (held, paused, rest) == ("", f"> {MARK} ", MARK)

@@ -23,6 +23,7 @@ from app.core.errors import Misconfigured, NetworkError
 from app.core.hooks import Hook, HookFailed, Point
 from app.core.networks import NetworkPolicy
 from app.core.ports import Incoming, Outgoing
+from app.core.walls import LentSecrets
 from app.custom.hooks import Loaded, PythonRun, Reach, from_entry_points, from_files, from_settings
 from app.sandbox.folders import python_files
 from app.sandbox.processes import TrustedProcesses
@@ -44,6 +45,7 @@ class PlainOutbound:
         owner: str,
         policies: Sequence[NetworkPolicy | None] = (),
         agree: Callable[[str], Awaitable[None]] | None = None,
+        lent: LentSecrets | None = None,
     ) -> Incoming:
         async with httpx.AsyncClient(timeout=request.timeout, trust_env=False) as client:
             try:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from app.core.calls import Call
+from app.core.ends import whole_characters
 from app.core.events import Event, EventType
 from app.dispatch.events import HEARTBEAT, Hub
-from app.dispatch.outputs import whole_characters
 from app.dispatch.subscriptions import HUGE_AT_ONCE, PIECE, Held, Subscription
 from app.dispatch.subscriptions import Frame as Queued
 from app.store import events, outputs
@@ -190,10 +191,10 @@ async def test_the_stream_of_a_call_goes_from_its_first_to_its_last_event_and_en
     await crib.ended(other)
     await crib.started("wait")
 
-    reading = asyncio.create_task(read_all(follow(crib, 0, EventFilter(principal="admin", call=call.call.id), 0)))
-    await until(lambda: listeners(crib) == 1)
+    stream = follow(crib, 0, EventFilter(principal="admin", call=call.call.id), 0)
+    first = await anext(stream)  # it was seen running, so its output is told too
     toys.go["wait"].set()
-    frames = frames_of(await reading)
+    frames = frames_of(first + await read_all(stream))
 
     assert kinds(frames) == ["call.pending", "call.running", "call.output", "call.completed"]
     assert frames[2].id is None
@@ -609,3 +610,24 @@ async def test_what_nobody_listened_to_is_read_from_the_store(crib: Crib) -> Non
         await close(stream)
 
     assert [frame.data["data"]["text"] for frame in await read(follow(crib, 0), 5)] == [*"aabab"]
+
+
+async def test_of_a_live_piece_only_what_the_replay_did_not_show_is_told() -> None:
+    """Live output is told in larger pieces than it is stored in, so a replay may end in the middle of one."""
+    hub, call = Hub(0, 0, 15.0), Call("call_1", "admin", "toy", 0)
+    subscription = hub.subscribe(EventFilter(principal=None, call="call_1"), with_output=True)
+    assert hub.hears_output(call)
+
+    hub.publish_output(call, 0, "stdout", b"shown ")
+    hub.publish_output(call, 6, "stdout", "half shöwn ".encode())
+    hub.publish_output(call, 18, "stderr", b"new")
+    subscription.output_from = 11
+    told = frames_of(await subscription.take(HANG))
+
+    assert [frame.data["data"] for frame in told] == [
+        {"offset": 11, "text": "shöwn ", "stream": "stdout"},
+        {"offset": 18, "text": "new", "stream": "stderr"},
+    ]
+    subscription.cut()
+    assert not hub.hears_output(call)
+    hub.unsubscribe(subscription)

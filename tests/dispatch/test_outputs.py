@@ -5,12 +5,15 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call
-from app.core.redaction import Redactor
-from app.dispatch.outputs import CHUNK, Spool, encoded, whole_characters
+from app.core.redaction import OutputStream, Redactor
+from app.core.results import Result
+from app.core.tools import Keep, Truncation
+from app.dispatch.outputs import CHUNK, Spool, shown_of
+from app.dispatch.truncate import truncate
+from app.store import outputs
 from tests.services import HANG, Crib, until
 
 
@@ -19,6 +22,9 @@ class Heard:
 
     def __init__(self) -> None:
         self.pieces: list[tuple[int, str, bytes]] = []
+
+    def hears_output(self, call: Call) -> bool:
+        return True
 
     def publish_output(self, call: Call, start: int, stream: str, data: bytes) -> None:
         self.pieces.append((start, stream, data))
@@ -46,6 +52,7 @@ def spool_on(crib: Crib, heard: Heard, limit: int = 1 << 30) -> Spool:
 def stored(crib: Crib) -> list[tuple[int, str, bytes]]:
     rows = crib.rows("SELECT * FROM outputs ORDER BY start")
     assert all(row["stop"] == row["start"] + len(row["data"]) for row in rows)
+    assert all(len(row["data"]) <= CHUNK for row in rows)
     return [(row["start"], row["stream"], row["data"]) for row in rows]
 
 
@@ -54,7 +61,7 @@ def assert_contiguous(pieces: list[tuple[int, str, bytes]]) -> bytes:
     at = 0
     for start, _, data in pieces:
         assert start == at
-        assert 0 < len(data) <= CHUNK
+        assert data
         data.decode()
         at += len(data)
     return b"".join(data for _, _, data in pieces)
@@ -124,9 +131,8 @@ async def test_a_flood_is_cut_into_chunks_of_whole_characters(open_crib: Crib, h
     await spool.write(text, "stdout")
     await spool.finish()
 
-    assert assert_contiguous(heard.pieces) == text.encode()
-    assert heard.pieces == stored(open_crib)
-    assert [len(data) for _, _, data in heard.pieces] == [262_144, 262_143, 262_143, 113_571]
+    assert assert_contiguous(heard.pieces) == assert_contiguous(stored(open_crib)) == text.encode()
+    assert [len(data) for _, _, data in stored(open_crib)] == [262_144, 262_143, 262_143, 113_571]
 
 
 async def test_random_writes_on_two_streams_come_out_in_order_and_whole(open_crib: Crib, heard: Heard) -> None:
@@ -141,11 +147,11 @@ async def test_random_writes_on_two_streams_come_out_in_order_and_whole(open_cri
             await asyncio.sleep(0.001)
     await spool.finish()
 
-    assert assert_contiguous(heard.pieces) == "".join(text for _, text in written).encode()
-    assert heard.pieces == stored(open_crib)
+    rows = stored(open_crib)
+    assert assert_contiguous(heard.pieces) == assert_contiguous(rows) == "".join(text for _, text in written).encode()
     for name in ("stdout", "stderr"):
-        told = b"".join(data for _, stream, data in heard.pieces if stream == name)
-        assert told == "".join(text for stream, text in written if stream == name).encode()
+        kept = b"".join(data for _, stream, data in rows if stream == name)
+        assert kept == "".join(text for stream, text in written if stream == name).encode()
 
 
 async def test_a_tool_that_writes_faster_than_the_store_takes_it_waits(open_crib: Crib, heard: Heard) -> None:
@@ -179,6 +185,27 @@ async def test_beyond_the_limit_everything_is_dropped_and_counted(open_crib: Cri
 
     assert stored(open_crib) == [(0, "stdout", "12345678é".encode())]
     assert (spool.total, spool.dropped) == (10, 4 + 1 + 1000)
+
+
+async def test_beyond_the_limit_nothing_is_looked_at_any_more(open_crib: Crib, heard: Heard) -> None:
+    """A flood that is dropped must cost nothing, and what was held back as the beginning of a secret is counted too."""
+    fed = list[str]()
+
+    class Watched(OutputStream):
+        def feed(self, text: str) -> str:
+            fed.append(text)
+            return super().feed(text)
+
+    redactor = Redactor(["hunter2hunter2"])
+    spool = Spool(CALL, open_crib.use.writer, heard, 6, lambda: Watched(redactor))  # type: ignore[arg-type]
+
+    for text in ("123456hunter2", "hunter2", "é" * 1000, "end"):
+        await spool.write(text, "stdout")
+    await spool.finish()
+
+    assert fed == ["123456hunter2"]
+    assert stored(open_crib) == [(0, "stdout", b"123456")]
+    assert (spool.total, spool.dropped) == (6, 7 + 7 + 2000 + 3)
 
 
 async def test_a_character_that_does_not_fit_ends_the_output_there(open_crib: Crib, heard: Heard) -> None:
@@ -239,18 +266,28 @@ async def test_a_running_call_tells_its_output_with_right_offsets(crib: Crib) ->
     assert crib.row(view["id"])["output_dropped"] == 0
 
 
-@given(st.text(st.characters(exclude_categories=[])), st.integers(-2, 40))
-def test_a_cut_never_splits_a_character_and_never_takes_too_much(text: str, limit: int) -> None:
-    data = encoded(text)
+@pytest.mark.parametrize("keep", Keep)
+async def test_of_a_long_output_what_is_shown_is_the_same_as_of_the_whole(
+    open_crib: Crib, heard: Heard, monkeypatch: pytest.MonkeyPatch, keep: Keep
+) -> None:
+    text = "a€" + "😀é" * 5000 + "z€"
+    spool = spool_on(open_crib, heard)
+    await spool.write(text, "stdout")
+    await spool.finish()
+    asked = list[int]()
+    read = outputs.read
 
-    cut = whole_characters(data, limit)
+    async def watched(engine: AsyncEngine, call: str, offset: int, limit: int) -> bytes:
+        asked.append(limit)
+        return await read(engine, call, offset, limit)
 
-    data[:cut].decode()
-    assert 0 <= cut <= max(min(limit, len(data)), 0)
-    if cut < len(data) and limit >= 0:
-        assert limit - cut < 4
+    monkeypatch.setattr("app.store.outputs.read", watched)
+
+    for limit in (100, 101, 9999, 10_004, 20_000):
+        policy = Truncation(limit, keep)
+        assert await shown_of(open_crib.use.engine, CALL.id, policy) == truncate(Result(text), policy)
+    assert asked[:2] == [400, 400]
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_text_is_encoded_as_it_is(text: str) -> None:
-    assert encoded(text) == text.encode()
+async def test_what_is_not_there_is_shown_as_nothing(open_crib: Crib) -> None:
+    assert (await shown_of(open_crib.use.engine, "call_9", Truncation())).output == ""

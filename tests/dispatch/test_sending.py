@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.definitions import HttpDefinition
-from app.core.networks import NetworkPolicy
+from app.core.networks import DomainSecret, NetworkPolicy
 from app.core.secrets import EVERYBODY
 from app.core.sessions import Session
 from app.core.tools import Tool
@@ -110,6 +110,30 @@ async def test_a_secret_stays_with_its_domains(crib: Crib, peer: Peer) -> None:
 
     assert call["error"]["code"] == "PermissionDenied"
     assert peer.connections == 0
+
+
+async def test_a_header_names_a_secret_of_the_session_and_its_value_goes_to_its_domain_only(
+    crib: Crib, peer: Peer
+) -> None:
+    peer.pages["/"] = lambda seen, writer: reply(f"echo {seen.headers['authorization']}".encode())
+    parameters = {"type": "object", "properties": {"auth": {"type": "string"}}}
+    places = {"auth": {"place": "header", "name": "Authorization"}}
+    tools = [
+        make(defined(peer.url(host=host), name=name, parameters=parameters, places=places), None)
+        for name, host in (("bound", "127.0.0.1"), ("other", "localhost"))
+    ]
+    await opened(crib, *tools)
+    await crib.use.secrets.put("anna", "API_KEY", "of-anna", ["127.0.0.1"])
+    secrets = (DomainSecret("127.0.0.1", "API_KEY"),)
+    policy = NetworkPolicy("allowlist", ("127.0.0.1", "localhost"), secrets)
+
+    for name in ("bound", "other"):
+        request = crib.request(name, {"auth": "Bearer $API_KEY"})
+        call = await crib.ended(crib.use.dispatcher.submit(request, Session("anna", "s", network_policy=policy)))
+        assert call["status"] == "completed", call["error"]
+        assert "of-anna" not in str(call)
+
+    assert [seen.headers["authorization"] for seen in peer.seen] == ["Bearer of-anna", "Bearer $API_KEY"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The wire out, against real servers on loopback."""
 
 import asyncio
+import base64
 import gzip
 import ssl
 import zlib
@@ -19,6 +20,7 @@ from app.core.errors import (
 )
 from app.core.networks import NetworkPolicy
 from app.core.ports import Incoming, Outgoing, SecretUse
+from app.core.walls import LentSecrets, PlacedSecret
 from app.net.outbound import CheckedOutbound
 from tests import certificates
 from tests.peers import Peer, Seen, redirect, reply, serving
@@ -671,3 +673,53 @@ async def test_no_error_holds_a_secret(out: CheckedOutbound, peer: Peer) -> None
         await out.send(Outgoing(method="GET", url=peer.url(), secrets=uses), owner="anna")
 
     assert "s3cret" not in str(failed.value.as_dict())
+
+
+PLACED = (PlacedSecret("BOUND", "api.example", "tsec_1"), PlacedSecret("BOUND", "other.example", "tsec_2"))
+LENT = LentSecrets("anna", PLACED)
+
+
+async def send_lent(out: CheckedOutbound, url: str, headers: dict[str, str], owner: str = "bert") -> Incoming:
+    async with asyncio.timeout(20):
+        return await out.send(Outgoing(method="GET", url=url, headers=headers), owner=owner, lent=LENT)
+
+
+async def test_a_placeholder_in_a_header_becomes_the_lent_value_for_its_host_only(
+    out: CheckedOutbound, peer: Peer
+) -> None:
+    basic = base64.b64encode(b"user:tsec_1").decode()
+    headers = {"X-Key": "key tsec_1", "Authorization": f"Basic {basic}", "User-Agent": "tsec_2"}
+
+    await send_lent(out, peer.url("/?tsec_1", "api.example"), headers)
+    await send_lent(out, peer.url("/", "elsewhere.example"), headers)
+
+    first, second = peer.seen
+    assert first.target == "/?tsec_1"
+    assert first.headers["x-key"] == "key bound-value"
+    assert first.headers["authorization"] == f"Basic {base64.b64encode(b'user:bound-value').decode()}"
+    assert first.headers["user-agent"] == "tsec_2"
+    assert (second.headers["x-key"], second.headers["authorization"]) == ("key tsec_1", f"Basic {basic}")
+
+
+async def test_a_longer_word_is_another_placeholder(out: CheckedOutbound, peer: Peer) -> None:
+    headers = {"X-Keys": "tsec_1 tsec_1x tsec_12 tsec_1-tsec_1"}
+
+    await send_lent(out, peer.url("/", "api.example"), headers)
+
+    assert peer.seen[0].headers["x-keys"] == "bound-value tsec_1x tsec_12 bound-value-bound-value"
+
+
+async def test_a_lent_value_is_not_carried_along_by_a_redirect(out: CheckedOutbound, peer: Peer) -> None:
+    peer.pages["/"] = redirect(peer.url("/there", "elsewhere.example"))
+
+    await send_lent(out, peer.url("/", "api.example"), {"X-Key": "tsec_1", "Accept": "tsec_1"})
+
+    assert [seen.headers.get("x-key") for seen in peer.seen] == ["bound-value", None]
+    assert [seen.headers["accept"] for seen in peer.seen] == ["bound-value", "tsec_1"]
+
+
+async def test_a_lent_secret_that_is_kept_for_other_hosts_is_refused(out: CheckedOutbound, peer: Peer) -> None:
+    with pytest.raises(PermissionDenied, match="kept for other hosts"):
+        await send_lent(out, peer.url("/", "other.example"), {"X-Key": "tsec_2"})
+
+    assert peer.connections == 0

@@ -1,13 +1,19 @@
 """Landlock, as this kernel has it."""
 
+import errno
 import os
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from app.sandbox import landlock
+from app.sandbox.orders import Place
+from tests.sandbox.enclosing import SYSTEM, WHO, opened
+
+ROOT = Path(__file__).parents[2]
 
 needs_landlock = pytest.mark.skipif(not landlock.is_supported(), reason="this kernel has no Landlock")
 
@@ -82,3 +88,77 @@ def test_where_there_is_none_the_work_is_done_all_the_same(places: Path, monkeyp
     monkeypatch.setattr(landlock, "is_supported", lambda: False)
 
     assert all(landlock.confined((), lambda: try_all(places)).values())
+
+
+@needs_landlock
+def test_a_process_that_gave_up_reading_reads_no_more_than_it_named(places: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import os\n"
+        "from app.sandbox import landlock\n"
+        "landlock.restrict_reading([*sys.argv[3:], '/not/there'])\n"
+        "os.execv('/bin/cat', ['cat', 'file', 'other/b'])\n"
+    )
+    readable = ["/bin", "/usr", "/lib", "/lib64", "/etc/ld.so.cache", str(places / "file")]
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script, ROOT, "", *readable], cwd=places, capture_output=True, text=True
+    )
+
+    assert done.stdout == "file"
+    assert "other/b: Permission denied" in done.stderr
+
+
+def test_where_there_is_none_reading_is_not_given_up(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+
+    landlock.restrict_reading([])
+
+    assert all(try_all(places).values())
+
+
+@pytest.mark.parametrize(
+    ("version", "count"), [(0, 1), (1, 4), (2, 3), (3, 2), (4, 1), (5, 1), (6, 0), (7, 0), (9, 0)], ids=str
+)
+def test_what_an_older_kernel_would_let_through_is_told(version: int, count: int) -> None:
+    assert len(landlock.missing(version)) == count
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 5])
+def test_walls_with_gaps_are_not_built(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: version)
+
+    with pytest.raises(OSError, match="Landlock ABI") as refused:
+        landlock.enclose([])
+
+    assert refused.value.errno == errno.ENOSYS
+
+
+@needs_landlock
+def test_something_else_in_the_place_of_a_place_is_no_place(places: Path) -> None:
+    about = os.stat(places / "mine")
+    right = Place(path=str(places / "mine"), inode=(about.st_dev, about.st_ino))
+    wrong = Place(path=str(places / "other"), inode=(about.st_dev, about.st_ino))
+
+    os.close(landlock.opened_place(right))
+    with pytest.raises(OSError, match="Stale file handle"):
+        landlock.opened_place(wrong)
+
+
+@needs_landlock
+def test_what_is_hidden_in_a_place_cannot_be_built_and_is_refused() -> None:
+    with opened(WHO[0]) as house:
+        places = (*(Place(path=path) for path in SYSTEM), Place(path=str(house.base)))
+
+        outcome = house.run(house.order("landlock", "true", places=places, hidden=(str(house.base / "state"),)))
+
+    assert "cannot hide anything inside a place" in outcome.failure
+
+
+@needs_landlock
+@pytest.mark.parametrize(("network", "proxy"), [("allowlist", None), ("allowlist", 0), ("some", None)])
+def test_a_network_that_makes_no_sense_is_refused(network: str, proxy: int | None) -> None:
+    with opened(WHO[0]) as house:
+        outcome = house.run(house.order("landlock", "true", network=network, proxy=proxy))
+
+    assert outcome.failure.startswith("walls: [Errno 22]")

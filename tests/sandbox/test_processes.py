@@ -12,16 +12,18 @@ import pytest
 import uvloop
 
 from app.core.ports import Confines, Finished, Processes
-from app.sandbox import landlock, processes
+from app.sandbox import landlock, processes, trees
 from app.sandbox.processes import TrustedProcesses
 from tests.services import HANG, until
 
 LONG = 60.0
 
 
-@pytest.fixture
-def trusted() -> Processes:
-    return TrustedProcesses()
+@pytest.fixture(scope="module")
+def trusted() -> Iterator[TrustedProcesses]:
+    trusted = TrustedProcesses()
+    yield trusted
+    trusted.close()
 
 
 @pytest.fixture
@@ -92,10 +94,12 @@ async def test_a_program_that_is_not_there_is_an_os_error(trusted: Processes) ->
 
 async def test_only_listed_variables_and_those_given_are_passed_on() -> None:
     service = {"PATH": os.environ["PATH"], "HOME": "/h", "LC_ALL": "C", "TOOLCRIB_API_KEY": "tk_secret", "AWS_KEY": "x"}
-    done = await bash(TrustedProcesses(service), "env", env={"MINE": "1"})
+    trusted = TrustedProcesses(environ=service)
+    done = await bash(trusted, "env", env={"MINE": "1"})
+    trusted.close()
 
     names = {line.partition("=")[0] for line in done.stdout.decode().splitlines()}
-    assert names - {"PWD", "SHLVL", "_"} == {"PATH", "HOME", "LC_ALL", "MINE", processes.MARK}
+    assert names - {"PWD", "SHLVL", "_"} == {"PATH", "HOME", "LC_ALL", "MINE", trees.MARK}
 
 
 async def test_no_open_file_of_the_service_is_passed_on(trusted: Processes, tmp_path: Path) -> None:
@@ -266,17 +270,20 @@ async def test_a_second_cancel_does_not_save_the_tree(trusted: Processes, tag: s
 
 
 async def test_no_zombie_and_no_file_is_left(trusted: Processes, tag: str) -> None:
-    await bash(trusted, "true")
+    async def start_many() -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(10):
+                group.create_task(bash(trusted, f"(setsid {sleeper(tag)} >/dev/null 2>&1 &) ; exit {number}"))
+
+    await start_many()
     before = children(), len(os.listdir("/proc/self/fd"))
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(10):
-            group.create_task(bash(trusted, f"(setsid {sleeper(tag)} >/dev/null 2>&1 &) ; exit {number}"))
+    await start_many()
 
     assert (children(), len(os.listdir("/proc/self/fd"))) == before
 
 
-async def test_who_is_init_reaps_what_it_killed() -> None:
+async def test_who_is_init_reaps_what_it_killed(trusted: Processes) -> None:
     """A service without an init above it inherits the orphans; they must not stay as zombies."""
     script = """
 import asyncio, ctypes, os
@@ -284,27 +291,17 @@ from app.sandbox.processes import TrustedProcesses
 from tests.sandbox.test_processes import children
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 async def main():
-    run = TrustedProcesses().run
+    trusted = TrustedProcesses()
     for pause in ("0", "0.1"):
-        await run(["bash", "-c", f"(setsid sleep 600 >/dev/null 2>&1 &) ; sleep {pause}"], seconds=60)
+        await trusted.run(["bash", "-c", f"(setsid sleep 600 >/dev/null 2>&1 &) ; sleep {pause}"], seconds=60)
+    trusted.close()
 asyncio.run(main())
 print(len(children()))
 """
     root = str(Path(processes.__file__).parents[2])
-    done = await TrustedProcesses().run([sys.executable, "-c", script], env={"PYTHONPATH": root}, seconds=LONG)
+    done = await trusted.run([sys.executable, "-c", script], env={"PYTHONPATH": root}, seconds=LONG)
 
     assert done == Finished(0, b"0\n", b"")
-
-
-async def test_a_system_without_process_descriptors_is_watched_all_the_same(
-    trusted: Processes, tag: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "pidfd_open")
-
-    done = await bash(trusted, f"(setsid {sleeper(tag)} >/dev/null 2>&1 &); {sleeper(tag)} & echo done; exit 4")
-
-    assert done == Finished(4, b"done\n", b"")
-    assert tagged(tag) == []
 
 
 def test_it_is_the_same_on_the_loop_of_the_service(tag: str) -> None:
@@ -322,6 +319,7 @@ def test_it_is_the_same_on_the_loop_of_the_service(tag: str) -> None:
             await bash(trusted, f"{left}; {sleeper(tag)}", seconds=0.4)
         assert tagged(tag) == []
         assert (children(), len(os.listdir("/proc/self/fd"))) == before
+        trusted.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())

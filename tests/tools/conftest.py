@@ -5,6 +5,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,15 +17,18 @@ from app.core.kernels import Kernel
 from app.core.ports import Found, Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.sessions import Session
 from app.core.terminals import Terminal
 from app.core.tools import Context, Tool
 from app.core.walls import Child, Command
 from app.sandbox.processes import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.sandbox.workspace import LocalWorkspace
+from tests.bare import BareProcesses
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
 SEARCHER = Ripgrep(TrustedProcesses())
+BARE = BareProcesses()
 
 
 @dataclass
@@ -37,6 +41,8 @@ class ToyLine:
     forbidden: set[Need] = field(default_factory=set)
     workspace: LocalWorkspace | None = None
     uploads: dict[str, bytes] = field(default_factory=dict)
+    started: list[Command] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
 
     def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
         self.told.append((title, metadata))
@@ -58,7 +64,7 @@ class ToyLine:
         raise ToolUnavailable("a toy line sends nothing")
 
     async def environment(self) -> dict[str, str]:
-        return {}
+        return self.env
 
     async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found:
         """With the real ripgrep, as nothing else answers like it."""
@@ -75,7 +81,10 @@ class ToyLine:
         return io.BytesIO(self.uploads[id])
 
     async def start(self, command: Command) -> Child:
-        raise ToolUnavailable("a toy line starts nothing")
+        """A real process, with nothing around it."""
+        assert self.workspace is not None, "the context sets it"
+        self.started.append(command)
+        return await BARE.start(command, Session("admin", "ses_1"), self.workspace, lambda decision: None)
 
     async def open_terminal(self, command: Command, shown: str) -> Terminal:
         raise ToolUnavailable("a toy line starts nothing")
@@ -83,7 +92,7 @@ class ToyLine:
     def terminal(self, id: int) -> Terminal:
         raise ToolUnavailable("a toy line starts nothing")
 
-    async def kernel(self, kind: str, memory: int | None) -> Kernel:
+    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
         raise ToolUnavailable("a toy line starts nothing")
 
     async def drop_kernel(self, kind: str) -> bool:

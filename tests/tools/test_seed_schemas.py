@@ -17,6 +17,10 @@ DEVIATIONS = {
 """Where ours differ on purpose, and why. One that does not differ any more has to go."""
 
 
+FREEFORM = ("js_repl",)
+"""Tools that are published without a schema: they take a text, and a grammar says which."""
+
+
 @pytest.mark.parametrize("name", SEEDS)
 def test_a_tool_takes_what_its_published_schema_says(name: str) -> None:
     ours = {tool.name: tool.schema for tool in BUILTINS}
@@ -25,6 +29,14 @@ def test_a_tool_takes_what_its_published_schema_says(name: str) -> None:
     found = [f"{name}: {difference}" for difference in differences(SEEDS[name], ours[name])]
 
     assert found == [known for known in DEVIATIONS if known.startswith(f"{name}: ")]
+
+
+@pytest.mark.parametrize("name", FREEFORM)
+def test_a_freeform_tool_takes_a_text_that_a_grammar_describes(name: str) -> None:
+    [tool] = [tool for tool in BUILTINS if tool.name == name]
+
+    assert tool.takes == "input"
+    assert tool.grammar
 
 
 def test_every_deviation_is_of_a_published_tool() -> None:

@@ -1,0 +1,28 @@
+"""The sandbox over HTTP: what stands around processes that models start, and how that is known."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from app.api.access import Reader, Used
+from app.api.bodies import JSON
+from app.api.problems import forbidden
+from app.api.shapes import SandboxView
+from app.core.jsons import dumps
+from app.core.principals import Scope
+
+router = APIRouter(prefix="/v1/sandbox", tags=["sandbox"])
+
+Fresh = Annotated[bool, Query(description="Run the self-test again now; for admins.")]
+
+
+@router.get("", response_model=SandboxView, response_model_exclude_unset=True)
+async def get_sandbox(key: Reader, use: Used, fresh: Fresh = False) -> Response:
+    """What protects: the backend in use and why, and what it does not keep out. Admins also see every probe of the
+    self-test, what the machine has, whom processes become, and their limits."""
+    is_admin = key.may(Scope.ADMIN)
+    if fresh and not is_admin:
+        raise forbidden()
+    report = await (use.walls.renew() if fresh else use.walls.known())
+    return Response(dumps(report.view() if is_admin else report.summary()), media_type=JSON)

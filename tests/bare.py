@@ -1,0 +1,39 @@
+"""Processes without walls, for tests of what starts them and not of where they are."""
+
+import os
+from collections.abc import Callable
+
+from app.core.ports import Workspace
+from app.core.profiles import Profile
+from app.core.sessions import Session
+from app.core.walls import Backend, Child, Command, Decision, Network, Walls
+from app.sandbox.children import LocalChild
+from app.sandbox.orders import Order
+from app.sandbox.spawning import Spawner
+
+_NONE = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
+
+
+class BareProcesses:
+    """The `WalledProcesses` port without walls."""
+
+    def __init__(self, spawner: Spawner | None = None) -> None:
+        self._spawner = spawner or Spawner()
+
+    def walls(self, session: Session, *, is_escalated: bool = False) -> Walls | None:
+        return _NONE
+
+    async def start(
+        self, command: Command, session: Session, workspace: Workspace, tell: Callable[[Decision], None]
+    ) -> Child:
+        order = Order(
+            argv=command.argv,
+            env={"PATH": os.environ["PATH"], "HOME": workspace.root} | dict(command.env),
+            cwd=os.path.join(workspace.root, workspace.folder(command.folder)),
+            memory=command.memory,
+            has_terminal=command.tty is not None,
+        )
+        spawned = await self._spawner.start(
+            order, tty=command.tty, has_stdin=command.has_stdin, has_channel=command.has_channel
+        )
+        return LocalChild(spawned, _NONE)
