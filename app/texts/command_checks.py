@@ -38,8 +38,10 @@ ONE_LINE = names("""
     command file_redirect herestring_redirect declaration_command unset_command variable_assignments negated_command
     redirected_statement test_command
     """)
-"""What ends with its line, unless the line goes on."""
-LISTED = names("heredoc_redirect for_statement array case_item") | ONE_LINE | EXPRESSIONS
+"""What ends with its line."""
+BEFORE_COMMANDS = names("variable_assignment comment")
+"""What the tree takes for the beginning of a command even if that is on another line."""
+LISTED = names("heredoc_redirect for_statement array") | ONE_LINE | EXPRESSIONS
 """What has words beside each other, which only blank space keeps apart."""
 ENDING_IN_WORDS = names("file_redirect herestring_redirect")
 KEYWORDS = names("""
@@ -101,9 +103,9 @@ def _check_gaps(source: bytes, node: Node, children: list[Node], is_tested: bool
     """What stands between the parts of a node is blank space, where there may be any."""
     if node.type in TEXTS:
         return
-    is_line = node.type in ONE_LINE or is_tested
     at, before = node.start_byte, None
     for child in children:
+        is_line = is_tested or (node.type in ONE_LINE and (before is None or before.type not in BEFORE_COMMANDS))
         gap = source[at : child.start_byte]
         if gap and node.type in SOLID:
             raise Doubtful(ELSEWHERE)

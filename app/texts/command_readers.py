@@ -81,8 +81,15 @@ class Reader:
 
     def _command(self, place: Place) -> None:
         node = place.node
-        words, assignments = list[Word](), list[Assignment]()
+        words, assignments, at = list[Word](), list[Assignment](), node.start_byte
         for child in node.children:
+            if b"\n" in self.source[at : child.start_byte]:
+                if words or place.is_joined:
+                    raise Doubtful("a command ends with its line, and seems to go on")
+                # The tree has variables on a line of their own before the next command; they are set for good.
+                self.found.assignments.extend(assignments)
+                assignments.clear()
+            at = child.end_byte
             match child.type:
                 case "variable_assignment":
                     self.prefixed.add(child.start_byte)

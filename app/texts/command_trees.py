@@ -19,6 +19,7 @@ MOST_PIPED = 500
 PIECE = 64
 
 NESTING = frozenset({"command_substitution", "process_substitution", "expansion", "arithmetic_expansion"})
+JOINING = frozenset({"list", "pipeline", "negated_command"})
 REPEATING = frozenset({"do_group", "while_statement", "function_definition"})
 
 _PIPED = re.compile(rb"\|&?[ \t]*\n(?![ \t]*\|)")
@@ -39,7 +40,7 @@ class Place:
     """A node and where it stands: how deep, in how many substitutions, whether it may run more than once.
 
     `sure_until` is the byte up to which all that runs does so only if this node succeeded; `is_tested` is all that
-    stands between `[` and `]`.
+    stands between `[` and `]`, `is_joined` what is one of several with an operator between them.
     """
 
     node: Node
@@ -48,6 +49,7 @@ class Place:
     is_repeated: bool = False
     sure_until: int = 0
     is_tested: bool = False
+    is_joined: bool = False
 
 
 def encode(script: str) -> bytes:
@@ -153,6 +155,7 @@ def _inside(place: Place, child: Node) -> Place:
         place.is_repeated or node.type in REPEATING,
         _sure_until(place, child),
         _is_tested(place),
+        node.type in JOINING or (place.is_joined and node.type == "redirected_statement"),
     )
 
 

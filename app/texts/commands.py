@@ -9,7 +9,7 @@ shell will know (`$CMD x`, `eval "$X"`). Nothing that could run is left out in s
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 from app.texts import command_words
 from app.texts.command_doubts import Doubtful, Unclear
@@ -24,10 +24,17 @@ __all__ = ["Assignment", "Redirect", "Script", "Simple", "Unclear", "of_argv", "
 
 MOST_COMMANDS = 2_000
 MOST_WRAPPED = 8
+REMEMBERED = 8_192
 
 
 def parse(script: str) -> Script | Unclear:
     """What a script runs."""
+    return _remembered(script) if len(script) <= REMEMBERED else _parse(script, 0)
+
+
+@lru_cache(maxsize=64)
+def _remembered(script: str) -> Script | Unclear:
+    """Whoever is asked for a script's needs is soon asked whether it is safe."""
     return _parse(script, 0)
 
 
