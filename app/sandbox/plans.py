@@ -27,7 +27,8 @@ PROCESSORS = "/sys/devices/system/cpu"
 """Where programs look how many threads are worth while."""
 RESOLVER = "/etc/resolv.conf"
 """Who resolves names. It is often a link to where nothing else is to be seen."""
-RUNNERS = Path(__file__).parent / "runners"
+OWN = (sys.base_prefix, sys.prefix)
+"""Where our own interpreter is."""
 ADDRESS_SPACE = 4
 """How many times the memory a process may reserve. Interpreters reserve far more than they ever touch."""
 CROWD = 4
@@ -110,8 +111,18 @@ class Planner:
 
     @cached_property
     def system(self) -> tuple[Place, ...]:
-        """What programs need to run, as far as it is there and can be reached."""
-        wanted = [*SYSTEM, PROCESSORS, sys.base_prefix, sys.prefix, str(RUNNERS), *map(str, self.settings.read_roots)]
+        """What programs need to run, ours too, as far as it is there and can be reached."""
+        return self._seen(OWN)
+
+    @cached_property
+    def _system_of_commands(self) -> tuple[Place, ...]:
+        """The same without our own interpreter, where a way to it would have to be made: that takes longer than most
+        commands run."""
+        identity = self.identity
+        return self._seen(path for path in OWN if identity is None or not passages.closed([path], *identity))
+
+    def _seen(self, own: Iterable[str]) -> tuple[Place, ...]:
+        wanted = [*SYSTEM, PROCESSORS, *own, *map(str, self.settings.read_roots)]
         real = {path: os.path.realpath(path) for path in wanted if os.path.exists(path)}
         paths = dict.fromkeys([*(path for path in SYSTEM if path in real), *real.values()])
         return tuple(Place(path=path) for path in _outermost(paths) if self.reaches(path))
@@ -133,7 +144,7 @@ class Planner:
             memory=memory,
             processes=self.settings.processes,
             has_terminal=command.tty is not None,
-            enclosure=self.enclosure(walls, stand, way.proxy),
+            enclosure=self.enclosure(walls, stand, way.proxy, is_ours=command.has_channel),
         )
 
     def environment(self, command: Command, stand: Stand) -> dict[str, str]:
@@ -172,14 +183,14 @@ class Planner:
             wanted["NPROC"] = CROWD * settings.processes
         return {name: _within_reach(name, limit) for name, limit in wanted.items()}
 
-    def enclosure(self, walls: Walls, stand: Stand, proxy: int | None = None) -> Enclosure:
+    def enclosure(self, walls: Walls, stand: Stand, proxy: int | None = None, *, is_ours: bool = False) -> Enclosure:
         is_writable = walls.profile is Profile.WORKSPACE_WRITE
         own = [Place(path=stand.workspace, is_writable=is_writable, inode=stand.inode)]
         if stand.root != stand.workspace:
             own.append(replace(own[0], path=stand.root))
         extras = [replace(one, is_writable=one.is_writable and is_writable) for one in self.extras]
         names = [Place(path=os.path.realpath(RESOLVER))] if walls.network is Network.FULL else []
-        places = (*self.system, *names, *extras, *own)
+        places = (*(self.system if is_ours else self._system_of_commands), *names, *extras, *own)
         hidden = [path for path in dict.fromkeys((self.data_dir, *stand.hidden)) if _is_seen(path, places)]
         if walls.backend is Backend.LANDLOCK:
             places, hidden = _without(places, hidden), []

@@ -173,7 +173,7 @@ class SelfTest:
         asked = json.dumps(canaries.asked | {"limits": list(limits)})
         argv = (self._interpreter(), "-I", "-S", "-c", Path(probes.__file__).read_text(), asked)
         proxy = None if walls.network is Network.NONE else 0 if has_tmp else canaries.proxy
-        return self._planner.order(Command(argv=argv), walls, stand, Exit(proxy=proxy))
+        return self._planner.order(Command(argv=argv, has_channel=True), walls, stand, Exit(proxy=proxy))
 
     def _interpreter(self) -> str:
         """This very Python, or one of the system where whom processes become cannot come to it."""

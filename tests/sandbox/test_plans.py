@@ -10,6 +10,7 @@ import pytest
 from app.core.networks import NetworkPolicy
 from app.core.profiles import Profile
 from app.core.walls import Backend, Command, Network, Walls, Window
+from app.sandbox import passages, plans
 from app.sandbox.orders import Place
 from app.sandbox.plans import Planner, Stand, WallSettings, network_of
 
@@ -77,9 +78,26 @@ def test_the_system_is_seen_and_homes_and_sockets_are_not() -> None:
     assert enclosure is not None
     seen = paths(enclosure.places, is_writable=False)
     assert {"/usr", "/etc"} <= seen
-    assert any(os.path.realpath(sys.base_prefix).startswith(path) for path in seen)
     assert seen.isdisjoint({"/", "/root", "/home", "/run", "/var/run", "/tmp", "/var", "/dev", "/sys"})
     assert paths(enclosure.places, is_writable=True) == {"/w"}
+
+
+def test_our_own_programs_have_our_own_interpreter() -> None:
+    enclosure = planner().order(Command(argv=("true",), has_channel=True), BWRAP, STAND).enclosure
+
+    assert enclosure is not None
+    assert any(os.path.realpath(sys.base_prefix).startswith(place.path) for place in enclosure.places)
+
+
+def test_commands_have_it_only_where_they_can_come_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passages, "closed", lambda paths, user, group: [path for path in paths if path in plans.OWN])
+    monkeypatch.setattr(Planner, "identity", (61_100, 61_100))
+
+    enclosure = planner(read_roots=(Path("/usr/share"),)).order(Command(argv=("true",)), BWRAP, STAND).enclosure
+
+    assert enclosure is not None
+    real = {os.path.realpath(path) for path in plans.OWN}
+    assert real.isdisjoint(place.path for place in enclosure.places)
 
 
 def test_read_only_leaves_nothing_to_write_also_not_in_extra_roots() -> None:
