@@ -23,7 +23,7 @@ JOINING = frozenset({"list", "pipeline", "negated_command"})
 REPEATING = frozenset({"do_group", "while_statement", "function_definition"})
 
 _PIPED = re.compile(rb"\|&?[ \t]*\n(?![ \t]*\|)")
-_GOES_ON = re.compile(rb"(?<=[^\\][ \t])\\\n|(?<=[;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
+_GOES_ON = re.compile(rb"(?<=[^\\][ \t])\\\n|(?<=[^\\][;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
 _BRACKETS = re.compile(rb"\$\{|\(|\{|\)|\}")
 _own = local()
 _OPENING = frozenset({b"${", b"(", b"{"})
