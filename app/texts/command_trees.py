@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from threading import local
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
@@ -23,8 +23,9 @@ JOINING = frozenset({"list", "pipeline", "negated_command"})
 REPEATING = frozenset({"do_group", "while_statement", "function_definition"})
 
 _PIPED = re.compile(rb"\|&?[ \t]*\n(?![ \t]*\|)")
-_GOES_ON = re.compile(rb"(?<=[^\\][ \t])\\\n|(?<=[;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
+_GOES_ON = re.compile(rb"(?<=[^\\][ \t])\\\n|(?<=[^\\][;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
 _BRACKETS = re.compile(rb"\$\{|\(|\{|\)|\}")
+_own = local()
 _OPENING = frozenset({b"${", b"(", b"{"})
 
 
@@ -95,9 +96,12 @@ def _joined(source: bytes, tree: Tree) -> bytes:
     return bytes(joined)
 
 
-@lru_cache(maxsize=1)
 def _parser() -> Parser:
-    return Parser(Language(tree_sitter_bash.language()))
+    """One for each thread: while it asks for more to read, another thread may run."""
+    if not hasattr(_own, "parser"):
+        _own.parser = Parser(Language(tree_sitter_bash.language()))
+    parser: Parser = _own.parser
+    return parser
 
 
 @dataclass(slots=True)

@@ -193,9 +193,6 @@ def _find(words: Words, _: Word | None) -> Iterator[Inner]:
     """`-exec command {} ;`, as often as it is there."""
     at = 1
     while at < len(words):
-        if words[at].kind is Kind.DYNAMIC and not words[at].text.startswith(('"', "/", ".")):
-            at += 1
-            continue
         if words[at].text not in EXECUTING:
             at += 1
             continue

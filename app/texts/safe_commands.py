@@ -1,7 +1,8 @@
 """Known-safe commands: those that only read, whatever happens to be in the folder they run in.
 
 This is the one list of them. It is short on purpose: what is not in it is merely not run beside others. Names with
-folders before them are not in it, since `./ls` may be anything, nor is anything that runs another command.
+folders before them are not in it, since `./ls` may be anything, nor is anything that runs another command but a
+shell with its script.
 """
 
 import re
@@ -34,6 +35,9 @@ DENIED: dict[str, tuple[str, str]] = {
     "tree": ("oR", ""),
 }
 """Those that only read without these options: letters, and long ones in whatever abbreviation."""
+
+SHELLS = names("bash sh /bin/bash /bin/sh /usr/bin/bash /usr/bin/sh")
+"""Those that are as safe as the script they get."""
 
 VERSIONED = names(
     "bash bun cargo clang cmake deno docker gcc git go java make node npm npx perl php pip pip3 pnpm python python3 "
@@ -88,13 +92,20 @@ def _is_safe_redirect(redirect: Redirect) -> bool:
 def is_safe_command(command: Simple) -> bool:
     """Whether one command only reads."""
     name, *rest = command.words
-    if command.is_open or command.inner or not name.is_static:
+    if command.is_open or not name.is_static:
         return False
     if not all(part.name in HARMLESS and part.value.is_static for part in command.assignments):
         return False
+    if command.inner:
+        return _is_shell(command) and all(map(is_safe, command.inner))
     if name.text in ANY:
         return True
     return all(map(_is_certain, rest)) and _is_safe_with(name.text, [word.text for word in rest])
+
+
+def _is_shell(command: Simple) -> bool:
+    """`bash -lc script`, as those write it who can send no script but an argv."""
+    return len(command.words) == 3 and command.words[0].text in SHELLS and command.words[1].text in {"-c", "-lc"}
 
 
 def _is_certain(word: Word) -> bool:

@@ -3,6 +3,7 @@
 import json
 import os.path
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ def test_any_text_is_a_script_or_unclear(text: str) -> None:
 
 
 @pytest.mark.faults
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=4_000, deadline=None)
 @given(TEXTS)
 def test_any_text_at_all_is_a_script_or_unclear(text: str) -> None:
     _require_an_answer(text)
@@ -299,6 +300,15 @@ def test_a_long_document_is_read_whole() -> None:
 
     assert [need.pattern for need in wanted(script).needs] == ["cat", "ls"]
     assert wanted(script).writes == ("a.py",)
+
+
+def test_threads_do_not_read_each_others_scripts() -> None:
+    scripts = [f"a{number} " * 300 + f"$(b{number})" + "\n" * 9_000 for number in range(16)]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(patterns, scripts))
+
+    assert [names[-1] for names in found] == [f"b{number}" for number in range(16)]
 
 
 BROKEN = [

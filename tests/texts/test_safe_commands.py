@@ -59,6 +59,8 @@ SAFE = [
     "tree -L 2",
     "printf '%s\\n' a b",
     "uniq a",
+    "bash -lc 'git status && ls'",
+    "/bin/sh -c ls",
     "true",
 ]
 
@@ -134,7 +136,15 @@ DANGEROUS = [
     "env A=b ls",
     "sudo ls",
     "xargs ls",
-    "bash -c ls",
+    "bash -c 'rm x'",
+    "bash -lc 'ls > x'",
+    "bash -xc ls",
+    "bash -c ls x",
+    'bash -c "$X"',
+    "./bash -c ls",
+    "A=b bash -c ls",
+    "bash <<< ls",
+    "zsh -c ls",
     "sh x.sh",
     "eval ls",
     "exec ls",
@@ -251,7 +261,10 @@ def test_one_dangerous_command_makes_the_script_so_wherever_it_stands(around: st
 def test_an_argv_is_judged_as_well() -> None:
     assert is_safe(of_argv(["ls", "-la", "; rm x", "> f"]))
     assert not is_safe(of_argv(["rm", "x"]))
-    assert not is_safe(of_argv(["bash", "-lc", "ls"]))
+    assert is_safe(of_argv(["bash", "-lc", "ls | head -3"]))
+    assert not is_safe(of_argv(["bash", "-lc", "ls > f"]))
+    assert not is_safe(of_argv(["bash", "-lc", "rm x"]))
+    assert not is_safe(of_argv(["bash", "-lc"]))
 
 
 @settings(max_examples=200, deadline=None)
