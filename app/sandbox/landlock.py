@@ -14,7 +14,8 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 
 from app.sandbox.openat2 import O_PATH
@@ -52,12 +53,8 @@ SINCE = {
 
 TYPE_CHECKING = False  # the spawner needs this module, and has no use for what only types need
 if TYPE_CHECKING:
-    from typing import TypeVar
-
     from app.sandbox.orders import Place
     from app.sandbox.seccomp import Network
-
-    T = TypeVar("T")
 
 
 class _Ruleset(ctypes.Structure):
@@ -140,39 +137,22 @@ def rehearse(path: str) -> None:
     os.close(ruleset)
 
 
-def confined(readable: Iterable[int | str], work: "Callable[[], T]") -> "T":
-    """Do this in a thread that can open nothing for reading but these folders and files and what is below them.
-
-    A path that is not there is no matter. Where there is no Landlock, the work is simply done.
-    """
-    return _confined(readable, work) if is_supported() else work()
-
-
 @cache
 def is_supported() -> bool:
     """Tried and not guessed, in a thread that ends with it."""
-    if not abi():
-        return False
-    try:
-        _confined((), bool)
-    except OSError:
-        return False
-    return True
+    from threading import Thread  # what only starts processes does without
 
+    given_up = list[bool]()
 
-def _confined(readable: Iterable[int | str], work: "Callable[[], T]") -> "T":
-    from concurrent.futures import ThreadPoolExecutor  # what only starts processes does without
+    def give_up() -> None:
+        with suppress(OSError):
+            restrict_reading(())
+            given_up.append(bool(abi()))
 
-    def restricted() -> "T":
-        _restrict(ruleset)
-        return work()
-
-    ruleset = _make(readable)
-    try:
-        with ThreadPoolExecutor(1, "toolcrib-confined") as thread:
-            return thread.submit(restricted).result()
-    finally:
-        os.close(ruleset)
+    thread = Thread(target=give_up, name="toolcrib-landlock")
+    thread.start()
+    thread.join()
+    return any(given_up)
 
 
 def _make(readable: Iterable[int | str]) -> int:
