@@ -61,7 +61,7 @@ from app.sandbox.uploads import SpooledUploads
 from app.sandbox.workspace import LocalWorkspace
 from app.sandbox.workspaces import OWN_FOLDER, Workspaces
 from app.shells import fitted
-from app.store import admin_key, db, migrate, principals
+from app.store import admin_key, db, migrate, principals, vault
 from app.store import calls as stored_calls
 from app.store import events as stored_events
 from app.store import rules as stored_rules
@@ -162,7 +162,7 @@ class House:
     def _open_folders(self, undo: AsyncExitStack) -> Path:
         """The folder of the records, which is nobody else's as long as this service runs, and the workspaces."""
         data_dir = self.settings.data_dir.absolute()
-        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER))
+        make_data_dir(data_dir, self._owner, (HOME_FOLDER, OWN_FOLDER, vault.FILE_NAME))
         self.lock = DataDirLock(data_dir)
         undo.callback(self.lock.release)
         self._workspaces = self._open_workspaces(data_dir)

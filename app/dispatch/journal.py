@@ -240,16 +240,16 @@ class Journal:
 
     def tell_hook(self, live: LiveCall, data: dict[str, Any]) -> None:
         """Tell what a hook said. Nobody waits for it, but it comes before whatever is told next."""
-        self._tell(live, EventType.CALL_HOOK, data)
+        self._tell(live, EventType.CALL_HOOK, data, "what a hook said")
 
     def tell_decision(self, live: LiveCall, decision: Decision) -> None:
         """Tell what became of a connection. It may be of a process that goes on after its call."""
-        self._tell(live, EventType.NETWORK_DECISION, decision.view())
+        self._tell(live, EventType.NETWORK_DECISION, decision.view(), "a connection")
 
-    def _tell(self, live: LiveCall, type: EventType, data: dict[str, Any]) -> None:
+    def _tell(self, live: LiveCall, type: EventType, data: dict[str, Any], what: str) -> None:
         event = self.event(live.call, type, data)
         telling = self._writer.submit(lambda batch: batch.tell(event, live.call))
-        telling.add_done_callback(lambda done: _shrug(done, f"{type} of {live.call.id}"))
+        telling.add_done_callback(lambda done: _shrug(done, f"{what} of {live.call.id}"))
 
     async def output(self, live: LiveCall, text: str, stream: str) -> None:
         if live.spool is None:

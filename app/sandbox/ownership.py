@@ -39,14 +39,15 @@ def give(folder: Path, owner: Owner | None) -> None:
     os.chown(folder, *owner, follow_symlinks=False)
 
 
-def make_data_dir(path: Path, owner: Owner | None, workspaces: tuple[str, ...]) -> None:
-    """The folder of the records, closed to others but for these workspaces in it, where those are an owner's."""
+def make_data_dir(path: Path, owner: Owner | None, kept: tuple[str, ...]) -> None:
+    """The folder of the records. Where an owner is to pass through it, all in it is closed to others but what is kept
+    as it is: workspaces, and what is looked at by somebody else."""
     path.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     if owner is None:
         return
     for entry in os.scandir(path):
         mode = entry.stat(follow_symlinks=False).st_mode
-        if entry.name not in workspaces and not stat.S_ISLNK(mode) and mode & OPEN_TO_OTHERS:
+        if entry.name not in kept and not stat.S_ISLNK(mode) and mode & OPEN_TO_OTHERS:
             os.chmod(entry.path, stat.S_IMODE(mode) & ~OPEN_TO_OTHERS)
     let_pass(path, owner)
 

@@ -1,6 +1,5 @@
 """Searches as calls: with the rules of the house, and an end to each of them."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.core.tools import Tool
+from app.sandbox import trees
 from app.tools import glob, grep, grep_files
-from tests.sandbox.test_processes import children
-from tests.services import HANG, Crib, until
+from tests.services import Crib, until
 from tests.toys import Toys
 
 
@@ -68,13 +67,16 @@ async def test_a_canceled_search_leaves_no_process(crib: Crib, tmp_path: Path) -
     workspace = await opened(crib, tmp_path, "a.txt")
     await crib.run("grep", {"pattern": "needle"})
     os.mkfifo(workspace / ".gitignore")  # ripgrep waits for somebody to write into it
-    before: set[int] = children()
     live = crib.submit("grep", {"pattern": "needle"})
-    await until(lambda: children() - before)
+    await until(searching)
 
     await crib.cancel(live)
 
     call: dict[str, Any] = await crib.ended(live)
     assert (call["status"], call["error"]["code"]) == ("error", "Canceled")
-    async with asyncio.timeout(HANG):
-        await until(lambda: children() == before)
+    assert searching() == []
+
+
+def searching() -> list[int]:
+    """The searches that run below us."""
+    return [pid for pid in trees.below() if trees._read(f"/proc/{pid}/comm") == b"rg\n"]

@@ -269,7 +269,7 @@ async def flat(crib: Spawner, rounds: int) -> None:
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     await many(rounds)
     await until(lambda: (len(os.listdir("/proc/self/fd")), threading.active_count()) <= before)
-    await until(lambda: len(trees.below()) <= 1 + 2 * spawning.SPARES)
+    await until(lambda: len(trees.descendants([resident_of(crib)])) <= 1 + 2 * spawning.SPARES)
     assert zombies_below(resident_of(crib)) == []
 
 
