@@ -57,9 +57,12 @@ FARTHEST = {
     "POST /v1/calls/{id}/result": 409,
     "GET /v1/calls/{id}/attachments/{n}": 404,
     "HEAD /v1/calls/{id}/attachments/{n}": 404,
+    "GET /v1/sessions/{id}/terminals/{terminal}": 404,
+    "DELETE /v1/sessions/{id}/terminals/{terminal}": 404,
+    "POST /v1/sessions/{id}/terminals/{terminal}/resize": 404,
 }
-"""As it is shipped no tool is run by a client, so its calls have no result to be posted; and the calls it makes attach
-nothing."""
+"""As it is shipped no tool is run by a client, so its calls have no result to be posted; the calls it makes attach
+nothing; and nobody guesses the number of a terminal."""
 SPARES = 60
 """Files to be deleted."""
 

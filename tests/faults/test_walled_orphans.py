@@ -45,20 +45,27 @@ async def until_gone(tag: str) -> list[str]:
 
 
 async def leave(client: httpx.AsyncClient, tag: str, number: int) -> None:
-    await run(client, WAYS_OUT[number % len(WAYS_OUT)].format(tag=tag), timeout=30)
+    await run(client, WAYS_OUT[number % len(WAYS_OUT)].format(tag=tag), timeout=30, session=place(number))
 
 
 async def time_out(client: httpx.AsyncClient, tag: str, number: int) -> None:
-    ended = await run(client, STAYING.format(tag=tag), arguments={"timeout_ms": 300}, timeout=30)
+    limited = {"timeout_ms": 300}
+    ended = await run(client, STAYING.format(tag=tag), arguments=limited, timeout=30, session=place(number))
     assert ended["error"]["code"] == "Timeout"
 
 
 async def be_canceled(client: httpx.AsyncClient, tag: str, number: int) -> None:
-    body = {"tool": "shell_command", "arguments": {"command": STAYING.format(tag=tag)}}
+    arguments = {"command": STAYING.format(tag=tag)}
+    body = {"tool": "shell_command", "arguments": arguments, "session": place(number)}
     call = (await client.post("/v1/calls", params={"wait": 0}, json=body)).json()
     await asyncio.sleep(0.1)
     ended = (await client.post(f"/v1/calls/{call['id']}/cancel")).json()
     assert ended["error"]["code"] == "Canceled"
+
+
+def place(number: int) -> str:
+    """A session with a workspace of its own: writers of one workspace would wait for each other."""
+    return f"place-{number % EACH}"
 
 
 KINDS: tuple[Callable[[httpx.AsyncClient, str, int], Awaitable[None]], ...] = (leave, leave, time_out, be_canceled)
@@ -67,6 +74,8 @@ KINDS: tuple[Callable[[httpx.AsyncClient, str, int], Awaitable[None]], ...] = (l
 async def test_two_hundred_calls_of_all_kinds_leave_nothing_behind(service: WalledService) -> None:
     tag = f"31337.{uuid4().int % 10**9}"
     async with service.client() as client:
+        for number in range(EACH):
+            assert (await client.post("/v1/sessions", json={"id": place(number)})).status_code == 201
         for round in range(ROUNDS):
             numbers = range(round * EACH, (round + 1) * EACH)
             await asyncio.gather(*(KINDS[number % len(KINDS)](client, tag, number) for number in numbers))
