@@ -14,8 +14,8 @@ from tests.faults.walled import BACKENDS, WalledService, alive, command_line, ru
 
 pytestmark = pytest.mark.faults
 
-ROUNDS = 25
-EACH = 8
+ROUNDS = 10
+EACH = 20
 CALLS = 500
 WAYS_OUT = (
     "sleep {tag} & echo started",
@@ -45,22 +45,29 @@ async def until_gone(tag: str) -> list[str]:
 
 
 async def leave(client: httpx.AsyncClient, tag: str, number: int) -> None:
-    await run(client, WAYS_OUT[number % len(WAYS_OUT)].format(tag=tag), timeout=30, session=place(number))
+    command = numbered(WAYS_OUT[number % len(WAYS_OUT)], tag, number)
+    await run(client, command, timeout=30, session=place(number))
 
 
 async def time_out(client: httpx.AsyncClient, tag: str, number: int) -> None:
     limited = {"timeout_ms": 300}
-    ended = await run(client, STAYING.format(tag=tag), arguments=limited, timeout=30, session=place(number))
+    command = numbered(STAYING, tag, number)
+    ended = await run(client, command, arguments=limited, timeout=30, session=place(number))
     assert ended["error"]["code"] == "Timeout"
 
 
 async def be_canceled(client: httpx.AsyncClient, tag: str, number: int) -> None:
-    arguments = {"command": STAYING.format(tag=tag)}
+    arguments = {"command": numbered(STAYING, tag, number)}
     body = {"tool": "shell_command", "arguments": arguments, "session": place(number)}
     call = (await client.post("/v1/calls", params={"wait": 0}, json=body)).json()
     await asyncio.sleep(0.1)
     ended = (await client.post(f"/v1/calls/{call['id']}/cancel")).json()
     assert ended["error"]["code"] == "Canceled"
+
+
+def numbered(command: str, tag: str, number: int) -> str:
+    """No two alike: who does the same again and again is held."""
+    return f"{command.format(tag=tag)} # {number}"
 
 
 def place(number: int) -> str:
