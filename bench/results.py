@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.run import Measured
 
 LEFT = "what is left"
-OTHERS = ("million", "streams", "files")
+OTHERS = ("million", "streams", "files", "walls")
 NOTHING = "(nothing written yet)"
 
 
