@@ -82,13 +82,17 @@ async def test_the_record_says_behind_which_walls_it_ran(client: httpx.AsyncClie
     assert (view["sandbox"]["profile"], view["sandbox"]["network"]) == ("workspace-write", "none")
 
 
-@pytest.mark.parametrize("settings", [{"sandbox": {"processes": 24}}])
+@pytest.mark.parametrize("settings", [{"sandbox": {"processes": 100}}])
 async def test_a_command_that_takes_too_much_keeps_its_output(client: httpx.AsyncClient) -> None:
-    view = await call(client, "bash", "-c", "echo begun; for i in $(seq 1 60); do sleep 30 & done; wait")
+    """The kernel's own limit is for all of one user and four times as high, so that others have room beside it."""
+    view = await call(client, "bash", "-c", "echo begun; for i in $(seq 1 150); do sleep 30 & done; wait")
 
     assert (view["error"]["code"], view["error"]["details"]) == ("ResourceLimit", {"limit": "processes"})
-    told = view["result"]["structured"]
-    assert (told["stdout"], told["outcome"]) == ("begun\n", {"type": "exit", "exit_code": 137})
+    assert view["result"]["structured"] == {
+        "stdout": "begun\n",
+        "stderr": "",
+        "outcome": {"type": "exit", "exit_code": 137},
+    }
 
 
 async def test_a_command_that_wrote_nothing_has_no_output(client: httpx.AsyncClient) -> None:
