@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUN_ARGS ?=
 
-.PHONY: setup setup-test run test faults lint fmt types openapi migrate bench check lock
+.PHONY: setup setup-test run test faults conformance lint fmt types openapi migrate bench check lock
 
 .venv/run: requirements.lock pyproject.toml
 	@bash scripts/setup $(PYTHON) requirements.lock && touch $@
@@ -21,11 +21,16 @@ run: setup
 test: setup-test
 	@bash scripts/need curl bubblewrap
 	@bash scripts/need chromium chromium-driver || echo "no chromium here: the browser tests are skipped"
-	$(BIN)/python -m pytest -q -m "not faults" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -m "not faults and not conformance" -n 2 --dist worksteal
 
 faults: setup-test
 	@bash scripts/need gcc libc6-dev bubblewrap
 	$(BIN)/python -m pytest -q -m faults tests
+
+conformance: setup-test
+	@bash scripts/need bubblewrap
+	@bash scripts/peers $(PYTHON)
+	$(BIN)/python -m pytest -q -m conformance tests/conformance
 
 lint: setup-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -44,7 +49,7 @@ migrate: setup
 
 bench: setup-test
 	@bash scripts/need wrk bubblewrap
-	for which in run files walls million streams; do $(BIN)/python -m bench.$$which || exit 1; done
+	for which in run files walls mcp million streams; do $(BIN)/python -m bench.$$which || exit 1; done
 
 check: lint types
 

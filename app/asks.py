@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.core.rules import RuleScope
+from app.mcp import forms
 from app.net.client import ServiceClient, ServiceProblem
 from app.terminal import Config, DataDir, KeyOption, Url, client, err, out, plainly
 
@@ -24,6 +25,8 @@ Said = dict[str, Any]
 TYPES = "ask.opened,ask.answered,ask.expired"
 CHOICE = "[a]llow once, [A]lways, [d]eny, [s]kip:"
 REPLY = "a number or your own words (empty skips, - declines):"
+FILL = "a value (empty leaves it out, - declines, s skips):"
+VISIT = "[a]gree to open it, [d]ecline, [s]kip:"
 SCOPES = {"": "session", "s": "session", "w": "workspace", "g": "global"}
 PAGE = 500
 
@@ -62,6 +65,7 @@ def answer_ask(
     allow: Annotated[bool, typer.Option("--allow", help="Allow it this once.")] = False,
     always: Annotated[bool, typer.Option("--always", help="Allow it from now on.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="Do not allow it.")] = False,
+    agree: Annotated[bool, typer.Option("--agree", help="Agree to open its page, or to what its form has.")] = False,
     decline: Annotated[bool, typer.Option("--decline", help="Do not answer its questions.")] = False,
     say: Annotated[list[str] | None, typer.Option(help="Answer a question, as in ID=TEXT; may be repeated.")] = None,
     message: Annotated[str | None, typer.Option(help="What the model is told along with a no.")] = None,
@@ -73,13 +77,13 @@ def answer_ask(
     config_file: Config = None,
 ) -> None:
     """Answer one ask."""
-    if [allow, always, deny, decline, bool(say)].count(True) != 1:
-        raise typer.BadParameter("give one of --allow, --always, --deny, --decline and --say")
+    if [allow, always, deny, agree, decline, bool(say)].count(True) != 1:
+        raise typer.BadParameter("give one of --allow, --always, --deny, --agree, --decline and --say")
     said: Said = {"message": message, "rule": pattern and {"pattern": pattern}, "scope": scope and scope.value}
     if decline:
         said["action"] = "decline"
-    elif say:
-        said["content"] = _content(say)
+    elif say or agree:
+        said["content"] = _content(say or [])
     else:
         said["decision"] = "deny" if deny else "allow_always" if always else "allow_once"
     with plainly():
@@ -109,6 +113,9 @@ def wish(ask: Ask) -> str:
     """What is asked, in one line."""
     if ask["needs"]:
         return ", ".join(f"{need['permission']} {need['pattern']}" for need in ask["needs"])
+    if ask["kind"] == "elicitation":
+        shows = ask["metadata"]
+        return " ".join(str(shows[name]) for name in ("server", "message", "url") if shows.get(name))
     return " / ".join(question.get("question", "") for question in ask["questions"])
 
 
@@ -246,7 +253,7 @@ class Reviewer:
         self._current = ask["id"]
         try:
             while self._keyboard is not None:
-                said = self._decide(ask) if ask["kind"] == "permission" else self._reply(ask)
+                said = self._say(ask)
                 if self._send(ask, said):
                     return
         except Skipped:
@@ -261,7 +268,7 @@ class Reviewer:
         out.print(f"\n[bold]{plain(ask['tool'])}[/] wants an answer: {plain(wish(ask))}")
         out.print(f"[dim]{ask['id']}, of {plain(ask['principal'])}, session {plain(ask['session'])},", end=" ")
         out.print(f"[dim]until {ask['expires_at'][:19]}[/]")
-        if ask["metadata"]:
+        if ask["metadata"] and ask["kind"] != "elicitation":
             out.print(f"[dim]{plain(json.dumps(ask['metadata']))}[/]")
 
     def _send(self, ask: Ask, said: Said) -> bool:
@@ -273,6 +280,45 @@ class Reviewer:
             return bool(self._service.ask("GET", f"/v1/asks/{ask['id']}")["status"] != "open")
         out.print(f"[green]{plain(outcome(ended))}[/]")
         return True
+
+    def _say(self, ask: Ask) -> Said:
+        match ask["kind"], ask["metadata"].get("mode"):
+            case "permission", _:
+                return self._decide(ask)
+            case "elicitation", "url":
+                return self._visit()
+            case "elicitation", _:
+                return self._fill(ask["metadata"].get("requested_schema") or {})
+        return self._reply(ask)
+
+    def _visit(self) -> Said:
+        """The page is the person's to open; here they only say whether they will."""
+        while True:
+            match self._line(VISIT):
+                case "a":
+                    return {"content": {}}
+                case "d":
+                    return {"action": "decline"}
+                case "s":
+                    raise Skipped
+
+    def _fill(self, schema: dict[str, Any]) -> Said:
+        content: dict[str, Any] = {}
+        for field in forms.lines(schema):
+            needed = "" if field.is_required else " [dim](may be left out)[/]"
+            out.print(f"[bold]{plain(field.title)}:[/] {plain(field.description or field.kind)}{needed}")
+            for number, (_, label) in enumerate(field.options, 1):
+                out.print(f"  {number}. {plain(label)}")
+            if field.default is not None:
+                out.print(f"  [dim]{plain(json.dumps(field.default))} when left out[/]")
+            match self._line(FILL):
+                case "s":
+                    raise Skipped
+                case "-":
+                    return {"action": "decline", "message": self._line("why (may be empty):") or None}
+                case given if given:
+                    content[field.name] = forms.typed(given, field)
+        return {"content": content}
 
     def _decide(self, ask: Ask) -> Said:
         while True:

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from app import __version__, admin, asks, config, logs
+from app import __version__, admin, asks, config, logs, mcp_servers
 from app.core.redaction import Redactor
 from app.net.client import ServiceClient
 from app.store import admin_key
@@ -25,6 +25,7 @@ app.add_typer(admin.key_app, name="key")
 app.add_typer(admin.secret_app, name="secret")
 app.add_typer(admin.db_app, name="db")
 app.add_typer(asks.app, name="asks")
+app.add_typer(mcp_servers.app, name="mcp")
 app.command("doctor")(admin.examine_machine)
 app.command("export")(admin.export_calls)
 
@@ -56,6 +57,9 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     data_dir: DataDir = None,
     workspace: Annotated[Path | None, typer.Option(help="The folder tools work in.")] = None,
+    mcp_config: Annotated[
+        Path | None, typer.Option(help="File with `mcpServers`, as Claude Desktop, Cursor and VS Code have it.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain to serve HTTPS with.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The private key of the certificate.")] = None,
     root_path: Annotated[str | None, typer.Option(help="Path prefix a proxy in front serves it under.")] = None,
@@ -76,6 +80,7 @@ def serve(
             port=port,
             data_dir=data_dir,
             workspace=workspace,
+            mcp_config=mcp_config,
             tls_cert=tls_cert,
             tls_key=tls_key,
             root_path=root_path,

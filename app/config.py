@@ -16,6 +16,7 @@ from pydantic_settings import (
 )
 
 from app.core.hooks import OnFailure, Point
+from app.core.hosts import read_url
 from app.core.models import ShellChoice
 from app.core.networks import NetworkPolicy
 from app.core.principals import OnAsk
@@ -104,6 +105,31 @@ class SandboxSetting(BaseModel, extra="forbid"):
     temporary: int = Field(
         default=256 * 1024**2, gt=0, description="Bytes of the temporary folder, where the backend can limit it."
     )
+
+
+class McpSetting(BaseModel, extra="forbid"):
+    """MCP servers, and Toolcrib as one."""
+
+    servers: dict[str, dict[str, Any]] = Field(
+        default={}, description="Servers by name, each with `command` or `url` as in `POST /v1/mcp/servers`."
+    )
+    stdio_over_rest: bool = Field(
+        default=False, description="Let admin keys add programs over HTTP, which the service then starts."
+    )
+    roots: list[Path] = Field(default=[], description="Folders that servers are told to work in, unless they say.")
+    names: Literal["prefixed", "plain"] = Field(
+        default="prefixed",
+        description="What `/mcp` calls the tools of servers; `plain` leaves the prefix out where it is not needed.",
+    )
+
+
+class LlmSetting(BaseModel, extra="forbid"):
+    """The gateway to models, for what MCP servers want to ask one."""
+
+    url: str = Field(description="An OpenAI-compatible API, up to where `/chat/completions` follows.")
+    model: str = Field(description="The model that is asked.")
+    secret: str | None = Field(default=None, description="The name of the secret that holds its key.")
+    timeout: float = Field(default=120, gt=0, le=3600, description="Seconds for an answer.")
 
 
 class HookSetting(BaseModel, extra="forbid"):
@@ -236,6 +262,14 @@ class Settings(BaseSettings):
     terminal_idle: float = Field(
         default=1200, gt=0, description="Seconds after which a terminal or interpreter that nobody uses is ended."
     )
+    mcp: McpSetting = Field(default=McpSetting(), description="MCP servers, and Toolcrib as one.")
+    mcp_config: Path | None = Field(
+        default=None, description="A file with `mcpServers`, as Claude Desktop, Cursor and VS Code have it."
+    )
+    llm: LlmSetting | None = Field(default=None, description="The gateway to models, for MCP servers that ask one.")
+    public_url: str | None = Field(
+        default=None, description="Where people reach the service, if not where it listens; for sign-ins elsewhere."
+    )
     secrets: dict[str, SecretSetting] = Field(
         default={}, description="Secrets by name, each from `env` or `file`; they belong to everybody."
     )
@@ -301,6 +335,13 @@ class Settings(BaseSettings):
                 ip_network(address)
             elif len(given) > 1:
                 raise ValueError("`*` stands for all and alone")
+        return given
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_an_address(cls, given: str | None) -> str | None:
+        if given is not None and "?" in read_url(given).target:
+            raise ValueError("an address as in https://crib.example.com is needed")
         return given
 
     @field_validator("private_networks")

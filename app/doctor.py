@@ -18,12 +18,14 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from app import __version__, config
+from app import __version__, config, mcp_config
 from app.config import Settings
 from app.core.clocks import SystemClock
 from app.core.errors import StoreError
 from app.core.inspections import Report
+from app.core.principals import ADMIN_PRINCIPAL
 from app.core.profiles import Profile
+from app.core.secrets import EVERYBODY
 from app.core.sessions import is_inside
 from app.core.walls import Backend
 from app.net import ports
@@ -92,6 +94,7 @@ def examine(settings: Settings) -> list[Finding]:
         _secrets_key(data_dir),
         *_tls(settings),
         *_proxies(settings),
+        *_mcp_servers(settings, data_dir),
         *_machine(),
         _walls(settings, data_dir),
     ]
@@ -298,6 +301,16 @@ def _proxies(settings: Settings) -> Iterator[Finding]:
     if settings.forwarded_allow_ips == ["*"]:
         told = "X-Forwarded headers are believed from everybody, so that anybody can name an address as its own."
         yield Finding("proxies", "warning", told, "Name the proxies' addresses in forwarded_allow_ips.")
+
+
+def _mcp_servers(settings: Settings, data_dir: Path) -> Iterator[Finding]:
+    kept: set[str] = set()
+    with suppress(StoreError, OSError):  # what is wrong with the database is told with it
+        path = Path(str(db.database_url(data_dir, settings.database_url).database))
+        for owner in (EVERYBODY, ADMIN_PRINCIPAL) if path.exists() else ():
+            kept |= checkup.secret_names(path, owner)
+    for found in mcp_config.examine(settings, {*settings.secrets, *kept}):
+        yield Finding(*found)
 
 
 def _machine() -> Iterator[Finding]:

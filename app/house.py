@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from app.core.hooks import Hook
 from app.core.ids import Ids, time_of
 from app.core.networks import NetworkPolicy
 from app.core.ports import Clock, Tracer
-from app.core.principals import ADMIN_PRINCIPAL, Key, Scope, digest
 from app.core.redaction import Redactor
 from app.core.rules import Rule
 from app.core.tools import Tool
@@ -52,6 +50,7 @@ from app.dispatch.tools import ToolBook
 from app.dispatch.uploads import take_up
 from app.extensions import load_hooks, load_tools, require_tools_dir
 from app.mcp.server import McpDoor
+from app.neighbourhood import Neighbourhood, Reach
 from app.net.outbound import CheckedOutbound
 from app.sandbox.folders import HOME_FOLDER, make_workspace
 from app.sandbox.ownership import make_data_dir, tool_owner
@@ -130,8 +129,9 @@ class House:
         keyring = await self._open_keyring(data_dir, ids)
         tools = await self._open_tools(keyring)
         undo.push_async_callback(self.files.close)
+        oauth = await self._neighbourhood.load(self._engine, self._vault, keyring, sessions, self._dispatcher)
         listing = self._open_listing()
-        mcp = McpDoor(self._dispatcher, sessions, listing, self._engine, __version__)
+        mcp = self._open_door(sessions, listing)
         undo.push_async_callback(mcp.close)
         readiness = self._open_readiness(data_dir, undo)
         await self._recover(journal, undo)
@@ -157,6 +157,9 @@ class House:
             places=self._workspaces,
             walls=self._walling.inspector,
             network_policy=self._policy,
+            servers=self._neighbourhood.book,
+            oauth=oauth,
+            stdio_over_rest=self.settings.mcp.stdio_over_rest,
         )
 
     def _open_folders(self, undo: AsyncExitStack) -> Path:
@@ -184,6 +187,7 @@ class House:
     async def _recover(self, journal: Journal, undo: AsyncExitStack) -> None:
         """Take up what an earlier service left, then what goes on beside the calls."""
         await self._walling.begin(self._registry.all(None))
+        self._neighbourhood.book.begin()
         keys = {key.id: key for key in await principals.all_keys(self._engine)}
         await recover(self._engine, journal, self._dispatcher, keys)
         take_up(self._dispatcher.uploads, self._dispatcher.running)
@@ -200,6 +204,11 @@ class House:
             await self._dispatcher.running.drain(self.settings.grace)
             await self._end_processes()
             self._hub.close()
+
+    def reload_soon(self) -> None:
+        """Read what comes from files anew: tools, and MCP servers."""
+        self.files.reload_soon()
+        self._neighbourhood.reload_soon()
 
     def hurry(self) -> None:
         """No grace any more: what runs is interrupted now."""
@@ -268,14 +277,20 @@ class House:
 
     def _open_ways_out(self, book: SecretBook, undo: AsyncExitStack) -> None:
         """What leaves the service: requests and processes, both with secrets that only these see."""
-        find = partial(_find_secret, book)
+        find = book.sendable
         self._outbound = CheckedOutbound(find, policy=self._policy, private_networks=self.settings.private_networks)
         self._walled = self._walling.open(find)
         undo.push_async_callback(self._walling.close)
+        processes, places = self._walling.processes, self._workspaces.of
+        walled, where = self._walled, lambda: self.lock.url
+        reach = Reach(find=find, processes=processes, walled=walled, workspaces=places, url=where)
+        parts = (self.settings, self._registry, self._writer)
+        self._neighbourhood = Neighbourhood(*parts, clock=self._clock, redactor=self.redactor, reach=reach)
 
     async def _end_processes(self) -> None:
         """Those that go on between calls."""
-        await asyncio.gather(self._dispatcher.kernels.close(), self._dispatcher.terminals.close())
+        calls, servers = self._dispatcher, self._neighbourhood
+        await asyncio.gather(calls.kernels.close(), calls.terminals.close(), servers.close())
 
     @property
     def _policy(self) -> NetworkPolicy | None:
@@ -283,10 +298,6 @@ class House:
         return None if setting is None else setting.policy()
 
     def _open_dispatcher(self, journal: Journal, book: SecretBook, ids: Ids, tracer: Tracer | None) -> Dispatcher:
-        def secret(principal: str, name: str) -> str | None:
-            found = book.find(principal, name)
-            return None if found is None else found[1]
-
         return Dispatcher(
             registry=self._registry,
             hooks=self._hooks,
@@ -302,7 +313,8 @@ class House:
             walled=self._walled,
             terminals=self._open_terminals(journal),
             kernels=self._open_kernels(),
-            secret=secret,
+            neighbours=self._neighbourhood.resources,
+            secret=book.value,
             capacity=Capacity(self.settings.calls_per_key, self.settings.calls_limit, self._clock),
         )
 
@@ -322,6 +334,11 @@ class House:
     async def _open_sessions(self) -> Sessions:
         self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
         return Sessions(self._engine, self._writer, self._clock, self._rules, self._workspaces.home)
+
+    def _open_door(self, sessions: Sessions, listing: Listing) -> McpDoor:
+        parts = (self._dispatcher, sessions, listing, self._asks.desk)
+        bulletin, names = self._neighbourhood.bulletin, self.settings.mcp.names
+        return McpDoor(*parts, hub=self._hub, engine=self._engine, bulletin=bulletin, names=names, sealer=self._vault)
 
     def _open_listing(self) -> Listing:
         redefine = self._hooks.definition
@@ -357,21 +374,11 @@ class House:
 
     async def _open_keyring(self, data_dir: Path, ids: Ids) -> Keyring:
         """The stored keys and the admin's: the configured one, or the one in the key file. Revoked, it stays so."""
-        known = await principals.all_keys(self._engine)
-        keyring = Keyring(known)
         configured = self.settings.api_key
         token = configured.get_secret_value() if configured else admin_key.read_or_make(data_dir)
         self.redactor.keep(token)
-        if all(key.digest != digest(token) for key in known):
-            id, at = ids.new("key")
-            key = Key(id, ADMIN_PRINCIPAL, "admin", frozenset({Scope.ADMIN}), digest(token), at)
-            await self._writer.submit(lambda batch: principals.add_key(batch, key))
-            keyring.put(key)
-        elif configured and (found := keyring.find(token)):
-            keyring.put(
-                replace(found, scopes=frozenset({Scope.ADMIN}))
-            )  # the operator's word, for as long as it is set
-        return keyring
+        is_configured = configured is not None
+        return await principals.open_keyring(self._engine, self._writer, ids, token, is_configured=is_configured)
 
 
 def _rules(settings: Iterable[RuleSetting]) -> tuple[Rule, ...]:
@@ -381,9 +388,3 @@ def _rules(settings: Iterable[RuleSetting]) -> tuple[Rule, ...]:
 async def _stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
-
-
-def _find_secret(book: SecretBook, owner: str, name: str) -> tuple[tuple[str, ...], str] | None:
-    """The wire out sees of the secrets only what it is asked to send."""
-    found = book.find(owner, name)
-    return None if found is None else (found[0].domains, found[1])

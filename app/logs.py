@@ -71,5 +71,5 @@ def configure(level: str, form: str, redactor: Redactor, stream: TextIO = sys.st
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    for chatty in ("uvicorn.access", "uvicorn.error", "alembic", "httpx", "mcp"):
+    for chatty in ("uvicorn.access", "uvicorn.error", "alembic", "httpx", "httpx2", "httpcore2", "mcp"):
         logging.getLogger(chatty).setLevel("WARNING")

@@ -12,6 +12,9 @@ from app.api import asks as ask_routes
 from app.api import attachments as attachment_routes
 from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
 from app.api import files as file_routes
+from app.api import mcp_resources as mcp_resource_routes
+from app.api import mcp_servers as mcp_server_routes
+from app.api import oauth as oauth_routes
 from app.api import rules as rule_routes
 from app.api import sandbox as sandbox_routes
 from app.api import secrets as secret_routes
@@ -27,6 +30,7 @@ from app.api.submissions import CreateCall
 from app.api.tickets import Tickets
 from app.config import Settings
 from app.core.hooks import Hook
+from app.core.hosts import read_url
 from app.core.redaction import Redactor
 from app.core.tools import Tool
 from app.house import House
@@ -53,7 +57,7 @@ def create_app(
     create_call = CreateCall()
     app = ExpressApp(
         create_call,
-        HostGuard([*settings.allowed_hosts, settings.host], settings.allowed_origins),
+        HostGuard([*settings.allowed_hosts, settings.host, *_public(settings)], settings.allowed_origins),
         BodyLimit(settings.body_limit, settings.file_limit),
         origins=settings.allowed_origins,
         access_log=AccessLog() if settings.access_log else None,
@@ -82,8 +86,18 @@ def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
     of_calls = (calls, attachment_routes, events, tool_routes, ask_routes, rule_routes)
     of_sessions = (session_routes, file_routes, terminal_routes)
-    for module in (*of_calls, *of_sessions, keys, secret_routes, sandbox_routes, tickets, health, metrics):
+    of_servers = (mcp_server_routes, oauth_routes, mcp_resource_routes)
+    for module in (*of_calls, *of_sessions, *of_servers, keys, secret_routes, sandbox_routes, tickets, health, metrics):
         app.include_router(module.router)
+    app.include_router(oauth_routes.pages)
+
+
+def _public(settings: Settings) -> list[str]:
+    """The name that people know the service by."""
+    if settings.public_url is None:
+        return []
+    host = read_url(settings.public_url).host
+    return [f"[{host}]" if ":" in host else host]
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -41,7 +41,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
-        loop.add_signal_handler(signal.SIGHUP, self._house.files.reload_soon)
+        loop.add_signal_handler(signal.SIGHUP, self._house.reload_soon)
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -11,9 +11,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.servers import BODY, KEY
 
@@ -33,15 +34,36 @@ class Slice:
     requests: int
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent again and again. `mark` has to be in every answer."""
+
+    path: str = "/v1/calls"
+    body: dict[str, Any] = field(default_factory=lambda: BODY)
+    headers: dict[str, str] = field(default_factory=lambda: {"Authorization": f"Bearer {KEY}"})
+    mark: str = ""
+
+
+def is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    finally:
+        connection.close()
+
+
 class Server:
     """A server process pinned to one core."""
 
-    def __init__(self, command: list[str], port: int, core: int | None) -> None:
+    def __init__(
+        self, command: list[str], port: int, core: int | None, ready: Callable[[int], bool] = is_ready
+    ) -> None:
         began = time.perf_counter()
         self.port = port
         self._process = subprocess.Popen(pinned(command, core), cwd=ROOT, stdout=subprocess.DEVNULL)
         self.pid = self._process.pid
-        self._wait_ready(began + READY_SECONDS)
+        self._wait_ready(began + READY_SECONDS, ready)
         self.ready_seconds = time.perf_counter() - began
 
     def stop(self) -> None:
@@ -82,15 +104,12 @@ class Server:
         connection.close()
         return answer
 
-    def _wait_ready(self, until: float) -> None:
+    def _wait_ready(self, until: float, ready: Callable[[int], bool]) -> None:
         while time.perf_counter() < until:
             if self._process.poll() is not None:
                 raise RuntimeError(f"the server ended with {self._process.returncode} before it was ready")
             with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-                connection.request("GET", "/readyz")
-                if connection.getresponse().status == 200:
-                    connection.close()
+                if ready(self.port):
                     return
             time.sleep(0.005)
         self._process.kill()
@@ -129,10 +148,10 @@ def started(*module: str) -> Iterator[Server]:
         server.stop()
 
 
-def load(server: Server, clients: int, seconds: float) -> Slice:
+def load(server: Server, clients: int, seconds: float, request: Request | None = None) -> Slice:
     """wrk with that many connections, each sending the next request when it has its answer."""
     before = server.cpu_ns
-    told = run_wrk(server.port, clients, seconds)
+    told = run_wrk(server.port, clients, seconds, request)
     used = server.cpu_ns - before
     if told["failed"]:
         raise RuntimeError(f"{told['failed']:.0f} requests failed at {clients} clients")
@@ -145,8 +164,8 @@ def load(server: Server, clients: int, seconds: float) -> Slice:
     )
 
 
-def run_wrk(port: int, clients: int, seconds: float) -> dict[str, float]:
-    with start_wrk(port, clients, seconds) as process:
+def run_wrk(port: int, clients: int, seconds: float, request: Request | None = None) -> dict[str, float]:
+    with start_wrk(port, clients, seconds, request) as process:
         told, _ = process.communicate(timeout=seconds + 60)
     if process.returncode:
         raise RuntimeError(f"wrk failed: {told}")
@@ -154,16 +173,19 @@ def run_wrk(port: int, clients: int, seconds: float) -> dict[str, float]:
     return answer
 
 
-def start_wrk(port: int, clients: int, seconds: float) -> "subprocess.Popen[str]":
+def start_wrk(port: int, clients: int, seconds: float, request: Request | None = None) -> "subprocess.Popen[str]":
     if shutil.which("wrk") is None:
         raise SystemExit("wrk is not installed: apt-get install wrk")
+    request = request or Request()
     duration = f"{max(round(seconds), 1)}s"
     command = ["wrk", "-t1", f"-c{clients}", f"-d{duration}", "--timeout", "30s", "-s", str(SCRIPT)]
+    for name, value in request.headers.items():
+        command += ["-H", f"{name}: {value}"]
     return subprocess.Popen(
-        pinned([*command, f"http://127.0.0.1:{port}/v1/calls"], cores()[1]),
+        pinned([*command, f"http://127.0.0.1:{port}{request.path}"], cores()[1]),
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"BENCH_BODY": json.dumps(BODY), "BENCH_KEY": KEY},
+        env=os.environ | {"BENCH_BODY": json.dumps(request.body), "BENCH_MARK": request.mark},
     )
 
 

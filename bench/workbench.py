@@ -10,11 +10,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO
 
+from app.core.asks import Answer
+from app.core.attendants import Attendant
 from app.core.errors import CallError, ToolUnavailable
 from app.core.kernels import Kernel
+from app.core.neighbours import Neighbours
 from app.core.ports import Found, Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import DEFAULTS, Action, Need, judge_one
+from app.core.sessions import Session
 from app.core.terminals import Terminal
 from app.core.tools import Context, Tool
 from app.core.walls import Child, Command
@@ -172,6 +176,24 @@ class BenchLine:
 
     async def drop_kernel(self, kind: str) -> bool:
         return False
+
+    async def elicit(self, shows: dict[str, Any]) -> Answer:
+        raise ToolUnavailable("nobody is asked here")
+
+    def go_on(self) -> None:
+        pass
+
+    @property
+    def session(self) -> Session:
+        return Session("toy", "default")
+
+    @property
+    def attendant(self) -> Attendant | None:
+        return None
+
+    @property
+    def neighbours(self) -> Neighbours:
+        raise ToolUnavailable("there are no servers here")
 
 
 def _took(work: Work) -> Took:

@@ -4,14 +4,11 @@ import os
 from collections.abc import Callable
 
 from app.core.ports import Workspace
-from app.core.profiles import Profile
 from app.core.sessions import Session
-from app.core.walls import Backend, Child, Command, Decision, Network, Walls
+from app.core.walls import NO_WALLS, Child, Command, Decision, Walls
 from app.sandbox.children import LocalChild
 from app.sandbox.orders import Order
 from app.sandbox.spawning import Spawner
-
-_NONE = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 
 
 class BareProcesses:
@@ -21,7 +18,7 @@ class BareProcesses:
         self._spawner = spawner or Spawner()
 
     def walls(self, session: Session, *, is_escalated: bool = False) -> Walls | None:
-        return _NONE
+        return NO_WALLS
 
     async def start(
         self, command: Command, session: Session, workspace: Workspace, tell: Callable[[Decision], None]
@@ -36,4 +33,4 @@ class BareProcesses:
         spawned = await self._spawner.start(
             order, tty=command.tty, has_stdin=command.has_stdin, has_channel=command.has_channel
         )
-        return LocalChild(spawned, _NONE)
+        return LocalChild(spawned, NO_WALLS)

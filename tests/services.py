@@ -178,6 +178,7 @@ class Service(Crib):
         door.bind(("127.0.0.1", 0))
         self.port = door.getsockname()[1]
         await self._server.startup(sockets=[door])
+        self.house.lock.write(url=self.url)
         self.use = self.app.state.use
         self.client = self.client_of(KEY)
         self.is_open = True

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 TOP_MODULES = {
     *("main", "house", "server", "config", "logs", "sdk", "__main__", "__init__"),
     *("cli", "admin", "terminal", "asks", "keys", "secrets", "records", "backups", "exports", "doctor"),
-    *("extensions", "shells", "walling"),
+    *("extensions", "shells", "walling", "neighbourhood", "mcp_config", "mcp_servers"),
 }
 
 ONLY_IN: dict[str, set[str]] = {
@@ -43,6 +43,9 @@ ONLY_IN: dict[str, set[str]] = {
     "multiprocessing": {"sandbox"},
     "httpx": {"net"},
     "httpcore": {"net"},
+    "aiohttp": {"mcp"},
+    "httpx2": {"mcp"},
+    "mcp": {"mcp"},
     "yaml": {"net", "custom"},
     "jsonschema": {"custom", "mcp"},
     "socket": {"sandbox", "net"},
@@ -227,6 +230,13 @@ def test_the_size_check_bites() -> None:
     assert too_long("m.py", "x = 1\n" * (MAX_MODULE + 1)) == {"m.py": MAX_MODULE + 1}
 
 
+def test_no_two_files_of_tests_have_the_same_name() -> None:
+    """They are imported by their names alone, so the second one could not be."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+
+    assert sorted(names) == sorted(set(names))
+
+
 def test_every_tool_file_is_listed() -> None:
     files = {path.stem for path in (APP / "tools").glob("[!_]*.py")}
 
@@ -246,11 +256,19 @@ def test_every_core_package_is_really_used(package: str) -> None:
 def test_the_lock_files_hold_names_versions_and_hashes_only() -> None:
     paths = sorted(ROOT.glob("requirements*.lock"))
     assert [path.stem for path in paths] == ["requirements-image", "requirements-test", "requirements"]
-    for path in paths:
+    for path in [*paths, *(ROOT / "tests/conformance/python").glob("*.lock")]:
         lines = [line for line in path.read_text().splitlines() if line and not line.lstrip().startswith("#")]
         assert lines
         assert all("==" in line or line.startswith("    --hash=sha256:") for line in lines)
         assert not any("://" in line for line in lines)
+
+
+def test_the_lock_file_of_npm_names_no_address() -> None:
+    lock = (ROOT / "tests/conformance/npm/package-lock.json").read_text()
+
+    assert '"integrity": "sha512-' in lock
+    assert "://" not in lock
+    assert '"resolved"' not in lock
 
 
 def test_what_moves_fast_has_an_upper_bound() -> None:

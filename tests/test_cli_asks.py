@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.terminals import Terminal, at_terminal
 FOLLOW = ("asks", "--follow")
 CHOICE = "[s]kip: "
 REPLY = "- declines): "
+FILL = "s skips): "
+TALKING = str(Path(__file__).parent / "mcp" / "talking_server.py")
 
 
 class Office:
@@ -38,6 +41,19 @@ class Office:
 
     def question(self) -> str:
         return self.call("request_user_input", {"questions": QUESTIONS})
+
+    def await_server(self) -> None:
+        while self.agent.get("/v1/mcp/servers/talk").json()["state"] != "connected":
+            time.sleep(0.05)
+
+    def talk(self, tool: str) -> str:
+        """Have an MCP server called that asks something meanwhile."""
+        return self.call(f"mcp__talk__{tool}", {})
+
+    def heard(self, call: str) -> dict[str, Any]:
+        """What the server was answered."""
+        answer: dict[str, Any] = json.loads(self.ended(call)["result"]["output"])
+        return answer
 
     def ask_of(self, call: str) -> dict[str, Any]:
         """The newest ask of a call, as soon as there is one."""
@@ -70,12 +86,15 @@ class Office:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     folder = tmp_path_factory.mktemp("office")
-    with serving(folder) as announced:
+    talk = {"command": sys.executable, "args": ["-I", "-S", TALKING], "parallel": True}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"talk": talk}}))
+    with serving(folder, "--mcp-config", "mcp.json") as announced:
         workspace = folder / ".toolcrib" / "workspace"
         (workspace / ".env").write_text("A=1\n")
         (workspace / "deploy").mkdir()
         (workspace / "deploy" / ".env").write_text("B=2\n")
         office = Office(folder, url_of(announced))
+        office.await_server()
         yield office
         office.clear()
         office.agent.close()
@@ -153,6 +172,17 @@ def test_a_script_answers_questions_or_declines(office: Office) -> None:
 
     assert office.ended(answered)["result"]["structured"] == {"answers": {"colour": "Red", "why": ["warm", "x=y"]}}
     assert office.error(declined)["code"] == "Declined"
+
+
+def test_a_script_fills_in_what_servers_want_or_agrees(office: Office) -> None:
+    def heard(tool: str, *said: str) -> dict[str, Any]:
+        call = office.talk(tool)
+        toolcrib(office.folder, "asks", "answer", office.ask_of(call)["id"], *said)
+        return office.heard(call)
+
+    said = ("--say", "name=Ada", "--say", "age=36", "--say", "tags=a", "--say", "tags=b")
+    assert heard("ask", *said) == {"action": "accept", "content": {"name": "Ada", "age": 36, "tags": ["a", "b"]}}
+    assert heard("page", "--agree") == {"action": "accept"}
 
 
 @pytest.mark.parametrize(
@@ -248,6 +278,32 @@ def test_a_person_chooses_by_number_says_more_or_declines(office: Office, termin
     answers = [office.ended(call)["result"]["structured"]["answers"] for call in (first, second)]
     assert answers == [{"colour": "Blue", "why": "because"}, {"colour": "Green", "why": "7"}]
     assert office.error(third)["code"] == "Declined"
+
+
+def test_a_person_fills_in_what_a_server_wants_line_by_line(office: Office, terminal: Terminal) -> None:
+    terminal.until("waiting for asks")
+    first = office.talk("ask")
+    shown = terminal.until(FILL)
+    for typed in ("Ada", "old", "1,2"):
+        terminal.type(f"{typed}\n")
+        if typed != "1,2":
+            shown += terminal.until(FILL)
+    terminal.until("age has to be a whole number")
+    for typed in ("Ada", "", ""):
+        terminal.until(FILL)
+        terminal.type(f"{typed}\n")
+    terminal.until("answered by admin")
+    second = office.talk("page")
+    page = terminal.until("[s]kip: ")
+    terminal.type("a\n")
+    terminal.until("answered by admin")
+
+    assert "talk Who?" in shown
+    assert "Name: string" in shown
+    assert "1. a" in shown
+    assert office.heard(first) == {"action": "accept", "content": {"name": "Ada", "tags": ["c"]}}
+    assert "talk Pay. https://example.com/pay" in page
+    assert office.heard(second) == {"action": "accept"}
 
 
 def test_a_person_hears_when_somebody_else_was_faster_and_what_was_typed_is_not_taken_for_the_next(

@@ -156,6 +156,12 @@ def test_a_root_path_that_cannot_be_told_from_a_route_is_refused(given: str) -> 
         config.load(root_path=given)
 
 
+@pytest.mark.parametrize("given", ["crib.example.com", "ftp://crib", "https://crib/?a=b", "https://me:pass@crib", ""])
+def test_a_public_url_that_nobody_can_go_to_is_refused(given: str) -> None:
+    with pytest.raises(ValidationError, match="public_url"):
+        config.load(public_url=given)
+
+
 @pytest.mark.parametrize("given", [[], ["*"], ["127.0.0.1", "::1", "10.0.0.0/8"]])
 def test_proxies_are_named_by_address_or_network(given: list[str]) -> None:
     assert config.load(forwarded_allow_ips=given).forwarded_allow_ips == given

@@ -391,3 +391,32 @@ def test_a_failure_decides_the_exit_code_and_the_table_shows_it(data_dir: Path, 
     assert "file is not a database." in looked.stdout
     assert "→ Stop the service and bring back a backup" in looked.stdout
     assert "\x1b[" not in looked.stdout
+
+
+def test_mcp_servers_are_told_of_by_name_with_the_secrets_they_lack(data_dir: Path) -> None:
+    with closing(sqlite3.connect(data_dir / "toolcrib.db", isolation_level=None)) as db:
+        for principal, name in (("*", "KEPT"), ("admin", "OWN"), ("ann", "ANNS")):
+            db.execute("INSERT INTO secrets VALUES (?, ?, x'00', '[]', 0, 0)", (principal, name))
+
+    def server(secret: str) -> dict[str, Any]:
+        return {"url": "https://docs.invalid", "headers": {"X": {"secret": secret}}}
+
+    settings: dict[str, Any] = {
+        "mcp": {
+            "servers": {
+                "docs": server("KEPT"),
+                "mail": server("CONFIGURED"),
+                "own": server("OWN"),
+                "lost": server("ANNS"),
+            }
+        },
+        "secrets": {"CONFIGURED": {"env": "HOME"}},
+    }
+
+    lost = found("mcp server lost", data_dir, **settings)
+
+    assert told(lost) == ("warning", "There is no secret ANNS of everybody's or the admin's.")
+    assert lost.advice == "Keep it with `toolcrib secret set ANNS`."
+    assert told(found("mcp servers", data_dir, **settings)) == ("ok", "4 can be read: docs, lost, mail, own.")
+    names = {finding.name for finding in doctor.examine(Settings(data_dir=data_dir, port=0, **settings))}
+    assert not names & {"mcp server docs", "mcp server mail", "mcp server own"}

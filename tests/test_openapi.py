@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +19,12 @@ from app.api import (
     files,
     health,
     keys,
+    mcp_requests,
+    mcp_resources,
+    mcp_servers,
+    mcp_shapes,
     metrics,
+    oauth,
     rules,
     sandbox,
     secrets,
@@ -38,7 +44,7 @@ from app.main import create_app
 COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
 ROUTERS = (
     *(asks, attachments, calls, events, files, health, keys, metrics, rules, sandbox, secrets, sessions),
-    *(terminals, tickets, tools),
+    *(terminals, tickets, tools, mcp_servers, oauth, mcp_resources),
 )
 METHODS = {"get", "head", "post", "put", "patch", "delete"}
 
@@ -55,6 +61,10 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
         for method, operation in item.items()
         if method in METHODS
     ]
+
+
+def views_of(module: ModuleType) -> list[type[BaseModel]]:
+    return [one for name, one in vars(module).items() if name.endswith("View") and one.__module__ == module.__name__]
 
 
 def test_the_committed_document_is_the_one_the_service_gives(document: dict[str, Any]) -> None:
@@ -108,13 +118,21 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         asks.ContentRequest,
         asks.RefusalRequest,
         rules.RuleRequest,
-        *(shape for shape in vars(shapes).values() if isinstance(shape, type) and shape.__name__.endswith("View")),
+        mcp_requests.HttpServerRequest,
+        mcp_requests.StdioServerRequest,
+        mcp_requests.ModelServerRequest,
+        mcp_requests.TokenRequest,
+        mcp_requests.ToolNames,
+        mcp_requests.ApprovalRequest,
+        mcp_resources.PromptRequest,
+        *views_of(shapes),
+        *views_of(mcp_shapes),
     ]
 
     for model in models:
         for example in document["components"]["schemas"].get(model.__name__, model.model_json_schema())["examples"]:
             model.model_validate(example)
-    assert len(models) == 52
+    assert len(models) == 67
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

@@ -22,12 +22,11 @@ from app.store import lock
 from tests import certificates
 from tests.commands import HANG, key_of, serving, toolcrib, url_of
 from tests.services import Service
+from tests.speaking import spoken
 from tests.toys import Toys
 
 HELLO = {"tool": "read_file", "arguments": {"file_path": "hello.txt"}}
 WAITS = {"tool": "wait_free", "arguments": {"name": "here"}}
-LIST_TOOLS = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
 
 
 def test_https_is_announced_and_the_printed_line_works(tmp_path: Path) -> None:
@@ -120,7 +119,7 @@ def test_everything_works_under_the_path_of_a_proxy(under_a_path: httpx.Client, 
     call = client.post(f"{sent}/v1/calls", json=HELLO)
     accepted = client.post(f"{sent}/v1/calls?wait=0", json=HELLO)
     batch = client.post(f"{sent}/v1/calls/batch", json={"calls": [HELLO]})
-    mcp = client.post(f"{sent}/mcp", json=LIST_TOOLS, headers=MCP)
+    mcp = client.post(f"{sent}/mcp", **spoken("tools/list"))
     document = client.get(f"{sent}/openapi.json").json()
     docs = client.get(f"{sent}/docs").text
     slashed = client.get(f"{sent}/v1/calls/")

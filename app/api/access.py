@@ -28,14 +28,16 @@ from app.dispatch.listings import Listing
 from app.dispatch.rules import RuleBook
 from app.dispatch.sessions import Sessions
 from app.dispatch.tools import ToolBook
+from app.mcp.oauth import OAuthDesk
 from app.mcp.server import McpDoor
+from app.mcp.servers import ServerBook
 from app.store.principals import Keyring
 from app.store.secrets import SecretBook
 from app.store.writer import Writer
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OWN_SITES = (None, b"same-origin", b"none")
-OPEN_TO_LINKS = frozenset({"/docs", "/openapi.json", "/healthz", "/readyz"})
+OPEN_TO_LINKS = frozenset({"/docs", "/openapi.json", "/healthz", "/readyz", "/oauth/callback"})
 
 
 @dataclass(slots=True)
@@ -63,6 +65,9 @@ class Use:
     listing: Listing
     tools: ToolBook
     files: FileTools
+    servers: ServerBook
+    oauth: OAuthDesk
+    stdio_over_rest: bool
     turns: Turns = field(default_factory=Turns)
 
 

@@ -18,6 +18,7 @@ from app.core.jsons import dumps
 from app.core.principals import Key
 from app.core.rules import Action, Rule, RuleScope
 from app.dispatch.desk import AnswerRefused, AskEnded
+from app.mcp import forms
 from app.store import asks
 from app.store.asks import AskFilter
 
@@ -66,15 +67,16 @@ class DecisionRequest(
 
 
 class ContentRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.CONTENT]}):
-    """The answers to questions."""
+    """The answers to questions, or the form that an MCP server wants filled in."""
 
     content: dict[str, Any] = Field(
-        description="By the id of each question: a text, or a list of texts. Own words are always an answer."
+        description="By the id of each question: a text, or a list of texts. Own words are always an answer. Of an "
+        "elicitation: what its `requested_schema` asks for; `{}` agrees to open the page of its `url`."
     )
 
 
 class RefusalRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.REFUSAL]}):
-    """No answer to questions, and none will come."""
+    """No answer to questions or an elicitation, and none will come."""
 
     action: Literal["decline", "cancel"] = Field(description="`decline` says no, `cancel` goes away.")
     message: Message | None = Field(default=None, description="What the model is told.")
@@ -160,16 +162,28 @@ def _answer(said: AnswerRequest, ask: Ask) -> Answer:
     """What was said, if it is an answer to what was asked."""
     if isinstance(said, DecisionRequest):
         if ask.kind is not AskKind.PERMISSION:
-            raise _unfitting(f"The ask {ask.id} has questions: answer with `content`, or refuse with `action`.")
+            raise _unfitting(
+                f"The ask {ask.id} is about no permission: answer with `content`, or refuse with `action`."
+            )
         decision = Decision.ALLOW_ONCE if said.decision == "allow" else Decision(said.decision)
         return Answer(decision, said.message, _rules(said.rule, ask), said.scope)
     if ask.kind is AskKind.PERMISSION:
         raise _unfitting(f"The ask {ask.id} is about a permission: answer with `decision`.")
     if isinstance(said, RefusalRequest):
         return Answer(action=said.action, message=said.message)
-    if ask.kind is AskKind.QUESTION and (wrong := misfit(said.content, ask.questions)):
-        raise _unfitting(wrong)
-    return Answer(content=said.content)
+    return Answer(content=_filled(said.content, ask))
+
+
+def _filled(content: dict[str, Any], ask: Ask) -> dict[str, Any]:
+    """What was filled in, as whoever asked takes it."""
+    if ask.kind is AskKind.QUESTION:
+        if wrong := misfit(content, ask.questions):
+            raise _unfitting(wrong)
+        return content
+    try:
+        return forms.filled(content, ask.metadata)
+    except forms.Unfit as unfit:
+        raise _unfitting(str(unfit)) from None
 
 
 def _rules(edited: RuleEdit | list[RuleEdit] | None, ask: Ask) -> tuple[Rule, ...]:

@@ -28,7 +28,7 @@ CORS: dict[str, Any] = {
     ),
     "expose_headers": (
         *("Location", "Toolcrib-Output-Total", "Toolcrib-Output-Dropped", "Retry-After", "traceparent"),
-        *("Toolcrib-Call", "ETag", "Content-Range", "Accept-Ranges", "Content-Disposition"),
+        *("Mcp-Session-Id", "Toolcrib-Call", "ETag", "Content-Range", "Accept-Ranges", "Content-Disposition"),
     ),
     "allow_private_network": True,  # the list is the operator's word, wherever the listed pages come from
 }

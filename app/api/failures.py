@@ -15,6 +15,7 @@ STATUSES = {
     **dict.fromkeys(("TooLarge", "EFBIG"), 413),
     **dict.fromkeys(("InvalidArgs", "EINVAL", "ENAMETOOLONG", "ELOOP", "EILSEQ"), 422),
     "UnknownTool": 501,
+    **dict.fromkeys(("McpError", "McpDisconnected"), 502),
     **dict.fromkeys(("Overloaded", "ToolUnavailable", "Interrupted"), 503),
     "Timeout": 504,
     **dict.fromkeys(("ENOSPC", "EDQUOT"), 507),

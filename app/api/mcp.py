@@ -1,13 +1,23 @@
 """The way in for MCP clients: key and body are checked here, the protocol is spoken in `app/mcp`."""
 
-from starlette.datastructures import Headers
+import asyncio
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from starlette.datastructures import Headers, QueryParams
 from starlette.types import Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.api import bodies
-from app.api.access import key_of, use_of
-from app.core.principals import Scope
-from app.mcp.server import KEY_IN_SCOPE
+from app.api.access import Use, key_of, use_of
+from app.api.problems import Problem
+from app.core.principals import Key, Scope
+from app.mcp.door.callers import KEY_IN_SCOPE, MESSAGE_IN_SCOPE, NAMES_IN_SCOPE
+from app.mcp.server import LISTEN
+
+MOST_SESSIONS = 256
+"""MCP sessions of one key; a client has one."""
+NAMES = ("plain", "prefixed")
 
 
 class SpeakMcp:
@@ -17,15 +27,74 @@ class SpeakMcp:
         use = use_of(scope)
         headers = Headers(scope=scope)
         key = scope[KEY_IN_SCOPE] = key_of(headers, use, Scope.CALLS_RUN)
-        if scope["method"] == "GET":  # a stream for what the server has to say
-            with use.streams.slot(key):
-                await use.mcp(scope, receive, send)
-            return
+        scope[NAMES_IN_SCOPE] = _names(scope)
+        message: Any = None
         if scope["method"] == "POST":
             body = await bodies.read(receive)
-            bodies.parse(body, headers.get("content-type", bodies.JSON))
+            message = scope[MESSAGE_IN_SCOPE] = bodies.parse(body, headers.get("content-type", bodies.JSON))
             receive = _again(body, receive)
-        await use.mcp(scope, receive, send)
+        _check_sessions(message, use, key)
+        with _room(scope, message, use, key):
+            answer = Answer(use, key, receive, send)
+            await use.mcp(scope, answer.receive, answer.send)
+            await answer.finish()
+
+
+def _names(scope: ASGIScope) -> str | None:
+    names = QueryParams(scope["query_string"]).get("names") if scope["query_string"] else None
+    if names is not None and names not in NAMES:
+        raise Problem(422, "InvalidRequest", f"names: one of {', '.join(NAMES)} is needed.")
+    return names
+
+
+def _check_sessions(message: Any, use: Use, key: Key) -> None:
+    """One key does not take all the sessions there are."""
+    is_hello = isinstance(message, dict) and message.get("method") == "initialize"
+    if is_hello and use.mcp.sessions_of(key) >= MOST_SESSIONS:
+        sentence = f"This key has {MOST_SESSIONS} MCP sessions open; end one first."
+        raise Problem(429, "TooManySessions", sentence, {"Retry-After": "60"})
+
+
+def _room(scope: ASGIScope, message: Any, use: Use, key: Key) -> AbstractContextManager[object]:
+    """What is a stream by itself takes the room of one: what the server has to say, in the way of either era."""
+    is_stream = scope["method"] == "GET" or (isinstance(message, dict) and message.get("method") == LISTEN)
+    return use.streams.slot(key) if is_stream else nullcontext()
+
+
+class Answer:
+    """An answer under way. When its key is revoked meanwhile, both sides hear that the other one has gone."""
+
+    def __init__(self, use: Use, key: Key, receive: Receive, send: Send) -> None:
+        self._use = use
+        self._key = key
+        self._receive = receive
+        self._send = send
+        self._is_revoked = asyncio.Event()
+        self._is_open = False
+
+    async def send(self, message: Message) -> None:
+        if self._is_revoked.is_set():
+            return
+        if self._is_open and not self._use.keyring.holds(self._key.id):
+            self._is_revoked.set()
+            return
+        self._is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+        await self._send(message)
+
+    async def receive(self) -> Message:
+        coming, revoked = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._is_revoked.wait())
+        try:
+            await asyncio.wait({coming, revoked}, return_when=asyncio.FIRST_COMPLETED)
+            return coming.result() if coming.done() else {"type": "http.disconnect"}
+        finally:
+            coming.cancel()
+            revoked.cancel()
+
+    async def finish(self) -> None:
+        """What was cut short still ends as HTTP has it."""
+        if self._is_open:
+            self._is_open = False
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -17,6 +17,7 @@ from fastapi.responses import Response
 from app import __version__
 from app.api.access import Scraper, Use, Used
 from app.core.calls import Status, Waiting
+from app.core.mcp_servers import ServerState
 from app.core.measures import Tally
 from app.dispatch.running import Running
 
@@ -63,6 +64,7 @@ class Reading:
     stream_queue: int
     event_seq: int
     backend: str | None
+    servers: Mapping[str, int]
 
     @staticmethod
     def take(use: Use) -> "Reading":
@@ -81,6 +83,7 @@ class Reading:
             stream_queue=use.hub.largest_queue,
             event_seq=use.hub.last_seq,
             backend=_backend(use),
+            servers=Counter(state.value for state in use.servers.states()),
         )
 
 
@@ -95,6 +98,7 @@ class Collector:
         yield from self._writer()
         yield from self._streams()
         yield self._sandbox()
+        yield self._servers()
 
     def _calls(self) -> "Iterator[Metric]":
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -153,6 +157,14 @@ class Collector:
         for backend in ("bwrap", "landlock", "none", "refused"):
             tier.add_metric([backend], float(backend == self._reading.backend))
         return tier
+
+    def _servers(self) -> "Metric":
+        from prometheus_client.core import GaugeMetricFamily
+
+        servers = GaugeMetricFamily("toolcrib_mcp_servers", "MCP servers, by how they are.", labels=["state"])
+        for state in ServerState:
+            servers.add_metric([state.value], self._reading.servers.get(state.value, 0))
+        return servers
 
 
 def _backend(use: Use) -> str | None:

@@ -6,6 +6,16 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.api.bodies import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
+from app.api.mcp_shapes import (
+    ContentsView,
+    InvalidToolView,
+    McpServerView,
+    MessagesView,
+    PromptView,
+    ResourceView,
+    SignInView,
+    TemplateView,
+)
 from app.api.problems import MEDIA_TYPE, ProblemBody
 from app.api.shapes import (
     AnswerView,
@@ -60,7 +70,7 @@ BODY_PROBLEMS = {"415": "The body is packed, or not of the media type that is ta
 CROWD_PROBLEMS = {"429": "The key has as many calls under way, or event streams open, as it may have."}
 CROWDED = {
     *("create_call", "create_call_batch", "list_events", "list_call_events"),
-    *("list_files", "get_file", "head_file", "put_file", "delete_file"),
+    *("list_files", "get_file", "head_file", "put_file", "delete_file", "read_mcp_resource", "fill_mcp_prompt"),
 }
 _LATER = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}}
 MODELS = (
@@ -97,6 +107,14 @@ MODELS = (
     HealthView,
     ReadinessView,
     CheckView,
+    McpServerView,
+    InvalidToolView,
+    SignInView,
+    ResourceView,
+    TemplateView,
+    PromptView,
+    ContentsView,
+    MessagesView,
     ProblemBody,
 )
 """Put in as pydantic gives them; FastAPI's own rendering leaves nulls out of the examples."""

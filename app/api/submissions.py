@@ -4,8 +4,8 @@ Its OpenAPI entry is kept by hand in `openapi.py` and compared by a test.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from pydantic import ValidationError
 from starlette.datastructures import QueryParams
@@ -24,6 +24,7 @@ from app.core.jsons import dumps
 from app.core.ports import TraceContext
 from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
+from app.dispatch import claims
 from app.dispatch.running import LiveCall
 from app.store import calls
 from app.store.calls import Claim, Claimed
@@ -149,42 +150,40 @@ def claim_of(key: str | None, asked: CallRequest, session: Session, part: str = 
     """What an Idempotency-Key claims for this request; `part` tells the calls of one request apart."""
     if key is None:
         return None
-    if not 0 < len(key) <= 256:
-        raise Problem(422, "InvalidRequest", "Idempotency-Key: 1 to 256 characters are needed.")
-    body = asked.model_dump() | {"session": session.id}
-    return Claim(_digest(f"{key}{part}".encode()), _digest(dumps(body, sort=True)))
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    try:
+        return claims.claim_of(key, asked, session, part)
+    except claims.BadKey as bad:
+        raise Problem(422, "InvalidRequest", f"Idempotency-Key: {bad}") from None
 
 
 async def holder_of(use: Use, live: LiveCall, claim: Claim) -> LiveCall:
     """The call that holds the Idempotency-Key: this one, or the one that came first with the same body."""
-    await live.wait_open()
-    if live.claimed is None:
-        return live
-    check_same(live.claimed, claim, live.key)
-    return await first_of(use, live.claimed, live.request, live.session)
+    with _said():
+        return await claims.holder_of(use.dispatcher.running, use.engine, live, claim)
 
 
 def check_same(held: Claimed, claim: Claim, key: Key | None) -> None:
-    if held.digest != claim.digest:
-        holder = "another call" if key and key.bounds.sessions else held.call
-        raise Problem(409, "IdempotencyConflict", f"This Idempotency-Key was used with another body, for {holder}.")
+    with _said():
+        claims.check_same(held, claim, key)
 
 
 async def first_of(use: Use, held: Claimed, asked: CallRequest, session: Session) -> LiveCall:
     """The call that came first with a key: as it is under way, or as it ended."""
-    first = use.dispatcher.running.get(held.call)
-    if first is not None:
-        return first
-    stored = await calls.get(use.engine, held.call, None)
-    if stored is None:
-        raise Problem(503, "NotRecorded", "The call that holds this key cannot be read.", {"Retry-After": "5"})
-    ended = LiveCall(stored, asked, session)
-    ended.done()
-    return ended
+    with _said():
+        return await claims.first_of(use.dispatcher.running, use.engine, held, (asked, session))
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """What is wrong with a claim, as the frontend hears it."""
+    try:
+        yield
+    except claims.Conflict as conflict:
+        sentence = f"This Idempotency-Key was used with another body, for {conflict}."
+        raise Problem(409, "IdempotencyConflict", sentence) from None
+    except claims.Unreadable:
+        sentence = "The call that holds this key cannot be read."
+        raise Problem(503, "NotRecorded", sentence, {"Retry-After": "5"}) from None
 
 
 async def _attend(receive: Receive, live: LiveCall, seconds: float, cancel_on_disconnect: bool) -> None:

@@ -80,6 +80,7 @@ async def list_tools(
     agent: Annotated[str | None, Query(description="Only tools that suit this agent.")] = None,
     session: SessionId = None,
     source: Annotated[str | None, Query(description="Only tools from there.", examples=["builtin"])] = None,
+    server: Annotated[str | None, Query(description="Only tools of this MCP server.", examples=["docs"])] = None,
     effect: Annotated[Effect | None, Query(description="Only tools that do no more, or those that do.")] = None,
     q: Annotated[
         str | None, Query(min_length=1, max_length=1024, description="Only tools that fit these words, the best first.")
@@ -99,7 +100,7 @@ async def list_tools(
         agent=agent or where.agent,
         session=None if session is None else where.id,
     )
-    wanted = ToolFilter(audience=audience, source=source, effect=effect, query=q)
+    wanted = ToolFilter(audience=audience, source=source, server=server, effect=effect, query=q)
     found = await use.listing.tools(where, key, wanted, probe=probe)
     page = found[:limit] if q is not None else [tool for tool in found if cursor is None or tool["name"] > cursor]
     more = page[limit - 1]["name"] if len(page) > limit else None

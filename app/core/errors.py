@@ -22,6 +22,8 @@
     ├── NetworkError         a service cannot be reached, or may not be
     │   ├── NetworkTimeout   it did not answer in time
     │   └── DNSError         its name has no address
+    ├── McpFailed            an MCP server says that a call failed: McpError
+    ├── McpDisconnected      the connection to an MCP server ended while it had the call
     ├── TimedOut             the tool did not finish in its time
     ├── Overloaded           no room within the waiting time
     ├── Canceled             somebody stopped the call
@@ -166,6 +168,14 @@ class NetworkTimeout(NetworkError):
 
 class DNSError(NetworkError):
     code = "DNSError"
+
+
+class McpFailed(CallError):
+    code = "McpError"
+
+
+class McpDisconnected(CallError):
+    code = "McpDisconnected"
 
 
 class TimedOut(CallError):

@@ -32,6 +32,7 @@ class EventType(StrEnum):
     TERMINAL_CLOSED = "terminal.closed"
     NETWORK_DECISION = "network.decision"
     SESSION_CHANGED = "session.changed"
+    MCP_STATUS = "mcp.status"
     TOOLS_CHANGED = "tools.changed"
     LAGGED = "lagged"
 

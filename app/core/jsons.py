@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 
 Fragment = orjson.Fragment
+Raw = dict[str, Any]
+"""An object as somebody else sent it. Nothing of it is lost on the way through."""
 
 
 def dumps(value: Any, *, sort: bool = False) -> bytes:

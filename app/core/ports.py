@@ -11,7 +11,7 @@ from app.core.sessions import Session
 
 if TYPE_CHECKING:
     from app.core.files import Change, Snapshot, Stamp
-    from app.core.walls import LentSecrets
+    from app.core.walls import Child, LentSecrets
 
 MOST_LOADED = 64 * 1024 * 1024
 EntryKind = Literal["file", "directory", "symlink", "other"]
@@ -237,6 +237,15 @@ class Confines:
 
 class Processes(Protocol):
     """Starts the operator's own programs: each in a group of its own, killed whole when its time is over."""
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> "Child":
+        """Start one that stays, with input and output. Who closes it ends its whole tree.
+
+        Raises `OSError` when it cannot be started.
+        """
+        ...
 
     async def run(
         self,

@@ -63,6 +63,7 @@ class Redactor:
     def __init__(self, values: Iterable[str] = (), *, shapes_in_output: bool = False) -> None:
         self.shapes_in_output = shapes_in_output
         self._kept: tuple[str, ...] = ()
+        self._beside: dict[str, frozenset[str]] = {}
         self.replace(values)
 
     def keep(self, token: str) -> None:
@@ -74,10 +75,19 @@ class Redactor:
     def replace(self, values: Iterable[str]) -> None:
         """From now on exactly these values are registered."""
         self._registered = frozenset(values)
-        self._forms = sorted({form for value in {*self._registered, *self._kept} for form in forms_of(value)})
+        known = self._registered.union(self._kept, *self._beside.values())
+        self._forms = sorted({form for value in known for form in forms_of(value)})
         self._longest = max(map(len, self._forms), default=0)
         self._firsts = frozenset(form[0] for form in self._forms)
         self._values = any_of(self._forms) if self._forms else None
+
+    def beside(self, part: str) -> "Part":
+        """Whose values are redacted besides those that are registered here."""
+        return Part(self, part)
+
+    def replace_part(self, part: str, values: Iterable[str]) -> None:
+        self._beside[part] = frozenset(value for value in values if len(value) >= LEAST_TOKEN)
+        self.replace(self._registered)
 
     def text(self, text: str, *, is_output: bool = False) -> str:
         if self._values is not None:
@@ -137,6 +147,18 @@ class Redactor:
                 return MARK
             case _:
                 return value
+
+
+class Part:
+    """A list of values of its own, which nobody in the house chose: one short enough to be a word is left alone."""
+
+    def __init__(self, redactor: Redactor, name: str) -> None:
+        self._redactor = redactor
+        self._name = name
+
+    def replace(self, values: Iterable[str]) -> None:
+        """From now on exactly these values are redacted, besides those of others."""
+        self._redactor.replace_part(self._name, values)
 
 
 class OutputStream:

@@ -150,6 +150,7 @@ DEFAULTS = Layer(
         Rule("external_directory", "*", Action.ASK),
         Rule(DOOM_LOOP, "*", Action.ASK),
         Rule("escalate", "*", Action.ASK),
+        Rule("mcp", "*/sampling:*", Action.ASK),  # a server wants the operator's model to work for it
     ),
 )
 UNTRUSTED = Layer(

@@ -7,16 +7,21 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
-from typing import Any, BinaryIO, Literal, Protocol, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from app.core.asks import Answer
+from app.core.attendants import Attendant
 from app.core.errors import CallError, Canceled, FileFailed, InvalidArgs, ToolUnavailable
 from app.core.files import Snapshot
 from app.core.kernels import Kernel
+from app.core.lines import Line
+from app.core.neighbours import Neighbours
 from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.sessions import Session
 from app.core.terminals import Terminal
 from app.core.walls import Child, Command
 
@@ -52,42 +57,6 @@ class Keep(StrEnum):
 class Truncation:
     limit: int = 100_000
     keep: Keep = Keep.HEAD
-
-
-class Line(Protocol):
-    """What the dispatcher lends a running tool. A tool sees it only through its `Context`."""
-
-    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None: ...
-
-    async def output(self, text: str, stream: str) -> None: ...
-
-    async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None: ...
-
-    async def send(self, request: Outgoing) -> Incoming: ...
-
-    async def environment(self) -> dict[str, str]: ...
-
-    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found: ...
-
-    def may(self, needs: Sequence[Need]) -> list[bool]: ...
-
-    def tools(self) -> "list[Tool]": ...
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Result: ...
-
-    async def keep_plan(self, plan: dict[str, Any]) -> None: ...
-
-    def upload(self, id: str) -> BinaryIO: ...
-
-    async def start(self, command: Command) -> Child: ...
-
-    async def open_terminal(self, command: Command, shown: str) -> Terminal: ...
-
-    def terminal(self, id: int) -> Terminal: ...
-
-    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]: ...
-
-    async def drop_kernel(self, kind: str) -> bool: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,6 +187,43 @@ class Context:
         """End the session's interpreter with all that is defined in it; False when none ran."""
         return await self.line.drop_kernel(kind)
 
+    async def elicit(self, shows: dict[str, Any]) -> Answer:
+        """Put a question of an MCP server to a person: an ask of kind `elicitation` with this as its metadata.
+
+        The answer has `content`, or `action` says that there will be none; raises `AskExpired`.
+        """
+        return await self.line.elicit(shows)
+
+    def go_on(self) -> None:
+        """There was a sign of life: the tool's own time starts anew. What the caller set as a limit stays."""
+        self.line.go_on()
+
+    @property
+    def session(self) -> Session:
+        return self.line.session
+
+    @property
+    def attendant(self) -> Attendant | None:
+        """The MCP client that waits for this call, if there is one."""
+        return self.line.attendant
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What MCP servers have besides tools."""
+        return self.line.neighbours
+
+
+class Origin(NamedTuple):
+    """Where an MCP tool comes from: the server, and the tool as that one lists it, name and all."""
+
+    server: str
+    raw: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        name: str = self.raw["name"]
+        return name
+
 
 @dataclass(frozen=True, slots=True)
 class Alias:
@@ -260,7 +266,8 @@ class Tool:
     is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
     `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
     One that `is_walled` starts processes for a model, and cannot be used where nothing keeps those in their walls.
-    `explains` is what a person who is asked whether it may run gets to see besides its needs.
+    `explains` is what a person who is asked whether it may run gets to see besides its needs. `output_schema` is that
+    of `Result.structured`, where it is known. A tool of an MCP server has an `origin`.
     """
 
     name: str
@@ -289,6 +296,8 @@ class Tool:
     is_listed: bool = True
     is_walled: bool = False
     explains: Callable[[Any], dict[str, Any]] | None = None
+    output_schema: dict[str, Any] | None = None
+    origin: Origin | None = None
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)
@@ -301,12 +310,14 @@ class Tool:
             "title": self.title,
             "description": self.description,
             "parameters": self.schema,
+            "output_schema": self.output_schema,
             "takes": self.takes,
             "grammar": self.grammar,
             "effect": effect.value,
             "lane": str(self.lane),
             "timeout": self.timeout,
             "source": self.source,
+            "server": self.origin and self.origin.server,
             "aliases": [alias.name for alias in self.aliases],
             "annotations": self.annotations,
         }

@@ -47,6 +47,9 @@ class Walls:
         return body | {"escalated": True} if self.is_escalated else body
 
 
+NO_WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
+
+
 class Window(NamedTuple):
     """The size of a terminal, in characters."""
 
@@ -100,8 +103,9 @@ class Child(Protocol):
         """None while the first process lives."""
         ...
 
-    async def read(self) -> Piece | None:
-        """What it wrote next; None when there will be no more. What is not read makes it wait.
+    async def read(self, until: Literal["stdout", "stderr"] | None = None) -> Piece | None:
+        """What it wrote next; None when there will be no more, or no more of the stream named. What is not read makes
+        it wait.
 
         After its end this waits no longer than a moment for what others hold open. One reader at a time; a read that
         is canceled loses nothing.

@@ -33,14 +33,26 @@ Mistake = tuple[str, str]
 
 def refuse(tool: str, errors: Iterable[Any], takes: Iterable[str]) -> InvalidArgs:
     """The errors of a JSON Schema validator as the one that ends the call."""
-    found = list(dict.fromkeys(mistake for error in errors for mistake in _mistakes(error)))
-    told = "; ".join(text for _, text in found[:MOST])
-    more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
+    found = _found(errors)
     known = ", ".join(takes) or "nothing"
     return InvalidArgs(
-        f"{tool} cannot take these arguments: {told}{more}. It takes: {known}.",
+        f"{tool} cannot take these arguments: {_told(found)}. It takes: {known}.",
         details={"fields": list(dict.fromkeys(field for field, _ in found))},
     )
+
+
+def tell(errors: Iterable[Any]) -> str | None:
+    """The same where it is no call's end; None when there are none."""
+    return _told(found) if (found := _found(errors)) else None
+
+
+def _found(errors: Iterable[Any]) -> list[Mistake]:
+    return list(dict.fromkeys(mistake for error in errors for mistake in _mistakes(error)))
+
+
+def _told(found: list[Mistake]) -> str:
+    more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
+    return "; ".join(text for _, text in found[:MOST]) + more
 
 
 def _mistakes(error: Any) -> Iterator[Mistake]:

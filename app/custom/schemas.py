@@ -12,7 +12,8 @@ from urllib.parse import unquote
 
 from app.core.errors import InvalidArgs
 from app.core.jsons import dumps
-from app.custom.mistakes import refuse
+from app.custom.glances import glance
+from app.custom.mistakes import refuse, tell
 from app.custom.patterns import reach
 
 Schema = dict[str, Any]
@@ -53,8 +54,11 @@ def parser(name: str, schema: Schema) -> Callable[[Any], Any]:
     validator = _compile(schema)
     takes = list(schema.get("properties", {}))
     matches_names = any("patternProperties" in node for node in subschemas(schema))
+    fits = glance(schema)
 
     def parse(raw: Any) -> Any:
+        if fits is not None and fits(raw):
+            return raw
         try:
             if matches_names and _has_long_name(raw):
                 raise _TooMuch
@@ -68,10 +72,39 @@ def parser(name: str, schema: Schema) -> Callable[[Any], Any]:
     return parse
 
 
+def load() -> None:
+    """Load what checks, which takes a while; else the first tool that is checked does it."""
+    _bounded(DIALECTS[LATEST])
+
+
+def checker(schema: Schema) -> Callable[[Any], str | None]:
+    """What says in which way a value of any type is not as the schema wants it; None when it is.
+
+    Raises `ValueError` for a schema that cannot be used.
+    """
+    _check(schema)
+    validator = _compile(schema)
+    matches_names = any("patternProperties" in node for node in subschemas(schema))
+
+    def wrong(value: Any) -> str | None:
+        try:
+            if matches_names and _has_long_name(value):
+                raise _TooMuch
+            return tell(_errors(validator, value))
+        except (_TooMuch, RecursionError):
+            return "it is too long or too deep to check"
+
+    return wrong
+
+
 def check(schema: Schema) -> None:
     """Raises `ValueError` with a sentence when a schema cannot describe arguments."""
     if schema.get("type") != "object":
         raise ValueError('parameters: arguments are an object, so the schema must say "type": "object".')
+    _check(schema)
+
+
+def _check(schema: Schema) -> None:
     if _is_deep(schema):
         raise ValueError(f"parameters: the schema is nested more than {MAX_DEPTH} levels deep.")
     if len(dumps(schema)) > MAX_BYTES:

@@ -5,6 +5,7 @@ or any rule changes, the needs are found and judged again: a deny wins, a need t
 what rules cover by now needs no answer.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from app.core.errors import AskExpired, CallError, Declined, DoomLoop, Permissio
 from app.core.principals import OnAsk
 from app.core.rules import DOOM_LOOP, Action, Need, Rule
 from app.core.tools import Tool
-from app.dispatch.desk import MICROSECONDS, Desk, Waiter
+from app.dispatch.desk import MICROSECONDS, Desk, Waiter, to_its_end
 from app.dispatch.hooks import Hooks
 from app.dispatch.loops import Loops, digest_of
 from app.dispatch.permissions import Permissions, denied, in_circles, unattended
@@ -131,6 +132,22 @@ class Asks:
                 raise Declined(f"The person did not want to answer{_said(ask.answer)}", details=details)
             return ask.answer.content
 
+    async def elicit(self, live: LiveCall, shows: dict[str, Any]) -> Answer:
+        """What a person answers to an MCP server that has the call."""
+        if self._policy(live) == "deny":
+            raise Declined("Nobody is there to answer questions; go on without an answer.")
+        async with live.asking:
+            try:
+                ask = await self.desk.open(live, AskKind.ELICITATION, self._seconds_for(live), metadata=shows)
+                while ask.is_open:
+                    ask = await self.desk.wait(self.desk.waiter(ask))
+            except asyncio.CancelledError:
+                await to_its_end(self.desk.withdraw(live))
+                raise
+        if ask.answer is None:
+            raise expired(ask)
+        return ask.answer
+
     def _wanted(self, live: LiveCall, wish: Wish, approved: set[Need]) -> list[Need]:
         """The needs that must be asked still. A deny ends it here."""
         wanted = []
@@ -189,7 +206,7 @@ class Asks:
 
 def expired(ask: Ask) -> CallError:
     seconds = (ask.expires_at - ask.created_at) / MICROSECONDS
-    what = "the questions" if ask.kind is AskKind.QUESTION else "whether this is allowed"
+    what = "whether this is allowed" if ask.kind is AskKind.PERMISSION else "the questions"
     message = f"Nobody answered {what} within {seconds:g} s; go on without it, or ask again later."
     return AskExpired(message, details={"ask": ask.id})
 

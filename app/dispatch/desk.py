@@ -7,8 +7,8 @@ first end counts. A call that waits hears of it after the commit.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,15 +16,15 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
-from app.core.calls import Status
-from app.core.errors import StoreUnavailable
+from app.core.calls import Status, Waiting
+from app.core.errors import CallError, StoreError, StoreUnavailable
 from app.core.events import EventType
 from app.core.ids import Ids
 from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.principals import Key, Scope
 from app.core.rules import Action, KeptRule, Rule, RuleScope
-from app.dispatch.journal import Journal
+from app.dispatch.journal import Journal, Lost
 from app.dispatch.rules import RuleBook, workspace_of
 from app.dispatch.running import LiveCall
 from app.store import asks, rules
@@ -84,7 +84,7 @@ class Desk:
     def leave(self, live: LiveCall) -> None:
         """The call has ended or goes on elsewhere; nobody waits here any more."""
         if live.ask is not None:
-            self._waiters.pop(live.ask.id, None)
+            self._drop(live, live.ask)
 
     async def open(self, live: LiveCall, kind: AskKind, seconds: float, **shows: Any) -> Ask:
         """One commit: the ask, and that the call waits for it. An older ask that shows too little ends with it."""
@@ -113,7 +113,9 @@ class Desk:
         self.leave(live)
         live.asks = [*(one for one in live.asks if not one.is_open), ask]
         self._lay_down(live, ask)
-        await self.journal.wait(live, ask.waiting, keep)
+        await self._note(live, ask.waiting, keep)
+        if live.attendant is not None:
+            live.attendant.opened(ask)
         return ask
 
     async def wait(self, waiter: Waiter) -> Ask:
@@ -135,6 +137,17 @@ class Desk:
         await self._end_here(waiter, AskStatus.ANSWERED, answer=answer)
         await self._let_go(waiter)
         return waiter.ask
+
+    async def withdraw(self, live: LiveCall) -> None:
+        """Whoever asked does not want to know any more, and the call goes on. One that ends takes its ask along."""
+        ask = live.ask
+        if ask is None or live.stop is not None or live.is_done:
+            return
+        waiter = self._waiters[ask.id]
+        ended = replace(ask, status=AskStatus.EXPIRED, reason="It was taken back.", ended_at=self._clock.now())
+        with suppress(CallError, Lost, StoreError):  # what cannot be written now is over with the call
+            await self._end(ended)
+            await self._let_go(waiter)
 
     async def answer(self, ask: Ask, answer: Answer, by: Key) -> Ask:
         """A person's answer, with the rules it makes. The first one counts; raises `AskEnded` for any other."""
@@ -224,17 +237,39 @@ class Desk:
     async def _let_go(self, waiter: Waiter) -> None:
         """The ask is over: the call does not wait for it any more."""
         live = waiter.live
-        self._waiters.pop(waiter.ask.id, None)
+        self._drop(live, waiter.ask)
         live.asks = [waiter.ask if ask.id == waiter.ask.id else ask for ask in live.asks]
         live.ask = None
         if live.call.status is Status.RUNNING:
-            await self.journal.wait(live, None)
+            await self._note(live, None)
+
+    async def _note(self, live: LiveCall, waiting: Waiting | None, also: Callable[[Batch], None] | None = None) -> None:
+        """The call's own task is not canceled in a commit; one beside it could be, at any time."""
+        noting = self.journal.wait(live, waiting, also)
+        await (noting if asyncio.current_task() is live.task else to_its_end(noting))
+
+    def _drop(self, live: LiveCall, ask: Ask) -> None:
+        self._waiters.pop(ask.id, None)
+        if live.attendant is not None:
+            live.attendant.ended(ask)
 
     def _look_again(self) -> None:
         """Rules changed: everybody who waits for a permission judges anew."""
         for waiter in self._waiters.values():
             if waiter.ask.kind is AskKind.PERMISSION:
                 waiter.turn.set()
+
+
+async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """What must not be left in the middle: who is canceled meanwhile hears of it right after."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # whatever it was, there is nobody to tell
+        raise
 
 
 def _with_rules(answer: Answer, ask: Ask, by: Key) -> Answer:

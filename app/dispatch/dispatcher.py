@@ -16,11 +16,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from app.core.attendants import Attendant
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted, TimedOut
 from app.core.hooks import Point
 from app.core.ids import Ids
 from app.core.jsons import dumps
+from app.core.neighbours import Neighbours
 from app.core.ports import Outbound, Searcher, TraceContext, Tracer, Uploads, Workspace
 from app.core.principals import Key
 from app.core.results import Result
@@ -67,6 +69,7 @@ class Dispatcher:
         walled: WalledProcesses,
         terminals: Terminals,
         kernels: Kernels,
+        neighbours: Neighbours,
         secret: Callable[[str, str], str | None],
         tracer: Tracer | None = None,
     ) -> None:
@@ -87,6 +90,7 @@ class Dispatcher:
         self.walled = walled
         self.terminals = terminals
         self.kernels = kernels
+        self.neighbours = neighbours
         self.secret = secret
 
     def submit(
@@ -98,6 +102,7 @@ class Dispatcher:
         claim: Claim | None = None,
         parent: LiveCall | None = None,
         place: Place | None = None,
+        attendant: Attendant | None = None,
         origin: TraceContext | None = None,
     ) -> LiveCall:
         """Every way in: make a call of a request and set it on the line, if there is room for it."""
@@ -112,6 +117,7 @@ class Dispatcher:
             claim=claim,
             parent=parent,
             place=place,
+            attendant=attendant,
         )
         self._start(live, parent.trace.context if parent and parent.trace else origin)
         return live
@@ -226,7 +232,9 @@ class Dispatcher:
             return None
 
     def _certain(self, live: LiveCall, error: CallError) -> CallError | None:
-        """An error that ends the call at once, unless after-hooks want to hear of it."""
+        """An error that ends the call at once, unless after-hooks want to hear of it, or its tool may come yet."""
+        if self.registry.is_expected(live.call.tool, live.session.principal):
+            return None
         tool = self.registry.get(live.call.tool, live.session.principal)
         return None if tool and self.hooks.concern(Point.AFTER, tool.name) else error
 
@@ -234,6 +242,7 @@ class Dispatcher:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
         live.stage("approach")
         live.loosen()
+        await self.registry.arrival(live.call.tool, live.session.principal)
         tool = self.registry.find(live.call.tool, live.session.principal)
         await self.registry.probes.require(tool)
         if live.settled is None:

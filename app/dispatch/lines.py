@@ -6,9 +6,12 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, BinaryIO, Protocol
 
+from app.core.asks import Answer
+from app.core.attendants import Attendant
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
 from app.core.kernels import Kernel
+from app.core.neighbours import Neighbours
 from app.core.ports import Found, Incoming, Outbound, Outgoing, Searcher, Uploads
 from app.core.principals import ADMIN_PRINCIPAL, Key
 from app.core.results import Result
@@ -57,6 +60,9 @@ class Callers(Protocol):
 
     @property
     def kernels(self) -> Kernels: ...
+
+    @property
+    def neighbours(self) -> Neighbours: ...
 
     @property
     def hooks(self) -> Hooks: ...
@@ -172,6 +178,26 @@ class LentLine:
     async def drop_kernel(self, kind: str) -> bool:
         session = self._live.session
         return await self._callers.kernels.drop(session.principal, session.id, kind)
+
+    async def elicit(self, shows: dict[str, Any]) -> Answer:
+        self._require_life("ask for anything")
+        return await self._asks.elicit(self._live, shows)
+
+    def go_on(self) -> None:
+        if self._live.limit is not None and self._live.request.timeout is None:
+            self._live.limit.restart()
+
+    @property
+    def session(self) -> Session:
+        return self._live.session
+
+    @property
+    def attendant(self) -> Attendant | None:
+        return self._live.attendant
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return self._callers.neighbours
 
     def _require_life(self, wish: str) -> None:
         if self._live.call.is_final:

@@ -1,12 +1,15 @@
 """Listings: which tools a caller gets to see, and what they say to this caller."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from app.core.jsons import dumps
 from app.core.principals import Key
 from app.core.redaction import Redactor
+from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.tools import Audience, Effect, Ready, Tool
 from app.dispatch.permissions import Permissions
@@ -24,12 +27,14 @@ class ToolFilter:
 
     audience: Audience = ANYBODY
     source: str | None = None
+    server: str | None = None
     effect: Effect | None = None
     query: str | None = None
 
     def lets_pass(self, tool: Tool) -> bool:
         return (
             (self.source is None or tool.source == self.source)
+            and (self.server is None or server_of(tool) == self.server)
             and (self.effect is None or shown_effect(tool) is self.effect)
             and suits(tool, self.audience)
         )
@@ -42,6 +47,11 @@ def visible(tools: Iterable[Tool], session: Session, key: Key | None, permission
 
 def suits(tool: Tool, audience: Audience) -> bool:
     return tool.suits is None or tool.suits(audience)
+
+
+def server_of(tool: Tool) -> str | None:
+    """The MCP server a tool comes from, if it does."""
+    return tool.origin and tool.origin.server
 
 
 def shown_effect(tool: Tool) -> Effect:
@@ -77,6 +87,40 @@ class Listing:
         """One tool by any of its names, if this caller sees it."""
         tool = self._registry.get(name, key.principal)
         return tool if tool and visible([tool], session, key, self._permissions) else None
+
+    def shows_server(self, server: str, session: Session, key: Key) -> bool:
+        """Whether this caller sees an MCP server: something of it can be used."""
+        if any(self.lets_reach(server, part, session, key) for part in ("", "resources", "prompts")):
+            return True
+        seen = visible(self._registry.all(key.principal), session, key, self._permissions)
+        return any(self._may_use(tool, session, key) for tool in seen if server_of(tool) == server)
+
+    def _may_use(self, tool: Tool, session: Session, key: Key) -> bool:
+        """Whether calls of an MCP tool are not all denied."""
+        assert tool.origin is not None, "only those of servers are looked at"
+        need = Need("mcp", f"{tool.origin.server}/{tool.origin.raw['name']}")
+        return self._permissions.verdicts(tool, [need], session, key)[0].action is not Action.DENY
+
+    def lets_reach(self, server: str, part: str, session: Session, key: Key) -> bool:
+        """Whether this caller may ask an MCP server for what it has besides tools: its `resources` or `prompts`. A key
+        that is bound to some tools is bound to their servers, too."""
+        if key.bounds.tools and not any(
+            server_of(tool) == server and key.bounds.allows_tool(tool.name)
+            for tool in self._registry.all(key.principal)
+        ):
+            return False
+        return self._permissions.lets_reach(server, part, session, key)
+
+    def redacted(self, said: View) -> View:
+        """What an MCP server says of itself, as it may be shown: it is not ours, and may hold anything."""
+        text = dumps(said).decode()
+        cleaned = self._redactor.json(text, is_output=True)
+        shown: View = said if cleaned == text else json.loads(cleaned)
+        return shown
+
+    def quoted(self, text: str) -> str:
+        """What a caller sent, as it may be said back."""
+        return self._redactor.text(text)
 
     async def show(self, tool: Tool, audience: Audience = ANYBODY, *, probe: bool = False) -> View:
         """One tool, with what its `init` says to this audience and whether it can be used at all."""

@@ -94,6 +94,12 @@ class Permissions:
             return True
         return hides(self.ruleset(session, key).layers, tool.permission or tool.name, tool.name)
 
+    def lets_reach(self, server: str, part: str, session: Session, key: Key | None) -> bool:
+        """Whether the rules leave this part of an MCP server: `resources`, `prompts`."""
+        ruleset = self.ruleset(session, key)
+        action = judge_one(Need("mcp", f"{server}/{part}"), ruleset.layers).action
+        return action is Action.ALLOW or (action is Action.ASK and ruleset.never is None)
+
     def ruleset(self, session: Session, key: Key | None) -> Ruleset:
         id = (session.principal, session.id, key.id if key else None)
         known = self._rulesets.get(id)

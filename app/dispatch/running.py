@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from app.core.asks import Ask
+from app.core.attendants import Attendant
 from app.core.calls import Call, CallRequest, Status
 from app.core.errors import CallError, Canceled, Interrupted
 from app.core.ports import Trace
@@ -36,6 +37,7 @@ class TimeLimit:
 
     def __init__(self, seconds: float, over: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
         self._left = seconds
         self._over = over
         self._stops = 0
@@ -54,6 +56,13 @@ class TimeLimit:
             self._stops -= 1
             if not self._stops and not self._is_over:
                 self._run()
+
+    def restart(self) -> None:
+        """All the time it had at first is there again."""
+        self._left = self._seconds
+        if not self._stops and not self._is_over:
+            self._timer.cancel()
+            self._run()
 
     def cancel(self) -> None:
         self._is_over = True
@@ -77,6 +86,7 @@ class LiveCall:
         claim: Claim | None = None,
         parent: "LiveCall | None" = None,
         place: Place | None = None,
+        attendant: Attendant | None = None,
         is_resumed: bool = False,
     ) -> None:
         self.call = call
@@ -86,6 +96,7 @@ class LiveCall:
         self.claim = claim
         self.parent = parent
         self.place = place
+        self._attendant = attendant
         self.is_resumed = is_resumed
         self.settled: str | None = None
         self.children: set[LiveCall] = set()
@@ -121,6 +132,19 @@ class LiveCall:
             self.trace.stage(name)
 
     @property
+    def attendant(self) -> Attendant | None:
+        """Who waits for it, or for the call that made it, and can be asked things."""
+        if self._attendant is None and self.parent is not None:
+            return self.parent.attendant
+        return self._attendant
+
+    def attend(self, attendant: Attendant) -> None:
+        """Somebody waits for it again, after a restart; what is asked already they hear of now."""
+        self._attendant = attendant
+        if self.ask is not None:
+            attendant.opened(self.ask)
+
+    @property
     def asking(self) -> asyncio.Lock:
         """A call asks one thing at a time."""
         if self._asking is None:
@@ -138,6 +162,8 @@ class LiveCall:
         """From here on it can be interrupted; a wish that came before takes effect now."""
         self._is_steady = False
         if self.stop is not None:
+            if self.task is not None and asyncio.current_task() is not self.task:
+                self.task.cancel()  # a task beside the call's own did the commit; both hear of it
             raise self.stop
 
     def interrupt(self, reason: CallError) -> None:

@@ -8,7 +8,7 @@ that are stopped.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -66,10 +66,12 @@ class Sessions:
     """Nothing else writes sessions, but for the default one that comes with a principal.
 
     `departures` counts the deletions that began: who looks up several sessions can see whether one left meanwhile.
+    `on_delete` are those who have to end what runs for a session, besides the dispatcher.
     """
 
     def __init__(self, engine: AsyncEngine, writer: Writer, clock: Clock, book: RuleBook, home: str) -> None:
         self.departures = 0
+        self.on_delete: list[Callable[[str, str], Awaitable[None]]] = []
         self._engine = engine
         self._writer = writer
         self._clock = clock
@@ -178,6 +180,8 @@ class Sessions:
             await asyncio.gather(*(dispatcher.cancel(live, Canceled(DELETED)) for live in lives))
             await dispatcher.kernels.end_session(*name)
             await dispatcher.terminals.end_session(*name)
+            for end in self.on_delete:
+                await end(*name)
         except BaseException:
             self._closing.discard(name)
             raise

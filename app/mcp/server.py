@@ -1,197 +1,250 @@
-"""Toolcrib as an MCP server: the registry as `tools/list`, the line as `tools/call`.
+"""Toolcrib as an MCP server: the registry as `tools/list`, the line as `tools/call`, and what the servers behind it
+have besides.
 
-Streamable HTTP without sessions, so that any replica can answer. The SDK is
-loaded when the first client comes: a service nobody speaks MCP to does not pay
-for it.
+Streamable HTTP for clients of both eras. The SDK is loaded when the first client comes: a service nobody speaks MCP to
+does not pay for it.
 """
 
 import asyncio
-import json
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.core.calls import Call, CallRequest, note_calls
-from app.core.errors import Canceled, Refusal
-from app.core.ports import TraceContext
+from app import __version__
+from app.core.errors import TooBusy
+from app.core.ports import Sealer
 from app.core.principals import Key
-from app.core.sessions import DEFAULT_SESSION, Session
-from app.core.tools import Effect
+from app.dispatch.desk import Desk
 from app.dispatch.dispatcher import Dispatcher
-from app.dispatch.listings import Listing, ToolFilter, View
+from app.dispatch.events import Hub
+from app.dispatch.listings import Listing
 from app.dispatch.sessions import Sessions
-from app.mcp.attachments import contents
+from app.mcp.door.callers import (
+    CALLER_IN_SCOPE,
+    KEY_IN_SCOPE,
+    MCP_SESSION,
+    MESSAGE_IN_SCOPE,
+    NAMES_IN_SCOPE,
+    Caller,
+    current_caller,
+    header_of,
+    named_in,
+)
+from app.mcp.door.calls import STOPPING, DoorCalls
+from app.mcp.door.changes import Changes
+from app.mcp.door.methods import DoorMethods, Handler
+from app.mcp.door.seals import StateSeal
+from app.mcp.door.seats import Seat
+from app.mcp.door.shelves import Shelves
+from app.mcp.door.tools import DoorTools
+from app.mcp.ports import Bulletin
 
 if TYPE_CHECKING:
-    from mcp import types
-    from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
-KEY_IN_SCOPE = "toolcrib.key"
-SESSION_HEADER = "Toolcrib-Session"
-FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    from app.mcp.door.callers import Ctx
+
+log = logging.getLogger(__name__)
+
+NAME = "toolcrib"
+LISTEN = "subscriptions/listen"
+IDLE_SECONDS = 30 * 60.0
+MOST_SESSIONS = 4096
+"""Each takes some 60 KB; how many one key may have is said at the outer door."""
+NO_LIMIT = 1 << 62
+"""How large a body may be is said at the outer door."""
+STATE_SECONDS = 7 * 24 * 3600.0
+"""How long a client may take to come again: as long as an ask can be open."""
+LIST_MS = 5_000
+GRACE = 3.0
 
 
 class McpDoor:
     """The ASGI application behind `/mcp`. Whoever comes has shown a key, which is in the scope."""
 
     def __init__(
-        self, dispatcher: Dispatcher, sessions: Sessions, listing: Listing, engine: AsyncEngine, version: str
+        self,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        listing: Listing,
+        desk: Desk,
+        *,
+        hub: Hub,
+        engine: AsyncEngine,
+        bulletin: Bulletin,
+        names: Literal["prefixed", "plain"],
+        sealer: Sealer,
     ) -> None:
-        self._dispatcher = dispatcher
-        self._engine = engine
         self._sessions = sessions
-        self._listing = listing
-        self._version = version
+        self._sealer = sealer
+        self._is_plain = names == "plain"
+        self._calls = DoorCalls(dispatcher, desk, hub, engine)
+        self._tools = DoorTools(dispatcher.registry, listing)
+        self._changes = Changes(hub, bulletin, on_leave=self._left, at_end=self._end_soon)
+        shelves = Shelves(dispatcher.neighbours, bulletin)
+        parts = (self._tools, self._calls, dispatcher.neighbours, self._changes)
+        self._methods = DoorMethods(*parts, listing=listing, shelves=shelves, engine=engine)
         self._closing = asyncio.Event()
-        self._opened: asyncio.Future[ASGIApp] | None = None
+        self._owing = 0
+        self._is_quits = asyncio.Event()
+        self._is_quits.set()
+        self._ending: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[tuple[ASGIApp, Callable[[str], Any]]] | None = None
         self._owner: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._closing.is_set():
+            raise TooBusy(STOPPING, retry_after=5)
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
             self._owner = asyncio.create_task(self._own(self._opened))
-        app = await asyncio.shield(self._opened)
-        await app(scope, receive, send)
+        app, user_of = await asyncio.shield(self._opened)
+        caller = scope[CALLER_IN_SCOPE] = await self._caller(scope)
+        scope["user"] = user_of(caller.key.id)  # a session is its key's alone
+        self._take_back(scope, caller)
+        mark = current_caller.set(caller)
+        try:
+            with self._owed(scope):
+                await app(scope, receive, send)
+        finally:
+            current_caller.reset(mark)
+            self._cut_off(scope)
+
+    def sessions_of(self, key: Key) -> int:
+        """How many MCP sessions a key has open."""
+        return sum(seat.key.id == key.id for seat in self._changes.seats.of(key.principal))
 
     async def close(self) -> None:
-        self._closing.set()
-        if self._owner is not None:
-            await asyncio.wait([self._owner])
+        """End all streams and sessions. Calls have been drained before."""
+        self._end_soon()
+        for task in (self._ending, self._owner):
+            if task is not None:
+                await asyncio.wait([task])
 
-    async def _own(self, opened: "asyncio.Future[ASGIApp]") -> None:
+    @contextmanager
+    def _owed(self, scope: Scope) -> Iterator[None]:
+        """An answer that the service owes still when it stops. What is a stream by itself has none."""
+        message = scope.get(MESSAGE_IN_SCOPE)
+        if scope["method"] != "POST" or (isinstance(message, dict) and message.get("method") == LISTEN):
+            yield
+            return
+        self._owing += 1
+        self._is_quits.clear()
+        try:
+            yield
+        finally:
+            self._owing -= 1
+            if not self._owing:
+                self._is_quits.set()
+
+    async def _caller(self, scope: Scope) -> Caller:
+        key, named = scope[KEY_IN_SCOPE], named_in(scope)
+        names = scope.get(NAMES_IN_SCOPE)
+        is_plain = self._is_plain if names is None else names == "plain"
+        return Caller(key, named, await self._sessions.seen(key, named), is_plain)
+
+    def _take_back(self, scope: Scope, caller: Caller) -> None:
+        """A client that says it gives up stops its calls. One that is only cut off does not."""
+        session = header_of(scope, MCP_SESSION)
+        if session is None:
+            return
+        if scope["method"] == "DELETE":
+            self._calls.leave(session, caller)
+        match scope.get(MESSAGE_IN_SCOPE):
+            case {"method": "notifications/cancelled", "params": {"requestId": int() | str() as request}}:
+                self._calls.cancel(session, request, caller)
+
+    def _cut_off(self, scope: Scope) -> None:
+        session = header_of(scope, MCP_SESSION)
+        match scope.get(MESSAGE_IN_SCOPE):
+            case {"method": str(), "id": int() | str() as request} if session is not None:
+                self._calls.cut_off(session, request)
+
+    def _end_soon(self) -> None:
+        """The service stops: whoever still waits for a call gets its answer, then the streams end."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+
+    async def _end(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await self._is_quits.wait()
+        await self._changes.close()
+        self._closing.set()
+
+    async def _left(self, seat: Seat) -> None:
+        await self._methods.forget(seat)
+
+    async def _own(self, opened: "asyncio.Future[tuple[ASGIApp, Callable[[str], Any]]]") -> None:
         """One task enters and leaves the SDK's manager, as its task group demands."""
         try:
-            manager = await asyncio.to_thread(self._build)
+            manager, user_of = await asyncio.to_thread(self._build)
             async with manager.run():
-                opened.set_result(manager.asgi_app)
+                opened.set_result((manager.asgi_app, user_of))
                 await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - the clients that wait must know
+        except Exception as error:
+            log.exception("the MCP server broke")
             if not opened.done():
-                opened.set_exception(error)
+                opened.set_exception(error)  # the clients that wait must know
 
-    def _build(self) -> Any:
+    def _build(self) -> tuple[Any, Callable[[str], Any]]:
+        from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+        from mcp.server.auth.provider import AccessToken
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+        from sse_starlette.sse import AppStatus
 
-        return StreamableHTTPSessionManager(app=self._server(), json_response=True, stateless=True)
+        # Streams end when their calls have, and not with the signal.
+        AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
+        manager = StreamableHTTPSessionManager(
+            app=self._server(),
+            max_request_body_size=NO_LIMIT,
+            session_idle_timeout=IDLE_SECONDS,
+            max_sessions=MOST_SESSIONS,
+        )
+        return manager, lambda key: AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
 
     def _server(self) -> "Server[Any]":
-        from mcp.server.lowlevel import Server
+        from mcp.server.caching import CacheHint
+        from mcp.server.lowlevel import NotificationOptions, Server
+        from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
-        return Server(
-            "toolcrib",
-            version=self._version,
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            get_tool_input_schema=self._schema,
+        class Announcing(Server[Any]):
+            """The manager has no way to say so: this server tells when its lists change."""
+
+            def create_initialization_options(self, *given: Any, **more: Any) -> Any:
+                told = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+                return super().create_initialization_options(*(given or (told,)), **more)
+
+        lists = ("tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover")
+        hints: Any = {method: CacheHint(LIST_MS) for method in lists} | {"resources/read": CacheHint()}
+        server = Announcing(
+            NAME,
+            version=__version__,
+            title="Toolcrib",
+            cache_hints=hints,
+            get_tool_input_schema=self._tools.schema,
         )
+        for method, params, handler in self._methods.table():
+            server.add_request_handler(method, params, handler)
+        sealed = RequestStateSecurity(
+            codec=StateSeal(self._sealer), ttl=STATE_SECONDS, bind_principal=_key_id, audience=NAME
+        )
+        server.middleware += [self._note, RequestStateBoundary(sealed, default_audience=NAME)]
+        return server
 
-    def _schema(self, name: str) -> dict[str, Any] | None:
-        """Of tools that are one principal's own nothing is said here, where it is not known who asks."""
-        tool = self._dispatcher.registry.get(name, None)
-        return input_schema(tool.view()) if tool else None
-
-    async def _session(self, ctx: "ServerRequestContext[Any, Any]", key: Key) -> Session | None:
-        """The session that the header names, if the key sees it."""
-        return await self._sessions.seen(key, _named(ctx))
-
-    async def _list_tools(
-        self, ctx: "ServerRequestContext[Any, Any]", params: "types.PaginatedRequestParams | None"
-    ) -> "types.ListToolsResult":
-        from mcp import types
-
-        key = _key_of(ctx)
-        session = await self._session(ctx, key)
-        listed = await self._listing.tools(session, key, ToolFilter()) if session else []
-        return types.ListToolsResult(tools=[to_mcp(view) for view in listed if view["available"]])
-
-    async def _call_tool(
-        self, ctx: "ServerRequestContext[Any, Any]", params: "types.CallToolRequestParams"
-    ) -> "types.CallToolResult":
-        """A call like any other; a client that gives up stops it."""
-        assert ctx.request is not None, "the transport is HTTP"
-        key = _key_of(ctx)
-        session = await self._session(ctx, key)
-        if session is None:
-            return failed(f"There is no session {_named(ctx)}; the header {SESSION_HEADER} names one, or none.")
-        traceparent = ctx.request.headers.get("traceparent")
-        origin = TraceContext(traceparent, ctx.request.headers.get("tracestate")) if traceparent else None
-        try:
-            live = self._dispatcher.submit(self._request(params, key), session, key=key, origin=origin)
-        except Refusal as refusal:
-            return failed(f"Overloaded: {refusal}")  # for the model it is all the same why there is no room
-        note_calls(ctx.request.scope, live.call.id)
-        try:
-            await live.wait()
-        except asyncio.CancelledError:
-            live.interrupt(Canceled("The MCP client gave up on this call."))
-            raise
-        if live.failure is not None:
-            raise live.failure
-        return to_result(live.call, await contents(self._engine, live.call))
-
-    def _request(self, params: "types.CallToolRequestParams", key: Key) -> CallRequest:
-        arguments = params.arguments or {}
-        tool = self._dispatcher.registry.get(params.name, key.principal)
-        if tool is not None and tool.takes == "input":
-            return CallRequest(tool=params.name, input=arguments.get("input"))
-        return CallRequest(tool=params.name, arguments=arguments)
+    async def _note(self, ctx: "Ctx", call_next: Handler) -> Any:
+        """Whoever speaks in a session has a seat, and hears of changes."""
+        seat = self._changes.seats.at(ctx)
+        if seat is not None:
+            self._changes.follow(seat.key.principal)
+        return await call_next(ctx)
 
 
-def _key_of(ctx: "ServerRequestContext[Any, Any]") -> Key:
-    assert ctx.request is not None, "the transport is HTTP"
-    key: Key = ctx.request.scope[KEY_IN_SCOPE]
-    return key
+def _key_id(ctx: "Ctx") -> str:
+    from app.mcp.door.callers import caller_of
 
-
-def _named(ctx: "ServerRequestContext[Any, Any]") -> str:
-    """The session a request is about."""
-    assert ctx.request is not None, "the transport is HTTP"
-    named: str | None = ctx.request.headers.get(SESSION_HEADER)
-    return named or DEFAULT_SESSION
-
-
-def input_schema(view: View) -> dict[str, Any]:
-    """MCP knows no free text: a tool that takes it says itself what the one argument is, or gets a plain one."""
-    schema: dict[str, Any] = view["parameters"]
-    is_said = view["takes"] == "arguments" or "input" in schema.get("properties", {})
-    return schema if is_said else FREE_FORM
-
-
-def to_mcp(view: View) -> "types.Tool":
-    from mcp import types
-
-    return types.Tool(
-        name=view["name"],
-        title=view["title"],
-        description=view["description"],
-        input_schema=input_schema(view),
-        annotations=types.ToolAnnotations(read_only_hint=view["effect"] == Effect.READ),
-    )
-
-
-def failed(sentence: str) -> "types.CallToolResult":
-    """There is no call, and why."""
-    from mcp import types
-
-    return types.CallToolResult(content=[types.TextContent(text=sentence)], is_error=True)
-
-
-def to_result(call: Call, attached: "list[types.ContentBlock]") -> "types.CallToolResult":
-    """What the model reads: the output, then the error's sentence if there is one; and what goes along with it."""
-    from mcp import types
-
-    result = json.loads(call.result) if call.result else None
-    error = json.loads(call.error) if call.error else None
-    texts = [result["output"]] if result else []
-    if not call.is_final:
-        texts.append(f"Interrupted: the service stops, and call {call.id} goes on when it is back.")
-    if error:
-        texts.append(f"{error['code']}: {error['message']}")
-    structured = result["structured"] if result else None
-    return types.CallToolResult(
-        content=[*(types.TextContent(text=text) for text in texts), *attached],
-        structured_content=structured if isinstance(structured, dict) else None,
-        is_error=error is not None or not call.is_final,
-    )
+    return caller_of(ctx).key.id

@@ -38,6 +38,16 @@ class ServiceClient:
             raise ServiceProblem(_detail(answer))
         return answer.json() if answer.content else None
 
+    def text(self, path: str, **params: Any) -> str:
+        """What is answered as plain text."""
+        try:
+            answer = self._http.get(path, params=params)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+        if answer.is_error:
+            raise ServiceProblem(_detail(answer))
+        return answer.text
+
     def follow(self, method: str, path: str, body: Any = None, **params: Any) -> Iterator[dict[str, Any]]:
         """The events of a stream as they come."""
         for line in self._lines(method, path, body, params):

@@ -46,9 +46,9 @@ class LocalChild:
     def ended(self) -> Ended | None:
         return self._line.ended.result() if self._line.ended.done() else None
 
-    async def read(self) -> Piece | None:
+    async def read(self, until: Stream | None = None) -> Piece | None:
         while not self._pieces:
-            if not self._outlets:
+            if not self._outlets or (until is not None and until not in self._outlets):
                 return None
             self._news.clear()
             await self._news.wait()

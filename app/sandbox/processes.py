@@ -9,9 +9,12 @@ import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from app.core.ports import Confines, Finished
+from app.core.walls import NO_WALLS
 from app.sandbox import landlock
+from app.sandbox.children import LocalChild
 from app.sandbox.lines import Line, to_its_end
 from app.sandbox.orders import NotStarted, Order
 from app.sandbox.spawning import Spawner
@@ -21,6 +24,8 @@ LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc
 HELD = "/proc/self/fd/"
 PIECE = 64 * 1024
 DRAIN_SECONDS = 1.0
+LEFT_SECONDS = 0.5
+"""For the rest of one that was there to stay: whoever speaks to it waits to hear that it is gone."""
 
 
 class TrustedProcesses:
@@ -34,6 +39,16 @@ class TrustedProcesses:
     def close(self) -> None:
         """End the spawner; only for who has it alone."""
         self._spawner.close()
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> LocalChild:
+        """Start one that stays."""
+        order = replace(_order(argv, self._environ | dict(env or {}), cwd, (), None), grace=LEFT_SECONDS)
+        try:
+            return LocalChild(await self._spawner.start(order, has_stdin=True), NO_WALLS)
+        except NotStarted as error:
+            raise OSError(error.errno, error.strerror, error.filename) from error
 
     async def run(
         self,

@@ -16,7 +16,7 @@ from app.core.inspections import Machine, Probe, Report, Trial
 from app.core.ports import Clock
 from app.core.profiles import Profile
 from app.core.sessions import is_inside
-from app.core.walls import Backend, Child, Command, Network, Walls
+from app.core.walls import NO_WALLS, Backend, Child, Command, Network, Walls
 from app.sandbox import kernel, landlock, probes
 from app.sandbox.canaries import NAMES, Canaries
 from app.sandbox.children import LocalChild
@@ -51,7 +51,6 @@ UNCOUNTED = "The kernel does not limit the number of processes; a watchdog does,
 OF_DEGRADED = "Any host can be reached on the number of the proxy's port, also without the proxy."
 OF_NOTHING = "Processes can do whatever their user can."
 
-NO_WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 """What is said of a process of which nothing is believed yet."""
 
 

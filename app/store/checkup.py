@@ -41,6 +41,14 @@ def examine(path: Path) -> Checkup:
     return found
 
 
+def secret_names(path: Path, principal: str) -> set[str]:
+    """The names of one owner's secrets; none where there is no such table yet."""
+    with looking(path) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'secrets'").fetchone():
+            return set()
+        return {str(row[0]) for row in db.execute("SELECT name FROM secrets WHERE principal = ?", (principal,))}
+
+
 @contextmanager
 def looking(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write, and that leaves no file behind where none was."""

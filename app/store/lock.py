@@ -37,7 +37,9 @@ class Holder:
 
 
 class DataDirLock:
-    """Held by an open file, so that it ends with the process, however that ends."""
+    """Held by an open file, so that it ends with the process, however that ends. `url` is where the holder listens."""
+
+    url: str | None = None
 
     def __init__(self, data_dir: Path) -> None:
         self._fd = os.open(data_dir / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,6 +55,7 @@ class DataDirLock:
 
     def write(self, **facts: Any) -> None:
         """Say who holds the lock and where."""
+        self.url = facts.get("url")
         data = json.dumps({"pid": os.getpid(), **facts}).encode()
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, data, 0)

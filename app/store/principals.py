@@ -2,16 +2,18 @@
 
 import hmac
 import json
+from dataclasses import replace
 
 from sqlalchemy import RowMapping, bindparam, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or_ignore
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.principals import UNBOUND, Key, Scope, digest, to_bounds
+from app.core.ids import Ids
+from app.core.principals import ADMIN_PRINCIPAL, UNBOUND, Key, Scope, digest, to_bounds
 from app.store import sessions
 from app.store.db import Statement
 from app.store.tables import keys, principals
-from app.store.writer import Batch
+from app.store.writer import Batch, Writer
 
 ADD = Statement(
     "principals.add",
@@ -61,6 +63,20 @@ class Keyring:
     def drop(self, id: str) -> None:
         self._by_prefix = {prefix: key for prefix, key in self._by_prefix.items() if key.id != id}
         self._ids.discard(id)
+
+
+async def open_keyring(engine: AsyncEngine, writer: Writer, ids: Ids, token: str, *, is_configured: bool) -> Keyring:
+    """The stored keys and the admin's, which has this token. Once revoked it stays so."""
+    known = await all_keys(engine)
+    keyring = Keyring(known)
+    if all(key.digest != digest(token) for key in known):
+        id, at = ids.new("key")
+        key = Key(id, ADMIN_PRINCIPAL, "admin", frozenset({Scope.ADMIN}), digest(token), at)
+        await writer.submit(lambda batch: add_key(batch, key))
+        keyring.put(key)
+    elif is_configured and (found := keyring.find(token)):
+        keyring.put(replace(found, scopes=frozenset({Scope.ADMIN})))  # the operator's word, for as long as it is set
+    return keyring
 
 
 def add_key(batch: Batch, key: Key) -> None:

@@ -73,6 +73,16 @@ class SecretBook:
         own = self._stored.get((principal, name)) if principal != EVERYBODY else None
         return own or self._configured.get(name) or self._stored.get((EVERYBODY, name))
 
+    def value(self, principal: str, name: str) -> str | None:
+        """Only the value of what `find` finds."""
+        found = self.find(principal, name)
+        return None if found is None else found[1]
+
+    def sendable(self, principal: str, name: str) -> tuple[tuple[str, ...], str] | None:
+        """All that the wire out has to know of a secret: the domains it may go to, and its value."""
+        found = self.find(principal, name)
+        return None if found is None else (found[0].domains, found[1])
+
     def listed(self, principal: str | None) -> list[Secret]:
         """Everybody's secrets and the principal's own, by name; None has no own ones."""
         everybodys = {name: secret for (owner, name), (secret, _) in self._stored.items() if owner == EVERYBODY}

@@ -215,6 +215,38 @@ tools = Table(
     PrimaryKeyConstraint("principal", "name"),
 )
 
+mcp_servers = Table(
+    "mcp_servers",
+    metadata,
+    Column("principal", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("principal", "name"),
+)
+
+mcp_catalogues = Table(
+    "mcp_catalogues",
+    metadata,
+    Column("principal", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("principal", "server"),
+)
+
+mcp_tokens = Table(
+    "mcp_tokens",
+    metadata,
+    Column("principal", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("issuer", Text, nullable=False),
+    Column("value", LargeBinary, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("principal", "server", "issuer"),
+)
+
 counters = Table(
     "counters",
     metadata,

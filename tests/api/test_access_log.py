@@ -15,6 +15,7 @@ from app.api.streams import EventStream
 from app.core.redaction import Redactor
 from tests.api.test_api_access import new_key
 from tests.services import HANG, KEY, Service, listening, until
+from tests.speaking import called
 
 LOGGER = "app.api.access_log"
 EVENTS = {"Accept": "text/event-stream"}
@@ -95,10 +96,7 @@ async def test_a_request_about_a_call_names_it(service: Service, written: io.Str
 
 
 async def test_a_call_over_mcp_is_named(service: Service, written: io.StringIO) -> None:
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {}}}
-    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
-
-    answer = await service.client.post("/mcp", json=asked, headers=headers)
+    answer = await service.client.post("/mcp", **called("echo"))
 
     assert answer.status_code == 200, answer.text
     [call] = service.rows("SELECT id FROM calls")

@@ -13,7 +13,7 @@ from app.core.principals import Bounds
 from app.core.rules import Action, Rule
 from tests.api.test_api_access import assert_problem
 from tests.api.test_api_sessions import make
-from tests.mcp.test_mcp_server import mcp_client
+from tests.mcp.door import mcp_client
 from tests.services import Service, listening
 from tests.toys import Toys
 

@@ -11,6 +11,7 @@ from app.core.calls import CallRequest
 from app.core.sessions import Session
 from tests.clients import OSLO, ClientToys
 from tests.services import HANG, Service, listening, until
+from tests.speaking import called
 from tests.toys import ToyHook, Toys
 
 WEATHER = {"tool": "get_weather", "arguments": OSLO}
@@ -356,14 +357,7 @@ async def test_a_result_is_answered_when_it_is_recorded_and_not_before(service: 
 
 
 async def test_a_call_over_mcp_that_is_kept_for_the_next_start_is_no_success(service: Service) -> None:
-    body = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": "get_weather", "arguments": OSLO},
-    }
-    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
-    asking = asyncio.create_task(service.client.post("/mcp", json=body, headers=headers))
+    asking = asyncio.create_task(service.client.post("/mcp", **called("get_weather", OSLO)))
     await until(lambda: service.rows("SELECT * FROM calls WHERE status = 'running'"))
     [row] = service.rows("SELECT id FROM calls")
 

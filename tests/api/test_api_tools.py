@@ -10,6 +10,7 @@ import pytest
 from app import house
 from tests.dispatch.test_toolbook import imported, toy_maker
 from tests.services import Service, listening
+from tests.speaking import spoken
 from tests.toys import Toys
 
 WEATHER: dict[str, Any] = {
@@ -193,10 +194,8 @@ async def test_registered_tools_are_listed_over_mcp_to_their_owner_only(
     ann: httpx.AsyncClient, bob: httpx.AsyncClient
 ) -> None:
     await ann.post("/v1/tools", json=WEATHER)
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
 
-    to_ann, to_bob = [await who.post("/mcp", json=asked, headers=headers) for who in (ann, bob)]
+    to_ann, to_bob = [await who.post("/mcp", **spoken("tools/list")) for who in (ann, bob)]
 
     assert "get_weather" in {tool["name"] for tool in to_ann.json()["result"]["tools"]}
     assert "get_weather" not in to_bob.text

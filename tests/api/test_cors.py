@@ -11,7 +11,7 @@ from tests.services import HANG, KEY, Service, listening
 PAGE = "https://app.example"
 EXPOSED = {
     *("location", "toolcrib-output-total", "toolcrib-output-dropped", "retry-after", "traceparent"),
-    *("toolcrib-call", "etag", "content-range", "accept-ranges", "content-disposition"),
+    *("mcp-session-id", "toolcrib-call", "etag", "content-range", "accept-ranges", "content-disposition"),
 }
 
 

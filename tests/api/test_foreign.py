@@ -18,7 +18,7 @@ import pytest
 
 from app.config import Settings
 from app.main import create_app
-from tests.mcp.test_mcp_server import mcp_client
+from tests.mcp.door import mcp_client
 from tests.services import HANG, Service
 from tests.toys import Toys
 
@@ -39,6 +39,7 @@ IN_PATHS = {
     ("tools", "name"): "tool",
     ("asks", "id"): "ask",
     ("rules", "id"): "rule",
+    ("servers", "name"): "server",
 }
 """What a parameter of a path names, by the collection it is in."""
 PARTS = {("attachments", "n"): "0", ("files", "path"): "hello.txt", ("terminals", "terminal"): "1000"}
@@ -53,6 +54,7 @@ NAMING = {
     "workspace": "workspace",
     "cursor": "call",
     "id": "session",
+    "server": "server",
 }
 """What a parameter of a query, a header or a body names."""
 NOBODYS = {
@@ -67,16 +69,17 @@ NOBODYS = {
     "message": "nobodys-message",
     "idempotency key": "nobodys-key",
     "workspace": "/nobodys/workspace",
+    "server": "nobodys-server",
 }
 """What looks like a thing, and is not there."""
 HARMLESS = {
     *("wait", "limit", "offset", "since", "until", "types", "after", "output_after", "status", "tool", "global"),
     *("traceparent", "Last-Event-ID", "model", "provider", "agent", "source", "effect", "q", "fields", "probe", "own"),
-    *("scope", "path", "depth", "Range", "If-Range", "fresh"),
+    *("scope", "path", "depth", "Range", "If-Range", "fresh", "uri"),
     *("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"),
 }
 """Parameters of queries and headers that name nothing anybody owns."""
-OF_THE_PRINCIPAL = {"secrets", "keys", "tools"}
+OF_THE_PRINCIPAL = {"secrets", "keys", "tools", "mcp"}
 """Collections that have nothing to do with sessions: a key that is bound to some sees them whole."""
 
 GENERATED = re.compile(
@@ -129,6 +132,8 @@ async def belongings(alice: httpx.AsyncClient) -> dict[str, str]:
     call = (await alice.post("/v1/calls", params={"wait": 0}, json=body, headers=headers)).json()
     tool = {"kind": "client", "name": f"{MARK}_tool", "description": MARK}
     assert (await alice.post("/v1/tools", json=tool)).status_code == 201
+    server = {"name": f"{MARK}-server", "url": "https://docs.invalid/mcp", "enabled": False}
+    assert (await alice.post("/v1/mcp/servers", json=server)).status_code == 201
     line = {"permission": "edit", "pattern": MARK, "action": "deny", "scope": "session", "session": session["id"]}
     rule = (await alice.post("/v1/rules", json=line)).json()
     asking = {"tool": "need", "arguments": {"path": f"{MARK}.env"}, "session": session["id"]}
@@ -143,6 +148,7 @@ async def belongings(alice: httpx.AsyncClient) -> dict[str, str]:
         "tool": f"{MARK}_tool",
         "message": f"{MARK}-message",
         "idempotency key": f"{MARK}-key",
+        "server": f"{MARK}-server",
     }
 
 
@@ -244,7 +250,7 @@ def owned(stranger: Stranger) -> dict[str, list[dict[str, Any]]]:
     """Everything of alice's, as it stands in the records."""
     return {
         table: stranger.service.rows(f"SELECT * FROM {table} WHERE principal = 'alice' ORDER BY 1, 2")
-        for table in ("calls", "sessions", "secrets", "keys", "asks", "rules", "tools")
+        for table in ("calls", "sessions", "secrets", "keys", "asks", "rules", "tools", "mcp_servers")
     }
 
 
@@ -283,6 +289,8 @@ async def test_the_walk_bites(service: Service, toys: Toys, tmp_path: Path) -> N
             ("get_secret", "path", "name"),
             ("get_ask", "path", "id"),
             ("get_tool", "path", "name"),
+            ("get_mcp_server", "path", "name"),
+            ("get_mcp_server_log", "path", "name"),
             ("create_call", "header", "Toolcrib-Session"),
             ("create_call", "header", "Idempotency-Key"),
             ("create_ticket", "body", "call"),

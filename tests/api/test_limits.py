@@ -15,8 +15,9 @@ from app.api.streams import EventStream, StreamSlots
 from app.core.principals import Key
 from tests.api.lines import connected, head
 from tests.api.test_api_calls import assert_problem, create
-from tests.mcp.test_mcp_server import mcp_client
+from tests.mcp.door import mcp_client
 from tests.services import HANG, Service, listening, until
+from tests.speaking import spoken
 from tests.toys import Toys
 
 LIMIT = 5000
@@ -194,7 +195,7 @@ async def test_a_key_has_room_for_so_many_streams(small: Service, other: httpx.A
 async def test_the_stream_of_a_post_and_of_mcp_take_room_too(small: Service, toys: Toys) -> None:
     async with (
         listening(small.client, "/v1/calls", method="POST", json={"tool": "wait_free"}, headers=STREAM) as stream,
-        small.client.stream("GET", "/mcp", headers=STREAM) as silent,
+        small.client.stream("POST", "/mcp", **spoken("subscriptions/listen", {"notifications": {}})) as silent,
     ):
         assert silent.status_code == 200
         assert sum(small.use.streams.taken.values()) == 2
@@ -313,6 +314,8 @@ async def test_the_limits_are_told_in_the_document(small: Service) -> None:
         ("/v1/calls/batch", "post"),
         ("/v1/calls/{id}/events", "get"),
         ("/v1/events", "get"),
+        ("/v1/mcp/prompts", "post"),
+        ("/v1/mcp/resources/read", "get"),
         ("/v1/sessions/{id}/files", "get"),
         *(("/v1/sessions/{id}/files/{path}", method) for method in ("get", "head", "put", "delete")),
     }

@@ -32,7 +32,7 @@ def test_the_drawn_tree_is_the_real_one() -> None:
 def test_every_error_but_the_file_systems_has_a_code_of_its_own() -> None:
     codes = {cls.__name__: cls.code for cls in CALL_ERRORS if cls not in (FileFailed, HttpFailed, ProgramFailed)}
 
-    assert codes == {name: name for name in codes} | {"TimedOut": "Timeout"}
+    assert codes == {name: name for name in codes} | {"McpFailed": "McpError", "TimedOut": "Timeout"}
 
 
 @pytest.mark.parametrize("name", ["ENOENT", "EACCES", "EISDIR", "ENOTDIR", "EEXIST", "ENOSPC", "EINVAL", "ELOOP"])

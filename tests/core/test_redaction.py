@@ -257,3 +257,19 @@ def test_in_a_pause_only_what_may_be_a_registered_value_is_held_back() -> None:
     rest = stream.feed(SECRET[4:]) + stream.finish()
 
     assert (held, paused, rest) == ("", f"> {MARK} ", MARK)
+
+
+def test_parts_keep_their_own_values() -> None:
+    redactor = Redactor(["a secret of the book"])
+    part, other = redactor.beside("tokens"), redactor.beside("others")
+    part.replace(["the-token-of-a-server", "a word"])
+    other.replace(["another-token-altogether"])
+
+    redactor.replace(["a new secret of the book"])
+
+    assert redactor.text("the-token-of-a-server another-token-altogether a new secret of the book") == " ".join(
+        [MARK] * 3
+    )
+    assert redactor.text("a secret of the book, a word") == "a secret of the book, a word"
+    part.replace([])
+    assert redactor.text("the-token-of-a-server another-token-altogether") == f"the-token-of-a-server {MARK}"

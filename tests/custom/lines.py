@@ -3,8 +3,9 @@
 from typing import cast
 
 from app.core.definitions import HttpDefinition
+from app.core.lines import Line
 from app.core.ports import Incoming, Outgoing, Workspace
-from app.core.tools import Context, Line
+from app.core.tools import Context
 from app.net.outbound import CheckedOutbound
 
 SECRETS = {"TOKEN": "t0ken-value", "LOGIN": "user:password"}

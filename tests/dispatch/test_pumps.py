@@ -40,7 +40,7 @@ class ToyChild:
         self.ended = Ended(code)
         self.pieces.put_nowait(None)
 
-    async def read(self) -> Piece | None:
+    async def read(self, until: str | None = None) -> Piece | None:
         piece = await self.pieces.get()
         self.reads += 1
         if isinstance(piece, Exception):

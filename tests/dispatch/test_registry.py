@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import UnknownTool
-from app.core.tools import Alias, Tool
+from app.core.tools import Alias, Origin, Tool
 from app.dispatch.registry import NameTaken, Registry
 from tests.services import Crib
 from tests.toys import Toys
@@ -202,3 +202,71 @@ async def test_a_tool_that_is_removed_while_it_runs_goes_on_and_its_output_is_ke
 
     assert (finished["status"], finished["result"]["output"]) == ("completed", "finishing")
     assert (stopped["error"]["code"], stopped["result"]["output"]) == ("Canceled", "as far as this")
+
+
+def served(toys: Toys, name: str, raw: str, *aliases: str, owner: str | None = None) -> Tool:
+    """A tool of an MCP server."""
+    origin = Origin("server", {"name": raw})
+    return named(toys, name, owner=owner, origin=origin, aliases=tuple(map(Alias, aliases)))
+
+
+def test_the_tools_of_servers_come_and_go_as_a_whole(toys: Toys) -> None:
+    registry = Registry([named(toys, "mailer")])
+    registry.serve([served(toys, "mcp__a__x", "x"), served(toys, "mcp__a__y", "y", "a__y")], None)
+    registry.serve([served(toys, "mcp__b__x", "x", "b__x", owner="ann")], "ann")
+
+    assert [tool.name for tool in registry.all("ann")] == ["mailer", "mcp__a__x", "mcp__a__y", "mcp__b__x"]
+    assert [tool.name for tool in registry.all("bob")] == ["mailer", "mcp__a__x", "mcp__a__y"]
+    assert registry.find("b__x", "ann").name == "mcp__b__x"
+    assert registry.get("b__x", "bob") is None
+    registry.serve([served(toys, "mcp__a__z", "z")], None)
+    registry.serve([], "ann")
+
+    assert [tool.name for tool in registry.all("ann")] == ["mailer", "mcp__a__z"]
+    assert registry.get("a__y", None) is registry.get("b__x", "ann") is None
+
+
+def test_a_tool_of_a_server_finds_no_room_where_another_tool_is(toys: Toys) -> None:
+    registry = Registry([named(toys, "mcp__a__x")])
+
+    late = registry.serve([served(toys, "mcp__a__x", "x", "a__x"), served(toys, "mcp__a__y", "y")], None)
+
+    assert late == ["mcp__a__x"]
+    assert registry.find("mcp__a__x", None).origin is None
+    assert registry.get("a__x", None) is None
+    assert registry.taken(None) == {"mcp__a__x"}
+
+
+def test_an_alias_of_a_servers_tool_gives_way_to_everything_else(toys: Toys) -> None:
+    registry = Registry([])
+    registry.serve([served(toys, "mcp__a__x", "x", "a__x"), served(toys, "mcp__a__y", "y", "a__y")], None)
+
+    registry.add(named(toys, "a__x"))
+    registry.add(named(toys, "other", aliases=(Alias("a__y"),)))
+
+    assert registry.find("a__x", None).name == "a__x"
+    assert registry.find("a__y", None).name == "other"
+    assert registry.taken(None) == {"a__x", "other", "a__y"}
+
+
+def test_nobody_takes_the_place_of_a_servers_tool(toys: Toys) -> None:
+    registry = Registry([])
+    registry.serve([served(toys, "mcp__a__x", "x", owner="ann")], "ann")
+
+    with pytest.raises(NameTaken, match="server"):
+        registry.replace(named(toys, "mcp__a__x", owner="ann"))
+    with pytest.raises(NameTaken):
+        registry.add(named(toys, "mcp__a__x", owner="ann"))
+
+    assert registry.find("mcp__a__x", "ann").origin is not None
+
+
+def test_who_wants_to_know_hears_which_names_come_and_go(toys: Toys) -> None:
+    registry, heard = Registry([]), list[str]()
+    registry.on_change = heard.append
+
+    registry.add(named(toys, "mailer"))
+    registry.serve([served(toys, "mcp__a__x", "x")], None)
+    registry.remove("mailer", None)
+
+    assert heard == ["mailer", "mailer"]

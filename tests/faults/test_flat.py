@@ -14,6 +14,7 @@ import pytest
 from tests.faults.insides import Memory, holds, inside, wait_inside
 from tests.faults.services import HANG, Started, runner
 from tests.faults.wires import Answer, Body, Stream, Wire, wired
+from tests.speaking import called
 
 pytestmark = pytest.mark.faults
 
@@ -22,7 +23,6 @@ WARM = 2
 MB_EACH = 2.0  # on average: an allocator grows in steps, a leak all the time
 OBJECTS_EACH = 250  # less than one for each call
 STREAM = {"Accept": "text/event-stream"}
-MCP = {"Accept": "application/json, text/event-stream"}
 EXPECTED = {
     None: 300,
     "UnknownTool": 30,
@@ -123,9 +123,8 @@ async def is_repeated(wire: Wire) -> None:
 
 
 async def comes_by_mcp(wire: Wire) -> None:
-    asked = {"name": "echo", "arguments": {"token": token()}}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
-    answer = await wire.ask("POST", "/mcp", body, MCP)
+    asked = called("echo", {"token": token()})
+    answer = await wire.ask("POST", "/mcp", asked["json"], asked["headers"])
     assert (answer.status, answer.body["result"]["isError"]) == (200, False), answer.content
 
 

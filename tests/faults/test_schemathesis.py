@@ -24,8 +24,8 @@ pytestmark = pytest.mark.faults
 FOLDER = Path(__file__).parent
 HANG = 900
 LEAST = 30
-FEWER = {"DELETE /v1/sessions/{id}": 15}
-"""It asks mostly for sessions it has made, and stops when it has deleted them."""
+FEWER = {"DELETE /v1/sessions/{id}": 15, "DELETE /v1/mcp/servers/{name}": 15}
+"""It asks mostly for what it has made, and stops when it has deleted that."""
 SCOPES = ["calls:run", "calls:read", "asks:answer", "rules:write", "tools:write"]
 ASKS = 25
 ASKING: dict[str, dict[str, Any]] = {
@@ -60,9 +60,12 @@ FARTHEST = {
     "GET /v1/sessions/{id}/terminals/{terminal}": 404,
     "DELETE /v1/sessions/{id}/terminals/{terminal}": 404,
     "POST /v1/sessions/{id}/terminals/{terminal}/resize": 404,
+    "GET /v1/mcp/resources/read": 404,
+    "POST /v1/mcp/prompts": 404,
+    "POST /v1/mcp/servers/{name}/auth": 404,
 }
 """As it is shipped no tool is run by a client, so its calls have no result to be posted; the calls it makes attach
-nothing; and nobody guesses the number of a terminal."""
+nothing; nobody guesses the number of a terminal; and no MCP server answers."""
 SPARES = 60
 """Files to be deleted."""
 

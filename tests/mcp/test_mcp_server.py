@@ -1,28 +1,15 @@
 """Toolcrib as an MCP server, spoken to by the SDK's own client over real HTTP."""
 
 import base64
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import httpx
-import httpx2
 import pytest
-from mcp import Client, types
-from mcp.client.streamable_http import streamable_http_client
+from mcp import types
 from PIL import Image
 
 from app.tools import apply_patch, read_file, view_image
-from tests.services import KEY, Service
-
-
-@asynccontextmanager
-async def mcp_client(service: Service, mode: str, more: dict[str, str] | None = None) -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {KEY}"} | (more or {})
-    async with (
-        httpx2.AsyncClient(headers=headers) as http,
-        Client(streamable_http_client(f"{service.url}/mcp", http_client=http), mode=mode) as client,
-    ):
-        yield client
+from tests.mcp.door import mcp_client
+from tests.services import Service
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

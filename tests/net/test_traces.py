@@ -26,6 +26,7 @@ from app.net.traces import Tracing, open_tracing
 from app.store.calls import Claim
 from tests.commands import environment
 from tests.services import ADMIN, HANG, Crib, Service, listening, until
+from tests.speaking import called
 from tests.toys import ToyHook, Toys
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -219,10 +220,7 @@ async def test_all_calls_of_a_batch_belong_to_the_trace_of_their_request(traced:
 
 
 async def test_a_call_over_mcp_belongs_to_the_trace_of_its_request(traced: Service, receiver: Receiver) -> None:
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {}}}
-    headers = {"Accept": "application/json, text/event-stream", "traceparent": PARENT}
-
-    answer = await traced.client.post("/mcp", json=asked, headers=headers)
+    answer = await traced.client.post("/mcp", **called("echo", traceparent=PARENT))
     await traced.close()
 
     assert answer.status_code == 200, answer.text

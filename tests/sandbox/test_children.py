@@ -43,6 +43,15 @@ async def all_of(child: LocalChild) -> AsyncIterator[tuple[str, bytes]]:
         yield piece.stream, piece.data
 
 
+async def test_who_wants_one_stream_only_does_not_wait_for_the_other(crib: Spawner) -> None:
+    async with started(crib, bash("echo out; exec 1>&-; sleep 1000")) as child, asyncio.timeout(HANG):
+        first, then = await child.read(until="stdout"), await child.read(until="stdout")
+
+        assert first == ("stdout", b"out\n")
+        assert then is None
+        assert child.ended is None
+
+
 async def test_without_input_it_reads_nothing(crib: Spawner) -> None:
     async with started(crib, bash("cat; echo over")) as child:
         assert await said(child) == b"over\n"

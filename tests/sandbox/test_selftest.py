@@ -15,7 +15,7 @@ import pytest
 
 from app.core.errors import SandboxUnavailable
 from app.core.sessions import Session
-from app.core.walls import Backend, Child, Command, Ended, Network
+from app.core.walls import NO_WALLS, Backend, Child, Command, Ended, Network
 from app.sandbox import kernel, selftest
 from app.sandbox.canaries import NAMES
 from app.sandbox.children import LocalChild
@@ -298,7 +298,7 @@ class Careless(LocalChild):
 
     @staticmethod
     async def start(test: SelfTest, order: Order) -> Child:
-        child = Careless(await test._spawner.start(wall(order, backend="landlock")), selftest.NO_WALLS)
+        child = Careless(await test._spawner.start(wall(order, backend="landlock")), NO_WALLS)
         child.left.append(child)
         child.keeper = parent_of(child.pid)
         os.kill(child.keeper, signal.SIGSTOP)

@@ -22,6 +22,9 @@ from app.store import (
     attachments,
     calls,
     events,
+    mcp_catalogues,
+    mcp_servers,
+    mcp_tokens,
     outputs,
     principals,
     retention,
@@ -36,7 +39,10 @@ from app.store.db import STATEMENTS, Statement, connect_writer, database_url, op
 from app.store.events import EventFilter
 from app.store.sights import Sight
 
-ROOMS = [asks, attachments, calls, events, outputs, principals, retention, rules, secrets, sessions, tools, writer]
+ROOMS = [
+    *(asks, attachments, calls, events, mcp_catalogues, mcp_servers, mcp_tokens, outputs, principals, retention),
+    *(rules, secrets, sessions, tools, writer),
+]
 SIGHT = Sight(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), has_home=True)
 CALL_BOUNDS = {
     "session": "blue",

@@ -12,8 +12,11 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from app.core.asks import Answer
+from app.core.attendants import Attendant
 from app.core.errors import ToolUnavailable
 from app.core.kernels import Kernel
+from app.core.neighbours import Neighbours
 from app.core.ports import Found, Incoming, Outgoing
 from app.core.results import Result
 from app.core.rules import Need
@@ -97,6 +100,24 @@ class ToyLine:
 
     async def drop_kernel(self, kind: str) -> bool:
         return False
+
+    async def elicit(self, shows: dict[str, Any]) -> Answer:
+        raise ToolUnavailable("nobody is asked here")
+
+    def go_on(self) -> None:
+        pass
+
+    @property
+    def session(self) -> Session:
+        return Session("toy", "default")
+
+    @property
+    def attendant(self) -> Attendant | None:
+        return None
+
+    @property
+    def neighbours(self) -> Neighbours:
+        raise ToolUnavailable("there are no servers here")
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""Watches: resources that somebody wants to hear of, as long as anybody does, whatever becomes of connections."""
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from app.core.errors import CallError
+from app.core.sessions import Session
+from app.mcp.ports import Bulletin, Change, Link, LinkLost, ServerSaid, Upstream, Upstreams
+
+log = logging.getLogger(__name__)
+
+SOONEST, LATEST = 0.5, 30.0
+SECONDS = 60.0
+"""What a server has to say that it heard."""
+
+
+class Watched(NamedTuple):
+    """Which resource, at whose server; with a session, at the one that is started for it."""
+
+    owner: str | None
+    server: str
+    uri: str
+    session: tuple[str, str] | None
+
+
+class Watches:
+    """Counts who watches, and tells the server of the first and the last. A new link is told anew."""
+
+    def __init__(self, upstreams: Upstreams, bulletin: Bulletin | None) -> None:
+        self._upstreams = upstreams
+        self._bulletin = bulletin
+        self._counts: dict[Watched, int] = {}
+        self._keepers: dict[Watched, asyncio.Task[None]] = {}
+
+    async def add(self, upstream: Upstream, session: Session, uri: str) -> None:
+        """Raises what `Upstream.link` and `Link.request` raise."""
+        watched = _watched(upstream, session, uri)
+        self._counts[watched] = self._counts.get(watched, 0) + 1
+        if self._counts[watched] > 1:
+            return
+        try:
+            link = await upstream.link(session)
+            await link.request("resources/subscribe", {"uri": uri}, seconds=SECONDS)
+        except BaseException:
+            self._leave(watched)
+            raise
+        if watched in self._counts:
+            self._keepers[watched] = asyncio.create_task(self._keep(watched, session, link))
+
+    async def remove(self, upstream: Upstream, session: Session, uri: str) -> None:
+        watched = _watched(upstream, session, uri)
+        if not self._leave(watched):
+            return
+        if (keeper := self._keepers.pop(watched, None)) is not None:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+            link = await upstream.link(session)
+            await link.request("resources/unsubscribe", {"uri": uri}, seconds=SECONDS)
+
+    async def close(self) -> None:
+        keepers = list(self._keepers.values())
+        for keeper in keepers:
+            keeper.cancel()
+        if keepers:
+            await asyncio.wait(keepers)
+
+    def _leave(self, watched: Watched) -> bool:
+        """Whether that was the last one."""
+        left = self._counts.get(watched, 0) - 1
+        if left > 0:
+            self._counts[watched] = left
+        return left <= 0 and self._counts.pop(watched, None) is not None
+
+    async def _keep(self, watched: Watched, session: Session, link: Link) -> None:
+        while True:
+            await asyncio.wait([link.lost])
+            found = await self._again(watched, session)
+            if found is None:
+                return
+            link = found
+            if self._bulletin is not None:  # what happened meanwhile nobody told
+                self._bulletin.post(Change("resources", watched.server, watched.owner, watched.uri))
+
+    async def _again(self, watched: Watched, session: Session) -> Link | None:
+        """The next link, told what is watched; None when the server is not there any more."""
+        pause = SOONEST
+        while (upstream := self._upstreams.get(watched.server, session.principal)) is not None:
+            try:
+                link = await upstream.link(session)
+                await link.request("resources/subscribe", {"uri": watched.uri}, seconds=SECONDS)
+                return link
+            except ServerSaid as said:
+                log.info("%s does not tell of %s any more: %s", watched.server, watched.uri, said)
+                return None
+            except (CallError, LinkLost, TimeoutError):
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LATEST)
+        return None
+
+
+def _watched(upstream: Upstream, session: Session, uri: str) -> Watched:
+    server = upstream.definition
+    own = (session.principal, session.id) if server.per_session else None
+    return Watched(upstream.owner, server.name, uri, own)

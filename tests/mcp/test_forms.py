@@ -1,0 +1,111 @@
+"""Forms: what a person filled in, against the flat schemas that MCP servers send."""
+
+from typing import Any
+
+import pytest
+
+from app.mcp import forms
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Name", "minLength": 2, "maxLength": 5},
+        "mail": {"type": "string", "format": "email"},
+        "page": {"type": "string", "format": "uri"},
+        "day": {"type": "string", "format": "date"},
+        "at": {"type": "string", "format": "date-time"},
+        "age": {"type": "integer", "minimum": 1, "maximum": 120, "default": 30},
+        "share": {"type": "number", "minimum": 0.5},
+        "sure": {"type": "boolean", "description": "Really?"},
+        "colour": {"type": "string", "enum": ["red", "blue"], "enumNames": ["Red", "Blue"]},
+        "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]},
+        "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}, "minItems": 1, "maxItems": 2},
+        "kinds": {"type": "array", "items": {"anyOf": [{"const": "k", "title": "Kind"}]}, "default": ["k"]},
+    },
+    "required": ["name"],
+}
+
+
+def test_what_fits_is_given_on_with_its_defaults() -> None:
+    assert forms.read({"name": "Ada", "sure": True, "tags": ["a", "b"]}, SCHEMA) == {
+        "name": "Ada",
+        "age": 30,
+        "sure": True,
+        "tags": ["a", "b"],
+        "kinds": ["k"],
+    }
+
+
+def test_texts_are_read_as_what_they_should_be() -> None:
+    given = {"name": "Ada", "age": " 41 ", "share": "1.5", "sure": "yes", "tags": "c", "kinds": None}
+
+    assert forms.read(given, SCHEMA) == {
+        "name": "Ada",
+        "age": 41,
+        "share": 1.5,
+        "sure": True,
+        "tags": ["c"],
+        "kinds": ["k"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({}, "Not filled in: name."),
+        ({"name": None}, "Not filled in: name."),
+        ({"name": "Ada", "nme": 1}, "There is no field nme; asked for are name, mail, "),
+        ({"name": 5}, "name has to be a text."),
+        ({"name": "A"}, "name has to have at least 2 characters."),
+        ({"name": "Augusta"}, "name has to have at most 5 characters."),
+        ({"name": "Ada", "mail": "nobody"}, "mail has to be a text of the format email."),
+        ({"name": "Ada", "page": "nowhere"}, "page has to be a text of the format uri."),
+        ({"name": "Ada", "day": "tomorrow"}, "day has to be a text of the format date."),
+        ({"name": "Ada", "at": "noon"}, "at has to be a text of the format date-time."),
+        ({"name": "Ada", "age": "old"}, "age has to be a whole number."),
+        ({"name": "Ada", "age": 1.5}, "age has to be a whole number."),
+        ({"name": "Ada", "age": True}, "age has to be a whole number."),
+        ({"name": "Ada", "age": 0}, "age has to be at least 1."),
+        ({"name": "Ada", "age": 121}, "age has to be at most 120."),
+        ({"name": "Ada", "share": "much"}, "share has to be a number."),
+        ({"name": "Ada", "share": float("inf")}, "share has to be a number."),
+        ({"name": "Ada", "sure": "perhaps"}, "sure has to be true or false."),
+        ({"name": "Ada", "colour": "Red"}, "colour has to be one of red, blue."),
+        ({"name": "Ada", "size": "m"}, "size has to be one of s, l."),
+        ({"name": "Ada", "tags": ["a", "x"]}, "tags cannot have x; there are a, b, c."),
+        ({"name": "Ada", "tags": []}, "tags has to have at least 1 of them."),
+        ({"name": "Ada", "tags": ["a", "b", "c"]}, "tags has to have at most 2 of them."),
+        ({"name": "Ada", "tags": 3}, "tags has to be a list."),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(content: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(forms.Unfit) as refused:
+        forms.read(content, SCHEMA)
+
+    assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": []}, {"required": "name"}, {"properties": {"x": 3}}])
+def test_a_schema_that_is_none_asks_for_nothing(schema: dict[str, Any]) -> None:
+    assert forms.read({}, schema) == {}
+
+
+def test_a_page_is_agreed_to_or_not_and_nothing_is_filled_in() -> None:
+    shows = {"mode": "url", "url": "https://example.com/pay"}
+
+    assert forms.filled({}, shows) == {}
+    with pytest.raises(forms.Unfit, match="on a page of its own"):
+        forms.filled({"card": "4242"}, shows)
+
+
+def test_a_form_is_read_line_by_line_and_numbers_stand_for_options() -> None:
+    lines = {line.name: line for line in forms.lines(SCHEMA)}
+
+    assert [lines["name"].title, lines["name"].is_required, lines["age"].default] == ["Name", True, 30]
+    assert lines["colour"].options == [("red", "Red"), ("blue", "Blue")]
+    assert lines["size"].options == [("s", "Small"), ("l", "Large")]
+    assert lines["kinds"].options == [("k", "Kind")]
+    assert forms.typed("2", lines["colour"]) == "blue"
+    assert forms.typed("3", lines["colour"]) == "3"
+    assert forms.typed("1, c", lines["tags"]) == ["a", "c"]
+    assert forms.typed("2", lines["age"]) == "2"

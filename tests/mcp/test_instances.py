@@ -1,0 +1,182 @@
+"""Servers of which each session has its own: started when it needs one, in its workspace, and ended with it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from app.core.clocks import SystemClock
+from app.core.errors import Overloaded, ToolUnavailable
+from app.core.mcp_servers import AnyServer, ServerState
+from app.core.redaction import Redactor
+from app.core.sessions import Session
+from app.mcp import instances
+from app.mcp.catalogues import Catalogue
+from app.mcp.ports import CannotConnect, Guest, Upstream
+from app.mcp.upstreams import Served, Surroundings
+from tests.mcp_links import FakeServers, Nobody, listing, never, stdio
+from tests.services import HANG, until
+
+LISTS = {"tools/list": listing("echo"), "tools/call": {"content": []}}
+ANN, BOB = Session("ann", "default", workspace="/a"), Session("bob", "default")
+IDLE = 100.0
+
+
+class Clock(SystemClock):
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class House:
+    """A server with a connection for each session, and what became of it."""
+
+    def __init__(self, remote: FakeServers) -> None:
+        self.remote = remote
+        self.clock = Clock()
+        self.lists: list[Catalogue] = []
+        self.guests: list[Session | None] = []
+        around = Surroundings(
+            open_link=remote,
+            guests=self.guest,
+            clock=self.clock,
+            redactor=Redactor(),
+            idle=IDLE,
+            backoff=never,
+        )
+        self.server = self.serve(stdio(per_session=True), around)
+
+    def serve(self, definition: AnyServer, around: Surroundings) -> Served:
+        async def listed(server: Served, catalogue: Catalogue) -> None:
+            self.lists.append(catalogue)
+
+        return Served(definition, None, "config", around, listed=listed, turned=lambda server: None)
+
+    def guest(self, upstream: Upstream, session: Session | None) -> Guest:
+        self.guests.append(session)
+        return Nobody()
+
+    async def sweep(self) -> None:
+        await self.server._instances.sweep()
+
+    @property
+    def sessions(self) -> list[Session | None]:
+        return [session for _, _, session in self.remote.opened]
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    house = House(FakeServers(LISTS))
+    house.server.start()
+    await until(lambda: house.server.status.state is ServerState.CONNECTED)
+    yield house
+    async with asyncio.timeout(HANG):
+        await house.server.stop()
+    assert house.remote.open == 0
+
+
+async def test_a_scout_lists_the_tools_and_leaves(house: House) -> None:
+    assert (house.sessions, house.remote.open) == ([None], 0)
+    assert [tool["name"] for tool in house.lists[0].tools] == ["echo"]
+
+
+async def test_each_session_has_its_own_and_keeps_it(house: House) -> None:
+    links = [await house.server.link(session) for session in (ANN, BOB, ANN)]
+
+    for link in links:
+        await link.request("tools/call", {"name": "echo"})
+
+    assert house.sessions == [None, ANN, BOB]
+    assert house.guests == [None, ANN, BOB]
+    assert [method for method, _ in house.remote.links[1].asked] == ["tools/call"] * 2
+    assert [method for method, _ in house.remote.links[2].asked] == ["tools/call"]
+    assert links[0].hello is house.remote.links[1].hello
+
+
+async def test_a_session_that_is_deleted_takes_its_own_along(house: House) -> None:
+    for session in (ANN, BOB):
+        await house.server.link(session)
+
+    await house.server.end_session("ann", "default")
+    await house.server.end_session("ann", "another")
+
+    assert [link.lost.done() for link in house.remote.links[1:]] == [True, False]
+
+
+async def test_what_nobody_uses_is_ended_but_not_what_is_busy(house: House) -> None:
+    ann, bob = await house.server.link(ANN), await house.server.link(BOB)
+    house.remote.links[2].held.clear()
+    calling = asyncio.create_task(bob.request("tools/call", {}))
+    await until(lambda: house.remote.links[2].asked)
+    house.clock.seconds += IDLE
+    await house.sweep()
+    assert (ann.lost.done(), bob.lost.done()) == (True, False)
+
+    house.remote.links[2].held.set()
+    await calling
+    await house.sweep()
+    assert not bob.lost.done()  # it was used just now
+    house.clock.seconds += IDLE
+    await house.sweep()
+
+    assert bob.lost.done()
+    assert await house.server.link(ANN) is not ann
+
+
+async def test_a_session_that_works_elsewhere_now_gets_another(house: House) -> None:
+    await house.server.link(ANN)
+    moved = replace(ANN, workspace="/b")
+
+    await house.server.link(moved)
+
+    assert house.sessions == [None, ANN, moved]
+    await until(lambda: house.remote.links[1].lost.done())
+
+
+async def test_there_are_not_too_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "MOST", 1)
+    await house.server.link(ANN)
+
+    with pytest.raises(Overloaded, match="for 1 sessions already"):
+        await house.server.link(BOB)
+    await house.server.end_session("ann", "default")
+
+    await house.server.link(BOB)
+
+
+async def test_one_that_does_not_start_says_why_to_its_own_session(house: House) -> None:
+    house.remote.next[0] = CannotConnect("no room in /a")
+
+    with pytest.raises(ToolUnavailable, match="no room in /a"):
+        await house.server.link(ANN)
+
+    assert house.server.status.state is ServerState.CONNECTED
+
+
+async def test_reconnect_ends_them_all(house: House) -> None:
+    await house.server.link(ANN)
+
+    house.server.reconnect()
+    await until(lambda: len(house.lists) == 2)
+
+    await until(lambda: house.remote.links[1].lost.done())
+    await house.server.link(ANN)
+
+
+async def test_what_one_of_them_lists_anew_is_taken_for_all(house: House) -> None:
+    await house.server.link(ANN)
+    house.remote.link.answers["tools/list"] = listing("echo", "more")
+
+    house.remote.guests[-1].told("notifications/tools/list_changed", {}, None)
+    await until(lambda: len(house.lists) == 2)
+
+    assert [tool["name"] for tool in house.lists[-1].tools] == ["echo", "more"]
+
+
+async def test_a_stopped_server_starts_none(house: House) -> None:
+    await house.server.stop()
+
+    with pytest.raises(ToolUnavailable, match="stopped"):
+        await house.server.link(ANN)
