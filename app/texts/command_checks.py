@@ -62,7 +62,7 @@ _BARE = re.compile(rb"(?:[^\s'\"`$\\;&|()<>]|\\[^\n])+")
 _META = re.compile(rb"[;&|()<>]")
 _OPAQUE = re.compile(rb"[`'\"]|\$[({A-Za-z_0-9'\"]|[<>]\(")
 _SUBSTITUTED = re.compile(rb"(?:^|[^\\])(?:\\\\)*(?:`|\$\()")
-_TAG = re.compile(rb"\\?([A-Za-z_0-9][\w.-]*)|'([^'\n\\]+)'|\"([^\"\n\\$`]+)\"")
+_TAG = re.compile(rb"\\?([A-Za-z_0-9][\w.-]*)|'([^'\n\\\x80-\xff]+)'|\"([^\"\n\\$`\x80-\xff]+)\"")
 _ENDS_PATTERN = {
     "expansion": re.compile(rb"[}\\]"),
     "binary_expression": re.compile(rb"\s"),

@@ -25,6 +25,8 @@ REPEATING = frozenset({"do_group", "while_statement", "function_definition"})
 _PIPED = re.compile(rb"\|&?[ \t]*\n(?![ \t]*\|)")
 _GOES_ON = re.compile(rb"(?<=[^\\][ \t])\\\n|(?<=[^\\][;&|(])\\\n(?![;&|()<>])|(?<!\\)\\\n(?=[ \t])")
 _BRACKETS = re.compile(rb"\$\{|\(|\{|\)|\}")
+_BRACED = re.compile(rb"(\{[0-9]*(?:\.\.[0-9]*)?)([\xc4-\xf4][\x80-\xbf]+)")
+_STAND_INS = {2: "é".encode(), 3: "éx".encode(), 4: "éé".encode()}
 _own = local()
 _OPENING = frozenset({b"${", b"(", b"{"})
 
@@ -77,13 +79,18 @@ def grow(source: bytes) -> tuple[bytes, Tree]:
 
 
 def _grown(source: bytes) -> Tree:
-    reads = _Reads(source)
+    reads = _Reads(_BRACED.sub(_stand_in, source))
     tree = _parser().parse(reads)
     if reads.left < 0 or tree.root_node.has_error:
         raise Unreadable
     if tree.root_node.descendant_count > MOST_NODES:
         raise Doubtful("the script has too many parts to be read")
     return tree
+
+
+def _stand_in(braced: re.Match[bytes]) -> bytes:
+    """The grammar's scanner looks characters behind a brace up in a table of 256, and may crash on larger ones."""
+    return braced[1] + _STAND_INS[len(braced[2])]
 
 
 def _joined(source: bytes, tree: Tree) -> bytes:

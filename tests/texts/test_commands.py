@@ -204,7 +204,24 @@ def test_a_lone_surrogate_is_no_script() -> None:
     assert isinstance(parse("echo \ud800"), Unclear)
 
 
-SIGNS = "abc \n\t;&|(){}[]<>$`'\"\\#!*?~=-+%^@,:/\r\v\0\u00a0é1E"
+@pytest.mark.parametrize("script", ["{\U0010ffff", "{1\U0007c8d6", "{1..\U00101a62", "{1..2\u4e2d}", "{\u0101"])
+def test_any_character_may_stand_behind_a_brace(script: str) -> None:
+    assert isinstance(parse(script), Script | Unclear)
+
+
+def test_characters_of_other_scripts_in_braces_are_read() -> None:
+    script = parse("python -c \"print(f'{名}')\" {中,国} <<'EOF'\n{名}\nEOF\n")
+
+    assert isinstance(script, Script)
+    assert [word.text for word in script.commands[0].words] == ["python", "-c", "print(f'{名}')", "{中,国}"]
+
+
+def test_a_tag_in_another_script_is_unclear() -> None:
+    """Characters are told apart by the parser only where it can read them."""
+    assert isinstance(parse("cat <<'{中'\n{国\ncat <<'X'\n{中\nrm -r a\nX\n"), Unclear)
+
+
+SIGNS = "abc \n\t;&|(){}[]<>$`'\"\\#!*?~=-+%^@,:/\r\v\0\u00a0é1E\u3000中\U0010ffff"
 TOKENS = """$( ${ $(( )) <<E <<'E' E [[ ]] if then fi do done case esac in ;; for while git rm && || >& <<< $' eval bash
     -c cd find -exec xargs env sudo export x= apply_patch function () { @P"""
 TEXTS = st.text(max_size=60) | st.lists(
