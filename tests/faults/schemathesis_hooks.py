@@ -66,8 +66,13 @@ def longest_wait(case: Case[Any]) -> int:
 
 
 def is_valid_wait(value: object, longest: int) -> bool:
-    """One that is not valid is sent as it is, to be refused."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= longest
+    """One that is not valid is sent as it is, to be refused. A number may come as it is written in a query."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    try:
+        return 0 <= float(value) <= longest
+    except ValueError:
+        return False
 
 
 @schemathesis.hook
