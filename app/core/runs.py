@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from app.core.clocks import rfc3339
 from app.core.tools import Payload
 
 CallType = Literal["function", "custom", "apply_patch", "shell", "local_shell", "computer", "tool_search"]
@@ -178,7 +177,8 @@ class Errand:
 class Run:
     """One model message that was run: its calls as they were read, and for each the ids of the calls that carry it out.
 
-    `replayed` is what of the message itself comes before the answers; `previous` the response they belong to.
+    `fingerprint` is the same for a message that comes again. `previous` is the response that the answers belong to,
+    where they can be sent without repeating it.
     """
 
     id: str
@@ -187,11 +187,6 @@ class Run:
     dialect: str
     created_at: int
     fingerprint: str
-    asked: tuple[ModelCall, ...]
-    calls: tuple[tuple[str, ...], ...]
-    replayed: tuple[dict[str, Any], ...] = ()
+    asked: tuple[ModelCall, ...] = ()
+    calls: tuple[tuple[str, ...], ...] = ()
     previous: str | None = None
-
-    @property
-    def made_at(self) -> str:
-        return rfc3339(self.created_at)

@@ -35,6 +35,13 @@ def claim_of(key: str, asked: CallRequest, session: Session, part: str = "") -> 
     return Claim(_digest(f"{key}{part}".encode()), _digest(dumps(body, sort=True)))
 
 
+def claim_of_model(dialect: str, id: str, part: int, asked: CallRequest, session: Session) -> Claim:
+    """What a call that a provider gave an id claims: the same one again is the same call, however it is to be run."""
+    what = [dialect, session.id, id, part, asked.tool, asked.arguments, asked.input]
+    digest = _digest(b"run " + dumps(what, sort=True))
+    return Claim(digest, digest)
+
+
 def check_same(held: Claimed, claim: Claim, key: Key | None) -> None:
     """Raises `Conflict` when the claim is for something else than what is held."""
     if held.digest != claim.digest:

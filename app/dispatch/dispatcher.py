@@ -18,7 +18,7 @@ from typing import Any
 
 from app.core.attendants import Attendant
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
-from app.core.errors import CallError, Internal, Interrupted, TimedOut
+from app.core.errors import CallError, Internal, Interrupted
 from app.core.hooks import Point
 from app.core.ids import Ids
 from app.core.jsons import dumps
@@ -103,9 +103,11 @@ class Dispatcher:
         parent: LiveCall | None = None,
         place: Place | None = None,
         attendant: Attendant | None = None,
+        fault: CallError | None = None,
         origin: TraceContext | None = None,
     ) -> LiveCall:
-        """Every way in: make a call of a request and set it on the line, if there is room for it."""
+        """Every way in: make a call of a request and set it on the line, if there is room for it. A call with a `fault`
+        is one of which a model wrote what cannot be read."""
         if parent is None:  # a child is part of a call that was let in
             self.capacity.admit(key)
         id, at = self._ids.new("call")
@@ -118,6 +120,7 @@ class Dispatcher:
             parent=parent,
             place=place,
             attendant=attendant,
+            fault=fault,
         )
         self._start(live, parent.trace.context if parent and parent.trace else origin)
         return live
@@ -127,15 +130,16 @@ class Dispatcher:
         asked: Sequence[tuple[CallRequest, Session]],
         *,
         claims: Sequence[Claim | None] | None = None,
+        faults: Sequence[CallError | None] | None = None,
         key: Key | None = None,
         origin: TraceContext | None = None,
     ) -> list[LiveCall]:
         """Several calls that keep their order; all of them are let in, or none."""
         self.capacity.admit(key, len(asked))
-        order = Order()
+        order, nothing = Order(), [None] * len(asked)
         return [
-            self.submit(one, session, key=key, claim=claim, place=order.next(), origin=origin)
-            for (one, session), claim in zip(asked, claims or [None] * len(asked), strict=True)
+            self.submit(one, session, key=key, claim=claim, place=order.next(), fault=fault, origin=origin)
+            for (one, session), claim, fault in zip(asked, claims or nothing, faults or nothing, strict=True)
         ]
 
     async def resume(self, call: Call, session: Session, key: Key | None) -> LiveCall:
@@ -218,7 +222,7 @@ class Dispatcher:
         if live.stop is not None:
             return None
         try:
-            tool = self.registry.find(live.call.tool, live.session.principal)
+            tool = self._found(live)
             if self.hooks.concern(Point.BEFORE, tool.name) or not self.registry.probes.is_ready(tool):
                 return None
             step = self._prepare(live, tool, payload_of(live.request, tool))
@@ -230,6 +234,13 @@ class Dispatcher:
             return self._certain(live, error)
         except Exception:  # noqa: BLE001 - a bug of the tool: the line meets it again, where it becomes the call's end
             return None
+
+    def _found(self, live: LiveCall) -> Tool:
+        """The tool, for a call that came whole."""
+        tool = self.registry.find(live.call.tool, live.session.principal)
+        if live.fault is not None:
+            raise live.fault
+        return tool
 
     def _certain(self, live: LiveCall, error: CallError) -> CallError | None:
         """An error that ends the call at once, unless after-hooks want to hear of it, or its tool may come yet."""
@@ -243,7 +254,7 @@ class Dispatcher:
         live.stage("approach")
         live.loosen()
         await self.registry.arrival(live.call.tool, live.session.principal)
-        tool = self.registry.find(live.call.tool, live.session.principal)
+        tool = self._found(live)
         await self.registry.probes.require(tool)
         if live.settled is None:
             tell = partial(self._journal.tell_hook, live)
@@ -352,7 +363,7 @@ class Dispatcher:
         live.stage("execute")
         live.is_executed = True
         seconds = live.request.timeout or step.tool.timeout
-        live.limit = TimeLimit(seconds, lambda: _time_out(live, seconds))
+        live.limit = TimeLimit(seconds, lambda: live.time_out(seconds))
         try:
             return await step.tool.run(step.args, self._context(live, step))
         finally:
@@ -385,7 +396,3 @@ class Dispatcher:
         live.stage("close")
         end = await self._outcomes.settle(live, shown, error)
         await self._journal.close(live, end.result, end.error, end.whole)
-
-
-def _time_out(live: LiveCall, seconds: float) -> None:
-    live.interrupt(TimedOut(f"{live.call.tool} was stopped after {seconds:g} s; its output so far is kept."))

@@ -9,7 +9,7 @@ from typing import Any
 from app.core.asks import Ask
 from app.core.attendants import Attendant
 from app.core.calls import Call, CallRequest, Status
-from app.core.errors import CallError, Canceled, Interrupted
+from app.core.errors import CallError, Canceled, Interrupted, TimedOut
 from app.core.ports import Trace
 from app.core.principals import Key
 from app.core.results import Result
@@ -87,6 +87,7 @@ class LiveCall:
         parent: "LiveCall | None" = None,
         place: Place | None = None,
         attendant: Attendant | None = None,
+        fault: CallError | None = None,
         is_resumed: bool = False,
     ) -> None:
         self.call = call
@@ -97,6 +98,7 @@ class LiveCall:
         self.parent = parent
         self.place = place
         self._attendant = attendant
+        self.fault = fault
         self.is_resumed = is_resumed
         self.settled: str | None = None
         self.children: set[LiveCall] = set()
@@ -119,9 +121,7 @@ class LiveCall:
         self.started: float | None = None
         self.client: ClientRun | None = None
         self.task: asyncio.Task[None] | None = None
-        self.is_open = False
-        self.is_executed = False
-        self.is_done = False
+        self.is_open = self.is_executed = self.is_done = False
         self._is_steady = True
         self._waiters: list[asyncio.Future[None]] = []
         self._open_waiters: list[asyncio.Future[None]] = []
@@ -174,6 +174,9 @@ class LiveCall:
         self.abort.set()
         if not self._is_steady and self.task is not None:
             self.task.cancel()
+
+    def time_out(self, seconds: float) -> None:
+        self.interrupt(TimedOut(f"{self.call.tool} was stopped after {seconds:g} s; its output so far is kept."))
 
     def answer(self, given: Result | CallError) -> bool:
         """What its client gave, if that is still waited for: the first answer or the first reason to stop wins."""

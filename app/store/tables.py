@@ -152,6 +152,19 @@ idempotency_keys = Table(
 )
 Index("idempotency_keys_by_call", idempotency_keys.c.call)
 
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("principal", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("dialect", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("runs_by_fingerprint", runs.c.principal, runs.c.fingerprint, unique=True)
+
 secrets = Table(
     "secrets",
     metadata,
