@@ -44,6 +44,7 @@ from app.dispatch.redaction import Cover
 from app.dispatch.registry import Registry
 from app.dispatch.retention import Limits, Retention
 from app.dispatch.rules import RuleBook
+from app.dispatch.runs import RunBook
 from app.dispatch.sessions import Sessions
 from app.dispatch.terminals import Terminals
 from app.dispatch.tools import ToolBook
@@ -159,6 +160,7 @@ class House:
             network_policy=self._policy,
             servers=self._neighbourhood.book,
             oauth=oauth,
+            runs=RunBook(self._engine, self._writer, self.redactor),
             stdio_over_rest=self.settings.mcp.stdio_over_rest,
         )
 

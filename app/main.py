@@ -10,12 +10,13 @@ from starlette.routing import Route
 from app import __version__
 from app.api import asks as ask_routes
 from app.api import attachments as attachment_routes
-from app.api import calls, events, health, keys, metrics, openapi, problems, tickets
+from app.api import calls, dialects, events, health, keys, metrics, openapi, problems, tickets
 from app.api import files as file_routes
 from app.api import mcp_resources as mcp_resource_routes
 from app.api import mcp_servers as mcp_server_routes
 from app.api import oauth as oauth_routes
 from app.api import rules as rule_routes
+from app.api import runs as run_routes
 from app.api import sandbox as sandbox_routes
 from app.api import secrets as secret_routes
 from app.api import sessions as session_routes
@@ -84,7 +85,7 @@ def create_app(
 def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
-    of_calls = (calls, attachment_routes, events, tool_routes, ask_routes, rule_routes)
+    of_calls = (calls, attachment_routes, events, tool_routes, run_routes, dialects, ask_routes, rule_routes)
     of_sessions = (session_routes, file_routes, terminal_routes)
     of_servers = (mcp_server_routes, oauth_routes, mcp_resource_routes)
     for module in (*of_calls, *of_sessions, *of_servers, keys, secret_routes, sandbox_routes, tickets, health, metrics):

@@ -3,6 +3,16 @@ wrk.method = "POST"
 wrk.body = os.getenv("BENCH_BODY")
 wrk.headers["Content-Type"] = "application/json"
 
+-- Where a number is asked for, every request has another one.
+if string.find(wrk.body, "@N@", 1, true) then
+  local body, began, count = wrk.body, tostring(os.time()), 0
+
+  function request()
+    count = count + 1
+    return wrk.format(nil, nil, nil, (string.gsub(body, "@N@", began .. "n" .. count)))
+  end
+end
+
 local mark = os.getenv("BENCH_MARK") or ""
 local thread
 

@@ -26,6 +26,7 @@ from app.dispatch.files import FileTools
 from app.dispatch.ledger import Ledger
 from app.dispatch.listings import Listing
 from app.dispatch.rules import RuleBook
+from app.dispatch.runs import RunBook
 from app.dispatch.sessions import Sessions
 from app.dispatch.tools import ToolBook
 from app.mcp.oauth import OAuthDesk
@@ -67,6 +68,7 @@ class Use:
     files: FileTools
     servers: ServerBook
     oauth: OAuthDesk
+    runs: RunBook
     stdio_over_rest: bool
     turns: Turns = field(default_factory=Turns)
 

@@ -17,7 +17,7 @@ from app.api.submissions import (
     trace_context,
 )
 from app.core.calls import CallRequest
-from app.core.errors import Canceled
+from app.core.errors import CallError, Canceled
 from app.core.principals import Key
 from app.core.sessions import Session
 from app.dispatch.running import LiveCall
@@ -28,20 +28,26 @@ Asked = Sequence[tuple[CallRequest, Session]]
 
 
 async def begin(
-    use: Use, key: Key, asked: Asked, headers: Mapping[str, str], idempotency_key: str | None
+    use: Use,
+    key: Key,
+    asked: Asked,
+    headers: Mapping[str, str],
+    idempotency_key: str | None,
+    faults: Sequence[CallError | None] | None = None,
 ) -> list[LiveCall]:
-    """Set all of them on the line. Item i of an idempotent batch has the key `{key}/{i}`."""
+    """Set all of them on the line. Item i of an idempotent batch has the key `{key}/{i}`. Some may have a fault."""
     if idempotency_key is None:
         refuse_when_stopping(use)
-        return use.dispatcher.submit_all(asked, key=key, origin=trace_context(headers))
+        return use.dispatcher.submit_all(asked, faults=faults, key=key, origin=trace_context(headers))
     claims = [claim_of(idempotency_key, one, where, f"/{i}") for i, (one, where) in enumerate(asked)]
+    faulty = [*zip(asked, faults or [None] * len(asked), strict=True)]
     async with use.turns.of(key.principal, idempotency_key):
-        return await _begin_once(use, key, asked, headers, [claim for claim in claims if claim])
+        return await _begin_once(use, key, faulty, headers, [claim for claim in claims if claim])
 
 
 async def attend(receive: Receive, lives: Sequence[LiveCall], asked: Asked, seconds: float) -> None:
     """Wait with the client. Its going away stops those calls that asked for it."""
-    waiting = asyncio.create_task(_wait(lives, seconds))
+    waiting = asyncio.create_task(wait_for(lives, seconds))
     leaving = [live for live, (one, _) in zip(lives, asked, strict=True) if one.cancel_on_disconnect and seconds]
     tasks = {waiting, asyncio.create_task(client_left(receive))} if leaving else {waiting}
     try:
@@ -55,14 +61,19 @@ async def attend(receive: Receive, lives: Sequence[LiveCall], asked: Asked, seco
         await asyncio.wait(tasks)
 
 
-async def _wait(lives: Sequence[LiveCall], seconds: float) -> None:
+async def wait_for(lives: Sequence[LiveCall], seconds: float) -> None:
+    """Wait until all have ended, so long at most; without any time, until all are recorded."""
     async with asyncio.TaskGroup() as group:
         for live in lives:
             group.create_task(live.wait(seconds) if seconds else live.wait_open())
 
 
 async def _begin_once(
-    use: Use, key: Key, asked: Asked, headers: Mapping[str, str], claims: Sequence[Claim]
+    use: Use,
+    key: Key,
+    asked: Sequence[tuple[tuple[CallRequest, Session], CallError | None]],
+    headers: Mapping[str, str],
+    claims: Sequence[Claim],
 ) -> list[LiveCall]:
     """Calls that were accepted before are found again; only the others are made, and none if a body differs."""
     held = await calls.holders(use.engine, key.principal, [claim.key for claim in claims])
@@ -71,12 +82,17 @@ async def _begin_once(
             check_same(held[claim.key], claim, key)
     refuse_when_stopping(use)
     new = [number for number, claim in enumerate(claims) if claim.key not in held]
-    wanted, claimed = [asked[number] for number in new], [claims[number] for number in new]
-    made = use.dispatcher.submit_all(wanted, claims=claimed, key=key, origin=trace_context(headers))
+    made = use.dispatcher.submit_all(
+        [asked[number][0] for number in new],
+        claims=[claims[number] for number in new],
+        faults=[asked[number][1] for number in new],
+        key=key,
+        origin=trace_context(headers),
+    )
     fresh = dict(zip(new, made, strict=True))
     return [
         await holder_of(use, fresh[number], claim)
         if number in fresh
-        else await first_of(use, held[claim.key], *asked[number])
+        else await first_of(use, held[claim.key], *asked[number][0])
         for number, claim in enumerate(claims)
     ]

@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from app.api import examples
 from app.api.access import Admin, Reader, ToolWriter, Use, Used
 from app.api.bodies import JSON, JsonRoute
+from app.api.offers import HEADERS, Wished
 from app.api.problems import Problem, forbidden, not_found
 from app.api.shapes import ImportView, Page, ReloadView, ToolLineView, ToolView
 from app.api.submissions import session_of
@@ -71,10 +72,15 @@ ToolRequest = Annotated[
 ]
 
 
-@router.get("", response_model=Page[ToolView | ToolLineView])
+@router.get(
+    "",
+    response_model=Page[ToolView | ToolLineView] | list[dict[str, Any]] | dict[str, Any],
+    responses={200: {"headers": HEADERS}},
+)
 async def list_tools(
     key: Reader,
     use: Used,
+    wish: Wished,
     model: Annotated[str | None, Query(description="Only tools that suit this model.", examples=["gpt-5.1"])] = None,
     provider: Annotated[str | None, Query(description="Only tools that suit this provider.")] = None,
     agent: Annotated[str | None, Query(description="Only tools that suit this agent.")] = None,
@@ -92,16 +98,19 @@ async def list_tools(
     cursor: Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Most tools on a page.")] = MAX_PAGE,
 ) -> Response:
-    """The tools this key may use, in the order of their names. With `q` the best `limit` of them, in one page."""
+    """The tools this key may use, in the order of their names. With `q` the best `limit` of them, in one page. With
+    `format` those that can be used, all in one answer, as a provider's request takes them."""
     where = await session_of({}, use, key, session)
     audience = Audience(
-        provider=provider,
+        provider=provider or (wish.dialect and wish.dialect.name),
         model=model or where.model,
         agent=agent or where.agent,
         session=None if session is None else where.id,
     )
     wanted = ToolFilter(audience=audience, source=source, server=server, effect=effect, query=q)
-    found = await use.listing.tools(where, key, wanted, probe=probe)
+    found = [tool for tool in await use.listing.tools(where, key, wanted, probe=probe) if wish.takes(tool["name"])]
+    if wish.dialect is not None:
+        return wish.offer(found[:limit] if q is not None else found, audience.model)
     page = found[:limit] if q is not None else [tool for tool in found if cursor is None or tool["name"] > cursor]
     more = page[limit - 1]["name"] if len(page) > limit else None
     return Response(

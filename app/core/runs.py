@@ -5,7 +5,7 @@ These are the words that every dialect translates from and to: a tool becomes a 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from app.core.tools import Payload
@@ -61,6 +61,17 @@ class ModelCall:
             shown["arguments"] = self.arguments
         shown |= {name: value for name in _OPTIONAL if (value := getattr(self, name)) is not None}
         return shown | ({"repaired": True} if self.is_repaired else {})
+
+    def outline(self) -> "ModelCall":
+        """What an answer to it needs: not what it was to do."""
+        longest = (self.arguments or {}).get("max_output_length")
+        return replace(
+            self,
+            arguments=None if longest is None else {"max_output_length": longest},
+            input=None,
+            arguments_error=None,
+            raw_arguments=None,
+        )
 
 
 def to_model_call(view: dict[str, Any]) -> ModelCall:

@@ -1,4 +1,4 @@
-"""Attachments on their way to the store: small ones stay in the result, large ones are kept beside it.
+"""Attachments on their way to the store and back: small ones stay in the result, large ones are kept beside it.
 
 What is beyond the limit of a call, or cannot be read, is not kept; the result's
 metadata tells which, how large and why, as `attachments_dropped`.
@@ -7,12 +7,19 @@ metadata tells which, how large and why, as `attachments_dropped`.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from app.core.results import MOST_ATTACHED, MOST_INLINE, Attachment, Result, attach, data_of
 from app.dispatch.redaction import Cover
+from app.store import attachments
 
 DROPPED = "attachments_dropped"
 UNREADABLE = "its data URL cannot be read"
 TOO_MUCH = f"a call keeps {MOST_ATTACHED:,} bytes of attachments"
+
+
+Attached = tuple[dict[str, Any], bytes | None]
+"""What is said of an attachment, and its bytes; None when it is elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,17 @@ def set_apart(result: Result, place: str, cover: Cover) -> tuple[Result, list[Ap
                 kept.append(one if clean == data else attach(clean, one.mime, one.filename))
     metadata = result.metadata | ({DROPPED: dropped} if dropped else {})
     return replace(result, metadata=metadata, attachments=tuple(kept)), apart
+
+
+async def load(engine: AsyncEngine, call: str, listed: list[dict[str, Any]]) -> list[Attached]:
+    """What goes along with a call's result, whether it is in it or kept beside it."""
+    stored = await attachments.sizes(engine, call) if listed else {}
+    found = list[Attached]()
+    for number, about in enumerate(listed):
+        is_beside = number in stored
+        data = await attachments.read(engine, call, number, 0, MOST_ATTACHED) if is_beside else data_of(about["url"])
+        found.append((about, data))
+    return found
 
 
 def is_large(result: Result) -> bool:

@@ -6,8 +6,9 @@ from sqlalchemy import bindparam, delete, exists, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Status
+from app.core.ids import earliest, time_of
 from app.store.db import Statement
-from app.store.tables import asks, attachments, calls, counters, events, idempotency_keys, outputs
+from app.store.tables import asks, attachments, calls, counters, events, idempotency_keys, outputs, runs
 from app.store.writer import Batch
 
 FLOOR_COUNTER = "event_floor"
@@ -30,6 +31,7 @@ REMOVALS = (REMOVE_EVENTS, REMOVE_OUTPUTS, REMOVE_ATTACHMENTS, REMOVE_KEYS, REMO
 REMOVE_LOOSE = Statement(
     "retention.loose_events", delete(events).where(events.c.call.is_(None), events.c.seq <= bindparam("upto"))
 )
+REMOVE_RUNS = Statement("retention.runs", delete(runs).where(runs.c.id <= bindparam("upto")))
 RAISE_FLOOR = Statement(
     "retention.floor",
     update(counters)
@@ -70,6 +72,7 @@ def remove(batch: Batch, ids: list[str]) -> int:
         for statement in REMOVALS:
             batch.execute(statement, {"b_call": id})
     batch.execute(REMOVE_LOOSE, {"upto": floor})
+    batch.execute(REMOVE_RUNS, {"upto": earliest("run", time_of(max(ids, default="")))})  # their calls came with them
     batch.execute(RAISE_FLOOR, {"b_name": FLOOR_COUNTER, "floor": floor})
     return floor
 

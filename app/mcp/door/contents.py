@@ -9,8 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call
 from app.core.jsons import Raw
-from app.mcp.door import attachments
-from app.mcp.door.attachments import Attached
+from app.dispatch.attachments import Attached, load
 from app.mcp.door.callers import INTERNAL_ERROR, refusal, refused
 from app.store import outputs
 
@@ -27,7 +26,7 @@ async def contents_of(engine: AsyncEngine, ctx: "Ctx", call: Call) -> Raw:
     The tool writes the server's answer as its output, with the files of it attached; here they come together again.
     """
     result, page = await _given(engine, ctx, call)
-    attached = await attachments.load(engine, call.id, result["attachments"])
+    attached = await load(engine, call.id, result["attachments"])
     said = {name: value for name, value in page.items() if name not in ("server", "uri")}
     return said | {"contents": [_one(content, attached) for content in page["contents"]]}
 

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.calls import Call
 from app.core.errors import McpFailed
 from app.core.jsons import Raw
+from app.dispatch.attachments import Attached, load
 from app.mcp.door import attachments
 from app.mcp.door.callers import refusal
 from app.mcp.ports import MODERN
@@ -51,7 +52,7 @@ def text_of(text: str) -> Raw:
 
 async def _content(engine: AsyncEngine, call: str, result: dict[str, Any]) -> list[Raw]:
     """What a server gave as it gave it, as long as that is what the model reads too."""
-    attached = await attachments.load(engine, call, result["attachments"])
+    attached = await load(engine, call, result["attachments"])
     blocks = blocks_of(result, lambda number: _encoded(attached[number]))
     if blocks is not None:
         return blocks
@@ -59,7 +60,7 @@ async def _content(engine: AsyncEngine, call: str, result: dict[str, Any]) -> li
     return [text_of(result["output"]), *blocks] if result["output"] or not blocks else blocks
 
 
-def _encoded(attached: attachments.Attached) -> str:
+def _encoded(attached: Attached) -> str:
     return base64.b64encode(attached[1] or b"").decode()
 
 

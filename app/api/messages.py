@@ -1,0 +1,105 @@
+"""Model messages on their way in: read in their dialect, and turned into what our tools are asked to do."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from app.api.access import Use
+from app.api.problems import Problem, not_found
+from app.core.calls import CallRequest
+from app.core.errors import CallError, InvalidArgs
+from app.core.principals import Key
+from app.core.runs import Errand, Known, ModelCall, Reading, ToolOffer, Unreadable
+from app.core.sessions import Session
+from app.core.tools import Tool
+from app.providers import table
+from app.providers.detection import detect
+from app.providers.dialects import Dialect
+from app.providers.errands import errands
+from app.providers.names import named
+from app.providers.nulls import strip_nulls
+
+MOST_CALLS = 128
+LONGEST = 256
+NAMELESS = "(no name)"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A model's call, what carries it out, and what is wrong with it already."""
+
+    asked: ModelCall
+    requests: tuple[CallRequest, ...]
+    fault: CallError | None = None
+
+
+def dialect_of(name: str, message: Any) -> Dialect:
+    """The dialect that is named, or the one the message is in."""
+    if name == table.AUTO:
+        found = detect(message)
+        if found is None:
+            raise Problem(422, "UnknownDialect", "The message's dialect cannot be told; name it in the path.")
+        name = found
+    dialect = table.find(name)
+    if dialect is None:
+        raise not_found(f"dialect {name}; GET /v1/dialects lists them")
+    return dialect
+
+
+def read(dialect: Dialect, message: Any, known: Known) -> Reading:
+    try:
+        reading = dialect.read_calls(message, known)
+    except Unreadable as error:
+        raise Problem(422, "UnreadableMessage", f"This is no message in {dialect.name}: {error}") from None
+    if len(reading.calls) > MOST_CALLS:
+        raise Problem(422, "TooManyCalls", f"The message has more than {MOST_CALLS} calls.")
+    return reading
+
+
+def known_to(use: Use, session: Session, key: Key, dialect: Dialect) -> Known:
+    """The tools this caller may use, by their names and by what those become on the wire."""
+
+    @cache
+    def find(name: str) -> ToolOffer | None:
+        tool = use.listing.get(name, session, key)
+        if tool is not None:
+            return _offer(tool, name)
+        tools = {tool.name: tool for tool in use.dispatcher.tools(session, key)}
+        meant = named(name, tools, dialect.quirks.names)
+        return None if meant is None else _offer(tools[meant], meant)
+
+    return find
+
+
+def plan(dialect: Dialect, reading: Reading, known: Known, options: dict[str, Any]) -> list[Planned]:
+    return [_planned(dialect, call, known, options) for call in reading.calls]
+
+
+def _offer(tool: Tool, name: str) -> ToolOffer:
+    """By the name it was called: other names may have other arguments."""
+    return ToolOffer(name=name, description=tool.description, schema=tool.schema, takes=tool.takes)
+
+
+def _planned(dialect: Dialect, call: ModelCall, known: Known, options: dict[str, Any]) -> Planned:
+    if call.arguments_error is not None:
+        fault = InvalidArgs(f"{call.arguments_error} Send the arguments of {call.name} as one JSON object.")
+        return Planned(call, (_request(Errand(tool=call.name, input=call.raw_arguments), call, options),), fault)
+    offer = known(call.name) if call.type == "function" else None
+    if dialect.strips_nulls and offer is not None and call.arguments:
+        call = _without_nulls(call, offer)
+    return Planned(call, tuple(_request(errand, call, options) for errand in errands(call, known)))
+
+
+def _without_nulls(call: ModelCall, offer: ToolOffer) -> ModelCall:
+    return replace(call, arguments=strip_nulls(offer.schema, call.arguments or {}))
+
+
+def _request(errand: Errand, call: ModelCall, options: dict[str, Any]) -> CallRequest:
+    return CallRequest(
+        tool=errand.tool[:LONGEST] or NAMELESS,
+        arguments=errand.arguments,
+        input=errand.input,
+        call_id=call.id[:LONGEST] if call.id else None,
+        **options | ({} if errand.timeout is None else {"timeout": errand.timeout}),
+    )
+

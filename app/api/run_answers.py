@@ -1,0 +1,109 @@
+"""Runs on their way out: what became of the calls, written in the dialect the message came in."""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from app.api.access import Use
+from app.api.bodies import JSON
+from app.api.problems import Problem
+from app.api.run_submissions import Begun
+from app.api.submissions import settled
+from app.core.calls import Call, CallRequest
+from app.core.jsons import dumps
+from app.core.runs import Media, Run
+from app.core.sessions import Session
+from app.dispatch.attachments import load
+from app.dispatch.running import LiveCall
+from app.providers.dialects import Dialect, Wire
+from app.providers.replies import Ended, is_blocked, reply_to
+from app.providers.wrappers import merge
+from app.store import calls
+
+MOST_SENT = 16 * 1024 * 1024
+"""Bytes of a file that is sent along; a larger one is to be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """How an answer is written: the dialect, where the service is found, what comes before the outputs."""
+
+    dialect: Dialect
+    base: str
+    replayed: Sequence[Wire] = ()
+
+
+async def lives_of(use: Use, run: Run) -> list[LiveCall]:
+    """The calls of a run, as they are under way or as they ended."""
+    ids = [id for group in run.calls for id in group]
+    under_way = {id: live for id in ids if (live := use.dispatcher.running.get(id)) is not None}
+    stored = await calls.get_many(use.engine, set(ids) - under_way.keys())
+    if len(under_way) + len(stored) < len(set(ids)):
+        raise Problem(410, "RunGone", f"Calls of the run {run.id} were removed, so there is no answer any more.")
+    session = Session(run.principal, run.session)
+    return [under_way.get(id) or _ended(stored[id], session) for id in ids]
+
+
+def _ended(call: Call, session: Session) -> LiveCall:
+    """One that does not run here: it has ended, or another start will go on with it."""
+    live = LiveCall(call, CallRequest(tool=call.tool), session)
+    live.done()
+    return live
+
+
+async def answer_of(request: Request, use: Use, begun: Begun, letter: Letter) -> Response:
+    body = await body_of(use, begun, letter)
+    if not body["pending"]:
+        return Response(dumps(body), media_type=JSON)
+    headers = {"Location": f"{request.scope.get('root_path', '')}/v1/run/{begun.run.id}"}
+    return Response(dumps(body), 202, headers, JSON)
+
+
+async def body_of(use: Use, begun: Begun, letter: Letter) -> dict[str, Any]:
+    """The answer: what to append once all calls have ended, until then nothing."""
+    run = begun.run
+    ended = [await settled(use, live) for live in begun.lives]
+    pending = [call.id for call in ended if not call.is_final]
+    errors = [json.loads(call.error) if call.error else None for call in ended]
+    body = {
+        "id": run.id,
+        "dialect": run.dialect,
+        "append": [] if pending else [*letter.replayed, *await _outputs(use, run, letter, ended)],
+        "calls": [call.view() for call in ended],
+        "pending": pending,
+        "blocked": any(is_blocked(error) for error in errors),
+    }
+    return body | ({"previous_response_id": run.previous} if run.previous else {})
+
+
+async def _outputs(use: Use, run: Run, letter: Letter, ended: Sequence[Call]) -> list[Wire]:
+    ends = iter([await _end(use, call, letter.base) for call in ended])
+    replies = [
+        reply_to(asked, [next(ends) for _ in group]) for asked, group in zip(run.asked, run.calls, strict=True)
+    ]
+    return letter.dialect.write_results(merge(replies))
+
+
+async def _end(use: Use, call: Call, base: str) -> Ended:
+    result = json.loads(call.result) if call.result else None
+    error = json.loads(call.error) if call.error else None
+    media = await _media(use, call.id, result["attachments"], base) if result else ()
+    return Ended(result, error, media)
+
+
+async def _media(use: Use, call: str, listed: list[dict[str, Any]], base: str) -> tuple[Media, ...]:
+    """The files of a result, with where each is to be had by those who cannot take it as it is."""
+    return tuple(
+        Media(
+            mime=about["mime"],
+            name=about["filename"],
+            data=base64.b64encode(data).decode() if data is not None and len(data) <= MOST_SENT else None,
+            url=about["url"] if data is None else f"{base}/v1/calls/{call}/attachments/{number}",
+        )
+        for number, (about, data) in enumerate(await load(use.engine, call, listed))
+    )
