@@ -1,4 +1,4 @@
-"""Models: what is known of them that decides which tools suit them. Only data and three small questions."""
+"""Models: what is known of them that decides which tools suit them. Only data and four small questions."""
 
 from typing import Literal
 
@@ -34,6 +34,9 @@ SHELLS: tuple[tuple[str, ShellVariant], ...] = (
 """Which form of the shell tool each family was taught, the first match counts: a command line (`shell_command`), a
 list of words (`shell`), or a terminal that goes on (`exec_command`). Others know a command line best."""
 
+FREEFORM = ("gpt-5*", "*codex*")
+"""Who takes tools that are given a text of any form, and keeps to a grammar for it."""
+
 
 def takes_patches(model: str | None) -> bool:
     """Whether a model edits by `apply_patch`; the others edit by `edit` and `write`."""
@@ -42,9 +45,14 @@ def takes_patches(model: str | None) -> bool:
 
 
 def shell_variant(model: str | None) -> ShellVariant:
-    """The shell tool a model knows. What stands before the last slash names its provider."""
-    name = (model or "").lower().rpartition("/")[2]
+    """The shell tool a model knows."""
+    name = _bare(model)
     return next((variant for pattern, variant in SHELLS if matches(pattern, name)), "shell_command")
+
+
+def takes_freeform(model: str | None) -> bool:
+    """Whether a model can be offered a tool that takes free text; the others get it as the one argument `input`."""
+    return any(matches(pattern, _bare(model)) for pattern in FREEFORM)
 
 
 def offers_shell(choice: ShellChoice, model: str | None, tool: str) -> bool:
@@ -58,3 +66,8 @@ def offers_shell(choice: ShellChoice, model: str | None, tool: str) -> bool:
             return SHELL_TOOLS[tool] == "exec_command"
         case _:
             return SHELL_TOOLS[tool] == choice
+
+
+def _bare(model: str | None) -> str:
+    """A model's own name: what stands before the last slash names its provider."""
+    return (model or "").lower().rpartition("/")[2]

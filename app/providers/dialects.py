@@ -35,7 +35,8 @@ class Quirks:
 
     `strict`: `full` (the rewrite is understood and asked for by `auto`), `on_request` (understood, never by `auto`),
     `false` (must be said to be off, or it is on), `never` (the key is not known). `modes` are the choices that can be
-    sent, `says_parallel` whether several calls at once can be forbidden. `closes`: objects may say they are closed.
+    sent, `says_parallel` whether several calls at once can be forbidden, `says_allowed` whether a choice can be
+    narrowed to some of the tools. `closes`: objects may say they are closed.
     """
 
     strict: Literal["full", "on_request", "false", "never"] = "never"
@@ -44,6 +45,7 @@ class Quirks:
     longest_description: int | None = None
     modes: frozenset[Mode] = frozenset({"auto", "none", "required", "tool"})
     says_parallel: bool = True
+    says_allowed: bool = False
     closes: bool = True
     takes_freeform: bool = False
 

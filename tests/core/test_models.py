@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.models import SHELL_TOOLS, ShellChoice, offers_shell, shell_variant, takes_patches
+from app.core.models import SHELL_TOOLS, ShellChoice, offers_shell, shell_variant, takes_freeform, takes_patches
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,33 @@ from app.core.models import SHELL_TOOLS, ShellChoice, offers_shell, shell_varian
 )
 def test_only_gpt_models_but_gpt_4_and_the_open_ones_edit_by_patches(model: str | None, patches: bool) -> None:
     assert takes_patches(model) is patches
+
+
+@pytest.mark.parametrize(
+    ("model", "freeform"),
+    [
+        ("gpt-5", True),
+        ("GPT-5-mini", True),
+        ("gpt-5.2", True),
+        ("gpt-5.1-codex-max", True),
+        ("openai/gpt-5", True),
+        ("openrouter/openai/gpt-5-codex", True),
+        ("codex-mini-latest", True),
+        ("gpt-4.1", False),
+        ("gpt-4o", False),
+        ("gpt-3.5-turbo", False),
+        ("gpt-oss-120b", False),
+        ("codex/gpt-4o", False),
+        ("o3", False),
+        ("o4-mini", False),
+        ("claude-sonnet-4-5", False),
+        ("not-gpt-5", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_the_fifth_generation_and_the_coders_take_free_text(model: str | None, freeform: bool) -> None:
+    assert takes_freeform(model) is freeform
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ForwardRef, Literal, NotRequired, Required, U
 import typing_extensions as te
 
 LISTS = (list, Iterable, Sequence, typing.Iterable)
+ALIASES = (te.TypeAliasType, getattr(typing, "TypeAliasType", te.TypeAliasType))
 
 
 class Misfit(AssertionError):
@@ -56,8 +57,10 @@ def _bare(kind: Any) -> Any:
         origin = get_origin(kind)
         if origin in (Annotated, Required, NotRequired, te.Required, te.NotRequired, te.ReadOnly):
             kind = get_args(kind)[0]
-        elif isinstance(kind, te.TypeAliasType | getattr(typing, "TypeAliasType", te.TypeAliasType)):
+        elif isinstance(kind, ALIASES):
             kind = kind.__value__
+        elif isinstance(origin, ALIASES):
+            kind = origin.__value__[get_args(kind)]
         else:
             return kind
 

@@ -1,0 +1,152 @@
+"""Cohere's Chat v2: tools and calls as in Chat Completions, results that may be documents, to be cited."""
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.core.runs import Known, Media, Part, Reading, Reply, SearchResult, ToolOffer, Unreadable
+from app.providers import chat_calls, chat_choices, chat_tools, contents
+from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, NameRule, Quirks, Supports, Wire
+
+WORDS: dict[Mode, str] = {"none": "NONE", "required": "REQUIRED"}
+STRICT = "Cohere is strict for all tools of a request or for none: add `strict_tools: true` to the request."
+STARTS = ("message-start", "tool-call-start", "content-start", "tool-plan-delta")
+READABLE = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)")
+
+
+def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
+    exported = chat_tools.export(offers, options)
+    exported.warnings = [STRICT if said == chat_tools.NO_STRICT else said for said in exported.warnings]
+    return exported
+
+
+def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
+    return chat_choices.fill(tools, choice, quirks, warnings, words=WORDS)
+
+
+def read_calls(message: Any, known: Known) -> Reading:
+    match message:
+        case list() if any(isinstance(event, dict) and event.get("type") in STARTS for event in message):
+            return _response(_gathered(message))
+        case {"message": dict()}:
+            return _response(message)
+        case {"tool_plan": _}:
+            return _message(message)
+    return chat_calls.read(message)
+
+
+def _response(response: dict[str, Any]) -> Reading:
+    reading = _message(response["message"], is_cut=chat_calls.is_cut(response.get("finish_reason")))
+    return replace(reading, message_id=chat_calls.id_of(response), is_response=True)
+
+
+def _message(message: dict[str, Any], *, is_cut: bool = False) -> Reading:
+    """What the model plans to do is the text beside its calls."""
+    try:
+        reading = chat_calls.of_message(message, is_cut=is_cut)
+    except RecursionError as error:
+        raise Unreadable(chat_calls.TOO_DEEP) from error
+    plan = message.get("tool_plan")
+    texts = (plan if isinstance(plan, str) else "", reading.text)
+    return replace(reading, text="\n".join(text for text in texts if text))
+
+
+def _gathered(events: Sequence[Any]) -> dict[str, Any]:
+    """One response out of all events of a stream. Without an end it was cut off."""
+    calls: dict[str, _Call] = {}
+    plan, text = list[str](), list[str]()
+    response: dict[str, Any] = {"id": None, "finish_reason": "MAX_TOKENS"}
+    for event in events:
+        delta = _inner(_object(event), "delta")
+        said = _inner(delta, "message")
+        match _object(event).get("type"):
+            case "message-start":
+                response["id"] = event.get("id")
+            case "tool-plan-delta":
+                plan.append(_text(said.get("tool_plan")))
+            case "content-start" | "content-delta":
+                text.append(_text(_inner(said, "content").get("text")))
+            case "tool-call-start" | "tool-call-delta":
+                calls.setdefault(str(event.get("index")), _Call()).add(_inner(said, "tool_calls"))
+            case "message-end":
+                response["finish_reason"] = delta.get("finish_reason")
+    message = {
+        "tool_plan": "".join(plan),
+        "content": "".join(text),
+        "tool_calls": [one.view() for one in calls.values()],
+    }
+    return response | {"message": message}
+
+
+@dataclass(slots=True)
+class _Call:
+    id: Any = None
+    name: Any = None
+    pieces: list[str] = field(default_factory=list)
+
+    def add(self, fragment: dict[str, Any]) -> None:
+        function = _inner(fragment, "function")
+        self.id = fragment.get("id") or self.id
+        self.name = function.get("name") or self.name
+        self.pieces.append(_text(function.get("arguments")))
+
+    def view(self) -> dict[str, Any]:
+        return {"id": self.id, "function": {"name": self.name, "arguments": "".join(self.pieces)}}
+
+
+def _object(given: Any) -> dict[str, Any]:
+    return given if isinstance(given, dict) else {}
+
+
+def _inner(given: dict[str, Any], name: str) -> dict[str, Any]:
+    return _object(given.get(name))
+
+
+def _text(given: Any) -> str:
+    return given if isinstance(given, str) else ""
+
+
+def write_results(replies: Sequence[Reply]) -> list[Wire]:
+    return [_answer(reply) for reply in replies]
+
+
+def _answer(reply: Reply) -> Wire:
+    """Text is text; what can be cited is a document."""
+    documents = [document for part in reply.parts if (document := _document(part)) is not None]
+    rest = tuple(part for part in reply.parts if _document(part) is None)
+    kept = [contents.placeholder(part) for part in rest if isinstance(part, Media)]
+    text = "\n".join(line for line in (contents.text_of(replace(reply, parts=rest)), *kept) if line)
+    content = [*([{"type": "text", "text": text}] if text else []), *documents] if documents else text
+    called = {} if reply.call.id is None else {"tool_call_id": reply.call.id}
+    return {"role": "tool", **called, "content": content or contents.NOTHING}
+
+
+def _document(part: Part) -> Wire | None:
+    match part:
+        case SearchResult():
+            data = {"title": part.title, "source": part.source, "text": part.text}
+        case Media(data=str(encoded)) if READABLE.fullmatch(part.mime):
+            text = base64.b64decode(encoded).decode(errors="replace")
+            data = {"title": part.name, "text": text} if part.name else {"text": text}
+        case _:
+            return None
+    return {"type": "document", "document": {"data": data}}
+
+
+dialect = Dialect(
+    name="cohere",
+    title="Cohere",
+    export_tools=export_tools,
+    fill_request=fill_request,
+    read_calls=read_calls,
+    write_results=write_results,
+    supports=Supports(files=True, note=f"Of files, only texts are read. {STRICT}"),
+    quirks=Quirks(
+        names=NameRule(re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")),
+        modes=frozenset({"none", "required"}),
+        says_parallel=False,
+    ),
+    numbers_calls=True,
+)
