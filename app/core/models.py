@@ -1,4 +1,4 @@
-"""Models: what is known of them that decides which tools suit them. Only data and three small questions."""
+"""Models: what is known of them that decides which tools suit them. Only data and some small questions."""
 
 from typing import Literal
 
@@ -39,6 +39,12 @@ def takes_patches(model: str | None) -> bool:
     """Whether a model edits by `apply_patch`; the others edit by `edit` and `write`."""
     name = (model or "").lower()
     return "gpt-" in name and not any(part in name for part in NO_PATCHES)
+
+
+def takes_freeform(model: str | None) -> bool:
+    """Whether a model can be given tools that take a text of any form. What stands before the last slash names its
+    provider."""
+    return (model or "").lower().rpartition("/")[2].startswith(("gpt-5", "codex"))
 
 
 def shell_variant(model: str | None) -> ShellVariant:
