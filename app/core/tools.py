@@ -264,7 +264,8 @@ class Tool:
     same to it.
     `polls`: to call it again and again with the same arguments is its use. `owner` is the principal whose tool it
     is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
-    `is_listed` is there for routes of the service: it goes the line like any other, and no model hears of it.
+    `is_listed` is there for routes of the service, or for models that know it anyway: it goes the line like any other,
+    and no list names it.
     One that `is_walled` starts processes for a model, and cannot be used where nothing keeps those in their walls.
     `explains` is what a person who is asked whether it may run gets to see besides its needs. `output_schema` is that
     of `Result.structured`, where it is known. A tool of an MCP server has an `origin`.
