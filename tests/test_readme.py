@@ -87,7 +87,9 @@ async def test_the_loop_for_openai_runs_as_it_stands(service: Service, toys: Toy
     calls = [{"id": "call_Zk3", "type": "function", "function": echo}]
     wants = {"role": "assistant", "content": None, "tool_calls": calls}
     says = {"role": "assistant", "content": "It says: buy milk."}
-    lines = [{"id": f"c{number}", "choices": [{"index": 0, "message": one}]} for number, one in enumerate((wants, says))]
+    lines = [
+        {"id": f"c{number}", "choices": [{"index": 0, "message": one}]} for number, one in enumerate((wants, says))
+    ]
     with gateway(lines) as (url, told):
         env = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-none"}
         out = await run_loop("openai-chat", service, tmp_path, env)

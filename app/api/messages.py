@@ -102,4 +102,3 @@ def _request(errand: Errand, call: ModelCall, options: dict[str, Any]) -> CallRe
         call_id=call.id[:LONGEST] if call.id else None,
         **options | ({} if errand.timeout is None else {"timeout": errand.timeout}),
     )
-

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query
@@ -76,8 +76,12 @@ class Wish:
 
     patterns: Sequence[str] = ()
     dialect: Dialect | None = None
-    options: ExportOptions = ExportOptions()
+    options: ExportOptions = field(default_factory=ExportOptions)
     choice: Choice | None = None
+
+    @property
+    def provider(self) -> str | None:
+        return None if self.dialect is None else self.dialect.name
 
     def takes(self, name: str) -> bool:
         return not self.patterns or fits(name, self.patterns)

@@ -16,11 +16,13 @@ from app.api.run_submissions import Begun
 from app.api.submissions import settled
 from app.core.calls import Call, CallRequest
 from app.core.jsons import dumps
-from app.core.runs import Media, Run
+from app.core.runs import Media, Run, Text
 from app.core.sessions import Session
 from app.dispatch.attachments import load
 from app.dispatch.running import LiveCall
+from app.providers.contents import placeholder
 from app.providers.dialects import Dialect, Wire
+from app.providers.quirks import without_unseen
 from app.providers.replies import Ended, is_blocked, reply_to
 from app.providers.wrappers import merge
 from app.store import calls
@@ -83,27 +85,27 @@ async def body_of(use: Use, begun: Begun, letter: Letter) -> dict[str, Any]:
 
 async def _outputs(use: Use, run: Run, letter: Letter, ended: Sequence[Call]) -> list[Wire]:
     ends = iter([await _end(use, call, letter.base) for call in ended])
-    replies = [
-        reply_to(asked, [next(ends) for _ in group]) for asked, group in zip(run.asked, run.calls, strict=True)
-    ]
-    return letter.dialect.write_results(merge(replies))
+    replies = [reply_to(asked, [next(ends) for _ in group]) for asked, group in zip(run.asked, run.calls, strict=True)]
+    return letter.dialect.write_results(without_unseen(merge(replies), letter.dialect.supports))
 
 
 async def _end(use: Use, call: Call, base: str) -> Ended:
     result = json.loads(call.result) if call.result else None
     error = json.loads(call.error) if call.error else None
-    media = await _media(use, call.id, result["attachments"], base) if result else ()
-    return Ended(result, error, media)
+    files = await _files(use, call.id, result["attachments"], base) if result else ()
+    return Ended(result, error, files)
 
 
-async def _media(use: Use, call: str, listed: list[dict[str, Any]], base: str) -> tuple[Media, ...]:
+async def _files(use: Use, call: str, listed: list[dict[str, Any]], base: str) -> tuple[Media | Text, ...]:
     """The files of a result, with where each is to be had by those who cannot take it as it is."""
-    return tuple(
-        Media(
-            mime=about["mime"],
-            name=about["filename"],
-            data=base64.b64encode(data).decode() if data is not None and len(data) <= MOST_SENT else None,
-            url=about["url"] if data is None else f"{base}/v1/calls/{call}/attachments/{number}",
-        )
-        for number, (about, data) in enumerate(await load(use.engine, call, listed))
-    )
+    found = enumerate(await load(use.engine, call, listed))
+    return tuple(_file(about, data, f"{base}/v1/calls/{call}/attachments/{number}") for number, (about, data) in found)
+
+
+def _file(about: dict[str, Any], data: bytes | None, url: str) -> Media | Text:
+    mime, name = about["mime"], about["filename"]
+    if data is None:
+        return Media(mime=mime, name=name, url=about["url"])
+    if len(data) > MOST_SENT:  # which only those can fetch who have a key
+        return Text(placeholder(Media(mime=mime, name=name, url=url)))
+    return Media(mime=mime, name=name, data=base64.b64encode(data).decode(), url=url)

@@ -16,6 +16,7 @@ from app.core.jsons import dumps
 from app.core.principals import Key
 from app.store.events import EventFilter
 
+
 async def stream(use: Use, key: Key, begun: Begun, letter: Letter, *, slot: Slot, is_tied: bool) -> Response:
     """From the first event of each call to its last, then `append`."""
     for live in begun.lives:

@@ -102,7 +102,7 @@ async def list_tools(
     `format` those that can be used, all in one answer, as a provider's request takes them."""
     where = await session_of({}, use, key, session)
     audience = Audience(
-        provider=provider or (wish.dialect and wish.dialect.name),
+        provider=provider or wish.provider,
         model=model or where.model,
         agent=agent or where.agent,
         session=None if session is None else where.id,

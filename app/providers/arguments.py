@@ -36,7 +36,10 @@ def read(given: Any) -> Arguments:
     if not isinstance(value, dict):
         return {"arguments_error": f"The arguments are no object but {_kind(value)}.", "raw_arguments": given}
     if not _is_tame(value, DEEPEST):
-        return {"arguments_error": "The arguments are nested too deeply, or hold a number beyond all range.", "raw_arguments": given}
+        return {
+            "arguments_error": "The arguments are nested too deeply, or hold a number beyond all range.",
+            "raw_arguments": given,
+        }
     return {"arguments": value}
 
 

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeGuard
 
-from app.core.runs import CommandEnd, Errand, Known, ModelCall
-from app.providers.dialects import NameRule
-from app.providers.names import wire_name
+from app.core.runs import CommandEnd, Errand, Known, ModelCall, ToolOffer
 from app.providers.operations import patch_of
 
 LINES = "shell_command"
@@ -19,8 +17,6 @@ RESTART = "echo 'Every command runs in a new shell, so there is none to restart;
 QUERIES = ("query", "goal", "q", "search")
 LIMITS = ("limit", "max_results", "top_k")
 MOST_FOUND = 50
-_CHANGED = NameRule(re.compile(r"(?!)"))
-"""Takes no name, so that each gets its other form."""
 _EXIT = re.compile(r"ExitCode:(-?\d+)")
 
 
@@ -34,11 +30,9 @@ def errands(call: ModelCall, known: Known) -> list[Errand]:
     if call.type in BUILT_IN:
         return BUILT_IN[call.type](call.arguments or {})
     offer = known(call.name)
-    if call.name == "bash" and (offer is None or offer.name == LINES) and _only_restarts(call.arguments):
+    if call.name == "bash" and _only_restarts(call.arguments) and not _knows(offer, "restart"):
         return [Errand(tool=LINES, arguments={"command": RESTART})]
-    # An alias stays as it was said, because it has arguments of its own.
-    is_changed = offer is not None and wire_name(offer.name, _CHANGED) == call.name
-    tool = offer.name if offer is not None and is_changed else call.name
+    tool = call.name if offer is None else offer.name
     if call.type == "function":
         return [Errand(tool=tool, arguments=call.arguments or {})]
     if offer is not None and offer.takes == "arguments":
@@ -118,6 +112,10 @@ def _time(action: dict[str, Any]) -> dict[str, Any]:
 
 def _is_number(given: Any) -> TypeGuard[int | float]:
     return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _knows(offer: ToolOffer | None, name: str) -> bool:
+    return offer is not None and name in offer.schema.get("properties", {})
 
 
 def _only_restarts(arguments: dict[str, Any] | None) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.runs import Failure, Media, ModelCall, Part, Reply, Text, ToolOffer
-from app.providers.errands import command_end, cut
+from app.providers.errands import command_end
 
 NO_COMPUTER = Failure(
     "ToolUnavailable", "No computer is attached to this service, so nothing was done on one; use other tools."
@@ -14,11 +14,12 @@ NO_COMPUTER = Failure(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a call ended: its result and its error as they are kept, and the files that go along."""
+    """How a call ended: its result and its error as they are kept, and the files that go along, or what stands for
+    them."""
 
     result: dict[str, Any] | None
     error: dict[str, Any] | None
-    media: tuple[Media, ...] = ()
+    files: tuple[Media | Text, ...] = ()
 
 
 def reply_to(asked: ModelCall, ends: Sequence[Ended]) -> Reply:
@@ -40,14 +41,12 @@ def is_blocked(error: dict[str, Any] | None) -> bool:
 
 
 def _of_commands(asked: ModelCall, ends: Sequence[Ended]) -> Reply:
-    longest = (asked.arguments or {}).get("max_output_length")
-    commands = tuple(cut(command_end(end.result, end.error), longest) for end in ends)
-    return Reply(call=asked, commands=commands)
+    return Reply(call=asked, commands=tuple(command_end(end.result, end.error) for end in ends))
 
 
 def _parts(end: Ended) -> tuple[Part, ...]:
     said = end.result["output"] if end.result else ""
-    return (*((Text(said),) if said else ()), *end.media)
+    return (*((Text(said),) if said else ()), *end.files)
 
 
 def _failure(end: Ended) -> Failure | None:

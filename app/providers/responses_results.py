@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
-from app.core.runs import CommandEnd, Failure, Media, ModelCall, Part, Reply, Text
+from app.core.runs import CommandEnd, Failure, Media, ModelCall, Part, Reply
 from app.providers import contents
 from app.providers.dialects import ExportOptions, Wire
 from app.providers.errands import cut
@@ -35,32 +33,9 @@ SEARCHED = ExportOptions(strict="off", defers=lambda name: True, quirks=QUIRKS)
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
     """One item for each call. What an item has no place for comes after all of them, as a message."""
-    joined = _joined(replies)
-    items = [WRITERS[reply.call.type](reply) for reply in joined]
-    beside = [{"type": "input_text", "text": text} for reply in joined if (text := _beside(reply))]
+    items = [WRITERS[reply.call.type](reply) for reply in replies]
+    beside = [{"type": "input_text", "text": text} for reply in replies if (text := _beside(reply))]
     return [*items, {"type": "message", "role": "user", "content": beside}] if beside else items
-
-
-def _joined(replies: Sequence[Reply]) -> list[Reply]:
-    """Calls that came in one wrapper are answered once, in their order."""
-    joined: list[Reply] = []
-    for key, group in groupby(enumerate(replies), lambda placed: _wrapper(*placed)):
-        children = [reply for _, reply in group]
-        joined.append(_as_one(children) if key[0] else children[0])
-    return joined
-
-
-def _wrapper(place: int, reply: Reply) -> tuple[bool, Any]:
-    is_wrapped = reply.call.sub_index is not None
-    return is_wrapped, reply.call.id if is_wrapped else place
-
-
-def _as_one(replies: list[Reply]) -> Reply:
-    parts: list[Part] = []
-    for reply in replies:
-        parts += [Text(_failed(reply.error))] if reply.error else []
-        parts += reply.parts
-    return replace(replies[0], parts=tuple(parts), error=None)
 
 
 def _function(reply: Reply) -> Wire:
@@ -99,11 +74,9 @@ def _local_shell(reply: Reply) -> Wire:
 
 
 def _computer(reply: Reply) -> Wire:
-    """Who ran it knew the checks that were pending, so that a success acknowledges them."""
+    """Checks that are pending are not acknowledged here: that is for a person to do."""
     output = {"type": "computer_screenshot", "image_url": _screenshot(reply) or BLANK}
-    checks = (reply.call.arguments or {}).get("pending_safety_checks")
-    agreed = {"acknowledged_safety_checks": checks} if checks and reply.error is None else {}
-    return _answer("computer_call_output", reply, output=output, **agreed)
+    return _answer("computer_call_output", reply, output=output)
 
 
 def _tool_search(reply: Reply) -> Wire:

@@ -43,7 +43,10 @@ def find(name: str) -> Dialect | None:
     if (dialect := DIALECTS.get(name)) is not None:
         return dialect
     alias = ALIASES.get(name)
-    return alias and replace(DIALECTS[alias.dialect], title=alias.title, quirks=alias.quirks, supports=alias.supports)
+    if alias is None:
+        return None
+    spoken = DIALECTS[alias.dialect]
+    return replace(spoken, name=name, title=alias.title, quirks=alias.quirks, supports=alias.supports)
 
 
 def names() -> list[str]:

@@ -69,7 +69,9 @@ async def test_a_tool_that_cannot_be_used_is_not_offered(client: httpx.AsyncClie
 
 
 async def test_nulls_of_a_strict_schema_mean_left_out(client: httpx.AsyncClient) -> None:
-    [tool] = (await client.get("/v1/tools", params={"format": "openai-chat", "strict": "on", "names": "wait_free"})).json()
+    [tool] = (
+        await client.get("/v1/tools", params={"format": "openai-chat", "strict": "on", "names": "wait_free"})
+    ).json()
     arguments = {name: "w" if name == "name" else None for name in tool["function"]["parameters"]["properties"]}
     call = {"id": "call_aK", "function": {"name": "wait_free", "arguments": json.dumps(arguments)}}
 

@@ -303,7 +303,9 @@ async def test_a_run_whose_calls_were_removed_is_gone(client: httpx.AsyncClient,
 
 async def test_a_secret_in_the_arguments_is_kept_nowhere(client: httpx.AsyncClient, service: Service) -> None:
     await client.put("/v1/secrets/TOKEN", json={"value": "s3cr3t-value-of-mine"})
-    body = message(call("call_aK", "echo", {"text": "s3cr3t-value-of-mine"}), call("call_bK", "echo", '{"s3cr3t-value-of-mine'))
+    body = message(
+        call("call_aK", "echo", {"text": "s3cr3t-value-of-mine"}), call("call_bK", "echo", '{"s3cr3t-value-of-mine')
+    )
 
     run = await post(client, body)
 

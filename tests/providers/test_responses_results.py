@@ -82,21 +82,6 @@ def test_what_cannot_be_sent_leaves_a_word_in_its_place(media: Media) -> None:
     assert f" {media.name} " in output
 
 
-def test_calls_that_came_in_one_wrapper_are_answered_once() -> None:
-    items = written(
-        Reply(call=function("w", sub_index=0), parts=(Text("a"),)),
-        Reply(call=function("w", sub_index=1), error=Failure("ENOENT", "gone"), parts=(Text("b"),)),
-        Reply(call=function("c"), parts=(Text("c"),)),
-        Reply(call=function("v", sub_index=0), parts=(Text("d"),)),
-    )
-
-    assert [(item["call_id"], item["output"]) for item in items] == [
-        ("w", "a\n[ERROR:ENOENT] gone\nb"),
-        ("c", "c"),
-        ("v", "d"),
-    ]
-
-
 def test_a_patch_tells_how_it_ended_and_says_nothing_where_nothing_is_to_be_said() -> None:
     call = ModelCall(id="c", name="apply_patch", type="apply_patch", arguments=PATCH, caller=PROGRAM)
 
@@ -181,7 +166,6 @@ def test_a_computer_shows_its_last_image_and_a_success_acknowledges_the_checks()
         "type": "computer_call_output",
         "call_id": "c",
         "output": {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{PIXEL}"},
-        "acknowledged_safety_checks": [CHECK],
     }
 
 
