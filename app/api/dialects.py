@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/dialects", tags=["runs"])
 async def list_dialects(key: Reader) -> Response:
     """Every dialect, and every provider that speaks one of them in its own way."""
     views = []
-    for name in table.names():
+    for name in table.NAMES:
         dialect, alias = table.find(name), ALIASES.get(name)
         assert dialect is not None, "what is listed is found"
         about = {"name": name, "title": dialect.title, "alias_of": alias and alias.dialect}

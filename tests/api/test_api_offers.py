@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from app.providers.table import names
+from app.providers.table import NAMES
 from tests.services import Service
 
 
@@ -16,7 +16,7 @@ async def test_the_answer_is_the_value_of_the_tools_key(client: httpx.AsyncClien
     assert [tool.get("cache_control") for tool in answer.json()] == [None, {"type": "ephemeral"}]
 
 
-@pytest.mark.parametrize("format", names())
+@pytest.mark.parametrize("format", NAMES)
 async def test_every_dialect_offers_every_tool_again_and_again_the_same(client: httpx.AsyncClient, format: str) -> None:
     listed = [tool["name"] for tool in (await client.get("/v1/tools")).json()["data"] if tool["available"]]
 
