@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.api import batches
 from app.api.access import Use
-from app.api.messages import Planned
+from app.api.messages import LONGEST, Planned
 from app.api.submissions import holder_of, refuse_when_stopping, trace_context
 from app.core.principals import Key
 from app.core.runs import Reading, Run
@@ -43,7 +43,7 @@ async def begin(
     """Set all of them on the line. Those that were run before are found again."""
     id, at = use.ids.new("run")
     reading, planned = message.reading, message.planned
-    named = {"message_id": (reading.message_id or id)[:256]}
+    named = {"message_id": reading.message_id[:LONGEST] if reading.message_id else None if idempotency_key else id}
     asked = [(request.model_copy(update=named), session) for one in planned for request in one.requests]
     faults = [one.fault for one in planned for _ in one.requests]
     claimed = _claims(message, session) if idempotency_key is None else []

@@ -1,12 +1,25 @@
 """Tools ready to be pasted into a provider's request, over HTTP."""
 
 import json
+from dataclasses import replace
 
 import httpx
 import pytest
 
+from app.core.tools import Audience, Ready
 from app.providers.table import NAMES
-from tests.services import Service
+from tests.toys import Toys
+
+
+async def out_of_order(audience: Audience) -> Ready:
+    return Ready(reason="It is out of order.")
+
+
+@pytest.fixture
+def toys() -> Toys:
+    toys = Toys()
+    toys.more.append(replace(toys.tools[0], name="broken", init=out_of_order))
+    return toys
 
 
 async def test_the_answer_is_the_value_of_the_tools_key(client: httpx.AsyncClient) -> None:
@@ -38,10 +51,10 @@ async def test_strict_is_given_up_with_a_warning(client: httpx.AsyncClient) -> N
     body = {"kind": "client", "name": "free_form", "description": "Takes anything.", "parameters": free}
     await client.post("/v1/tools", json=body)
 
-    answer = await client.get("/v1/tools", params={"format": "openai-chat", "strict": "on", "names": "free_form,echo"})
+    answer = await client.get("/v1/tools", params={"format": "openai-chat", "strict": "on", "names": "free_form,note"})
 
     by_name = {tool["function"]["name"]: tool["function"] for tool in answer.json()}
-    assert by_name["echo"]["strict"] is True
+    assert by_name["note"]["strict"] is True
     assert by_name["free_form"]["parameters"] == free
     assert not by_name["free_form"].get("strict")
     assert "free_form" in json.loads(answer.headers["Toolcrib-Warnings"])[0]
@@ -60,12 +73,12 @@ async def test_the_request_has_the_choice_in_the_providers_words(client: httpx.A
     assert [tool["name"] for tool in claude["tools"]] == ["echo"]
 
 
-async def test_a_tool_that_cannot_be_used_is_not_offered(client: httpx.AsyncClient, service: Service) -> None:
-    await client.post("/v1/rules", json={"permission": "note", "action": "deny", "scope": "global"})
-
+async def test_a_tool_that_cannot_be_used_is_not_offered(client: httpx.AsyncClient) -> None:
+    listed = {tool["name"]: tool["available"] for tool in (await client.get("/v1/tools")).json()["data"]}
     offered = (await client.get("/v1/tools", params={"format": "openai-chat"})).json()
 
-    assert "note" not in [tool["function"]["name"] for tool in offered]
+    assert listed["broken"] is False
+    assert "broken" not in [tool["function"]["name"] for tool in offered]
 
 
 async def test_nulls_of_a_strict_schema_mean_left_out(client: httpx.AsyncClient) -> None:

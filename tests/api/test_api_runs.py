@@ -165,8 +165,8 @@ async def test_calls_run_together_where_the_gate_lets_them(client: httpx.AsyncCl
 
 
 async def test_a_persons_no_blocks_the_run(client: httpx.AsyncClient, service: Service) -> None:
-    await client.post("/v1/rules", json={"permission": "edit", "action": "ask", "scope": "global"})
-    asked = asyncio.create_task(post(client, message(call("call_aK", "act", {"path": "a.txt"}))))
+    await client.post("/v1/rules", json={"permission": "edit", "pattern": "*", "action": "ask", "scope": "global"})
+    asked = asyncio.create_task(post(client, message(call("call_aK", "act", {"paths": ["a.txt"]}))))
     await until(lambda: service.rows("SELECT * FROM asks"))
     [ask] = (await client.get("/v1/asks", params={"status": "open"})).json()["data"]
     await client.post(f"/v1/asks/{ask['id']}/answer", json={"decision": "deny", "message": "not today"})
@@ -179,9 +179,9 @@ async def test_a_persons_no_blocks_the_run(client: httpx.AsyncClient, service: S
 
 
 async def test_nobody_is_asked_when_that_is_said(client: httpx.AsyncClient) -> None:
-    await client.post("/v1/rules", json={"permission": "edit", "action": "ask", "scope": "global"})
+    await client.post("/v1/rules", json={"permission": "edit", "pattern": "*", "action": "ask", "scope": "global"})
 
-    run = (await post(client, message(call("call_aK", "act", {"path": "a.txt"})), params={"on_ask": "deny"})).json()
+    run = (await post(client, message(call("call_aK", "act", {"paths": ["a.txt"]})), params={"on_ask": "deny"})).json()
 
     assert run["calls"][0]["error"]["code"] == "PermissionDenied"
     assert run["blocked"] is False
