@@ -27,6 +27,7 @@ from app.api.access_log import AccessLog
 from app.api.express import PATH, ExpressApp
 from app.api.limits import BodyLimit
 from app.api.mcp import SpeakMcp
+from app.api.runs import CreateRun
 from app.api.submissions import CreateCall
 from app.api.tickets import Tickets
 from app.config import Settings
@@ -55,9 +56,10 @@ def create_app(
         yield
         await house.close()
 
-    create_call = CreateCall()
+    create_call, create_run = CreateCall(), CreateRun()
     app = ExpressApp(
         create_call,
+        create_run,
         HostGuard([*settings.allowed_hosts, settings.host, *_public(settings)], settings.allowed_origins),
         BodyLimit(settings.body_limit, settings.file_limit),
         origins=settings.allowed_origins,
@@ -76,14 +78,15 @@ def create_app(
     app.state.redactor = house.redactor
     app.state.use = None
     app.state.tickets = Tickets()
-    _add_routes(app, create_call)
+    _add_routes(app, create_call, create_run)
     problems.install(app)
     openapi.install(app)
     return app
 
 
-def _add_routes(app: FastAPI, create_call: CreateCall) -> None:
+def _add_routes(app: FastAPI, create_call: CreateCall, create_run: CreateRun) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
+    app.router.routes.append(Route("/v1/run/{name}", create_run, methods=["POST"], include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
     of_calls = (calls, attachment_routes, events, tool_routes, run_routes, dialects, ask_routes, rule_routes)
     of_sessions = (session_routes, file_routes, terminal_routes)

@@ -15,6 +15,7 @@ from app.api import (
     bounds,
     calls,
     clients,
+    dialects,
     events,
     files,
     health,
@@ -26,6 +27,7 @@ from app.api import (
     metrics,
     oauth,
     rules,
+    runs,
     sandbox,
     secrets,
     session_requests,
@@ -44,7 +46,7 @@ from app.main import create_app
 COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
 ROUTERS = (
     *(asks, attachments, calls, events, files, health, keys, metrics, rules, sandbox, secrets, sessions),
-    *(terminals, tickets, tools, mcp_servers, oauth, mcp_resources),
+    *(terminals, tickets, tools, mcp_servers, oauth, mcp_resources, runs, dialects),
 )
 METHODS = {"get", "head", "post", "put", "patch", "delete"}
 
@@ -76,7 +78,7 @@ def test_operation_ids_are_the_route_names_and_unique(document: dict[str, Any]) 
     routes = {route.name for module in ROUTERS for route in module.router.routes if isinstance(route, APIRoute)}
 
     assert len(ids) == len(set(ids))
-    assert routes | {"create_call"} == set(ids)
+    assert routes | {"create_call", "create_run"} == set(ids)
 
 
 def test_everything_a_user_sees_is_described(document: dict[str, Any]) -> None:
@@ -127,6 +129,7 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         mcp_resources.PromptRequest,
         *views_of(shapes),
         *views_of(mcp_shapes),
+        *views_of(run_shapes),
     ]
 
     for model in models:

@@ -63,9 +63,12 @@ async def attend(receive: Receive, lives: Sequence[LiveCall], asked: Asked, seco
 
 async def wait_for(lives: Sequence[LiveCall], seconds: float) -> None:
     """Wait until all have ended, so long at most; without any time, until all are recorded."""
-    async with asyncio.TaskGroup() as group:
-        for live in lives:
-            group.create_task(live.wait(seconds) if seconds else live.wait_open())
+    until = asyncio.get_running_loop().time() + seconds
+    for live in lives:
+        if seconds:
+            await live.wait(max(until - asyncio.get_running_loop().time(), 0))
+        else:
+            await live.wait_open()
 
 
 async def _begin_once(

@@ -1,9 +1,10 @@
-"""The express lane: the hot route reached without the framework's layers.
+"""The express lane: the hot routes reached without the framework's layers.
 
-`POST /v1/calls` is an ordinary route of the application. But the layers every
-other request passes (error pages, exit stacks, routing) cost a good part of a
-call's CPU, so a request for exactly this route goes to its endpoint directly,
-with the same checks and the same answers to errors.
+`POST /v1/calls` and `POST /v1/run/{name}` are ordinary routes of the
+application. But the layers every other request passes (error pages, exit
+stacks, routing) cost a good part of a call's CPU, so a request for exactly one
+of these goes to its endpoint directly, with the same checks and the same
+answers to errors.
 """
 
 from collections.abc import Collection
@@ -19,6 +20,7 @@ from app.api.limits import BodyLimit
 from app.api.problems import Problem, problem_of
 
 PATH = "/v1/calls"
+RUN_PATH = "/v1/run/"
 CORS: dict[str, Any] = {
     "allow_methods": ("GET", "POST", "PUT", "PATCH", "DELETE"),
     "allow_headers": (
@@ -36,11 +38,12 @@ CORS: dict[str, Any] = {
 
 
 class ExpressApp(FastAPI):
-    """FastAPI with one express lane. `prefix` is the path a proxy serves it under."""
+    """FastAPI with an express lane for calls and runs. `prefix` is the path a proxy serves it under."""
 
     def __init__(
         self,
-        endpoint: ASGIApp,
+        create_call: ASGIApp,
+        create_run: ASGIApp,
         guard: HostGuard,
         limit: BodyLimit,
         *,
@@ -50,13 +53,15 @@ class ExpressApp(FastAPI):
         **about: Any,
     ) -> None:
         super().__init__(**about)
-        self._endpoint = endpoint
+        self._create_call = create_call
+        self._create_run = create_run
         self._guard = guard
         self._limit = limit
         self._cors = CORSMiddleware(self._enter, origins, **CORS) if origins else None
         self._access_log = access_log
         self._prefix = prefix
         self._path = prefix + PATH
+        self._run_path = prefix + RUN_PATH
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._access_log is not None and self._access_log.is_on:
@@ -83,12 +88,20 @@ class ExpressApp(FastAPI):
             except Problem as problem:
                 await problem.response(self.state.redactor)(scope, receive, send)
                 return
-            if scope["path"] == self._path and scope["method"] == "POST":
-                await self._express(scope, receive, send)
+            if scope["method"] == "POST" and (endpoint := self._hot(scope["path"])) is not None:
+                await self._express(endpoint, scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
 
-    async def _express(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _hot(self, path: str) -> ASGIApp | None:
+        """The endpoint of a route that has the lane."""
+        if path == self._path:
+            return self._create_call
+        if path.startswith(self._run_path) and "/" not in path[len(self._run_path) :] and path != self._run_path:
+            return self._create_run
+        return None
+
+    async def _express(self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
         is_answered = False
 
@@ -98,7 +111,7 @@ class ExpressApp(FastAPI):
             await send(message)
 
         try:
-            await self._endpoint(scope, receive, sending)
+            await endpoint(scope, receive, sending)
         except Exception as error:
             if is_answered:
                 raise

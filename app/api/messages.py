@@ -85,13 +85,17 @@ def _planned(dialect: Dialect, call: ModelCall, known: Known, options: dict[str,
         fault = InvalidArgs(f"{call.arguments_error} Send the arguments of {call.name} as one JSON object.")
         return Planned(call, (_request(Errand(tool=call.name, input=call.raw_arguments), call, options),), fault)
     offer = known(call.name) if call.type == "function" else None
-    if dialect.strips_nulls and offer is not None and call.arguments:
-        call = _without_nulls(call, offer)
+    if dialect.strips_nulls and offer is not None and _has_null(call.arguments):
+        call = replace(call, arguments=strip_nulls(offer.schema, call.arguments or {}))
     return Planned(call, tuple(_request(errand, call, options) for errand in errands(call, known)))
 
 
-def _without_nulls(call: ModelCall, offer: ToolOffer) -> ModelCall:
-    return replace(call, arguments=strip_nulls(offer.schema, call.arguments or {}))
+def _has_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_null(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_has_null(item) for item in value)
+    return value is None
 
 
 def _request(errand: Errand, call: ModelCall, options: dict[str, Any]) -> CallRequest:

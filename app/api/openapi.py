@@ -17,6 +17,8 @@ from app.api.mcp_shapes import (
     TemplateView,
 )
 from app.api.problems import MEDIA_TYPE, ProblemBody
+from app.api.run_documents import create_run
+from app.api.run_shapes import DialectView, ModelCallView, ParsedView, RunView
 from app.api.shapes import (
     AnswerView,
     AskView,
@@ -69,7 +71,7 @@ OPEN_PROBLEMS = ("400", "403", "408", "413", "431")
 BODY_PROBLEMS = {"415": "The body is packed, or not of the media type that is taken."}
 CROWD_PROBLEMS = {"429": "The key has as many calls under way, or event streams open, as it may have."}
 CROWDED = {
-    *("create_call", "create_call_batch", "list_events", "list_call_events"),
+    *("create_call", "create_call_batch", "create_run", "list_events", "list_call_events"),
     *("list_files", "get_file", "head_file", "put_file", "delete_file", "read_mcp_resource", "fill_mcp_prompt"),
 }
 _LATER = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}}
@@ -115,6 +117,10 @@ MODELS = (
     PromptView,
     ContentsView,
     MessagesView,
+    RunView,
+    ModelCallView,
+    ParsedView,
+    DialectView,
     ProblemBody,
 )
 """Put in as pydantic gives them; FastAPI's own rendering leaves nulls out of the examples."""
@@ -197,6 +203,7 @@ def build(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )
     document["paths"].setdefault("/v1/calls", {})["post"] = CREATE_CALL
+    document["paths"].setdefault("/v1/run/{name}", {})["post"] = create_run()
     schemas = document["components"]["schemas"]
     for model in MODELS:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.responses import Response
+from starlette.types import Scope
 
 from app.api.access import Use
 from app.api.bodies import JSON
@@ -58,11 +58,11 @@ def _ended(call: Call, session: Session) -> LiveCall:
     return live
 
 
-async def answer_of(request: Request, use: Use, begun: Begun, letter: Letter) -> Response:
+async def answer_of(scope: Scope, use: Use, begun: Begun, letter: Letter) -> Response:
     body = await body_of(use, begun, letter)
     if not body["pending"]:
         return Response(dumps(body), media_type=JSON)
-    headers = {"Location": f"{request.scope.get('root_path', '')}/v1/run/{begun.run.id}"}
+    headers = {"Location": f"{scope.get('root_path', '')}/v1/run/{begun.run.id}"}
     return Response(dumps(body), 202, headers, JSON)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 
-from fastapi.responses import Response
+from starlette.responses import Response
 
 from app.api.access import Use
 from app.api.run_answers import Letter, body_of

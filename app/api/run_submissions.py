@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.api import batches
 from app.api.access import Use
-from app.api.messages import LONGEST, Planned
+from app.api.messages import Planned
 from app.api.submissions import holder_of, refuse_when_stopping, trace_context
 from app.core.principals import Key
 from app.core.runs import Reading, Run
@@ -15,14 +15,16 @@ from app.dispatch import claims
 from app.dispatch.running import LiveCall
 from app.dispatch.runs import Calls
 from app.providers.dialects import Dialect
-from app.providers.ids import is_own
+from app.providers.ids import are_own
 from app.store.calls import Claim
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that was read, in what dialect, and how its calls are carried out."""
+    """A message that was read, in what dialect, and how its calls are carried out; the id and time of its run."""
 
+    id: str
+    at: int
     dialect: Dialect
     reading: Reading
     planned: Sequence[Planned]
@@ -37,23 +39,20 @@ class Begun:
     asked: batches.Asked = ()
 
 
-async def begin(
-    use: Use, key: Key, session: Session, message: Message, *, headers: Mapping[str, str], idempotency_key: str | None
-) -> Begun:
+async def begin(use: Use, key: Key, session: Session, message: Message, *, headers: Mapping[str, str]) -> Begun:
     """Set all of them on the line. Those that were run before are found again."""
-    id, at = use.ids.new("run")
+    idempotency_key = headers.get("idempotency-key")
     reading, planned = message.reading, message.planned
-    named = {"message_id": reading.message_id[:LONGEST] if reading.message_id else None if idempotency_key else id}
-    asked = [(request.model_copy(update=named), session) for one in planned for request in one.requests]
+    asked = [(request, session) for one in planned for request in one.requests]
     faults = [one.fault for one in planned for _ in one.requests]
     claimed = _claims(message, session) if idempotency_key is None else []
     draft = Run(
-        id=id,
+        id=message.id,
         principal=session.principal,
         session=session.id,
         dialect=message.dialect.name,
-        created_at=at,
-        fingerprint=_fingerprint(message.dialect, session, claimed, idempotency_key) or id,
+        created_at=message.at,
+        fingerprint=_fingerprint(message.dialect, session, claimed, idempotency_key) or message.id,
         asked=tuple(one.asked for one in planned),
         previous=reading.message_id if reading.is_response else None,
     )
@@ -73,8 +72,8 @@ def _claims(message: Message, session: Session) -> list[Claim | None]:
     """What calls with ids of their own claim: the same call again is not run again."""
     calls = message.reading.calls
     found = list[Claim | None]()
-    for call, one in zip(calls, message.planned, strict=True):
-        is_claimed = not message.dialect.numbers_calls and is_own(call, calls)
+    for call, one, is_own in zip(calls, message.planned, are_own(calls), strict=True):
+        is_claimed = is_own and not message.dialect.numbers_calls
         for part, request in enumerate(one.requests):
             number = (call.sub_index or 0) * 1000 + part
             claim = claims.claim_of_model(message.dialect.name, call.id or "", number, request, session)

@@ -1,78 +1,87 @@
-"""Runs over HTTP: a model's own message in, exactly what to append to the conversation out."""
+"""Runs over HTTP: a model's own message in, exactly what to append to the conversation out.
 
+Creating one is a plain Starlette route like that of a call, for the same reason; its OpenAPI entry is kept by hand in
+`run_documents.py`.
+"""
+
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Request
 from fastapi.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as ASGIScope
 
-from app.api import batches, messages
-from app.api.access import Reader, Runner, Use, Used
+from app.api import batches, bodies, messages
+from app.api.access import Reader, Use, Used, key_of, use_of
 from app.api.bodies import JSON, JsonRoute
 from app.api.calls import Wait
-from app.api.problems import not_found
+from app.api.problems import Problem, not_found
 from app.api.run_answers import Letter, answer_of, lives_of
+from app.api.run_documents import MESSAGE_BODY, PENDING
 from app.api.run_examples import MESSAGE
-from app.api.run_options import RunOptions, Wanted
+from app.api.run_options import RunOptions, read_options
 from app.api.run_shapes import ParsedView, RunView
 from app.api.run_streams import stream
 from app.api.run_submissions import Begun, Message, begin
 from app.api.submissions import session_of
 from app.core.calls import note_calls
 from app.core.jsons import dumps
-from app.core.principals import Key
+from app.core.principals import Key, Scope
+from app.core.runs import Reading
 from app.core.sessions import Session
+from app.dispatch.claims import MOST
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=JsonRoute)
 
-RunName = Annotated[
-    str, Path(max_length=128, description="To run: a dialect, or `auto`. To read: the run's id.", examples=["auto"])
-]
+RunId = Annotated[str, Path(max_length=128, description="The run's id.", examples=["run_06605af1f1f7394295dc6875"])]
 DialectName = Annotated[str, Path(max_length=128, description="A dialect, or `auto`.", examples=["openai-chat"])]
-MessageBody = Annotated[
-    Any,
-    Body(
-        description="The whole response of the provider, the assistant's message, the bare list of its calls, or the "
-        "chunks of a finished stream; for the text dialects `{text}`.",
-        examples=[MESSAGE],
-    ),
-]
-PENDING: dict[int | str, dict[str, Any]] = {
-    202: {"model": RunView, "description": "Some calls are not at their end: ask again."},
-    200: {"content": {"text/event-stream": {}}},
-    409: {"description": "The Idempotency-Key was used with another body."},
-}
+MessageBody = Annotated[Any, Body(description=MESSAGE_BODY, examples=[MESSAGE])]
 
 
-@router.post("/run/{name}", response_model=RunView, responses=PENDING)
-async def create_run(
-    request: Request, name: RunName, message: MessageBody, key: Runner, use: Used, wanted: Wanted
-) -> Response:
-    """Run all calls of a model's message. Every call gets exactly one answer, in the order of the message; they run in
-    parallel where the gate allows. A message that comes again gets the answer it got, and nothing is run twice.
-    With `Accept: text/event-stream` the calls' events are streamed, then `append` with the whole answer."""
-    where = await session_of(request.headers, use, key, None)
-    dialect = messages.dialect_of(name, message)
+class CreateRun:
+    """`POST /v1/run/{name}` as an ASGI endpoint, where the name is that of a dialect."""
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        # The first of a repeated header wins, as it does on every other route.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        response = await create_run(scope, receive, headers)
+        await response(scope, receive, send)
+
+
+async def create_run(scope: ASGIScope, receive: Receive, headers: Mapping[str, str]) -> Response:
+    """Run all calls of a model's message."""
+    use = use_of(scope)
+    key = key_of(headers, use, Scope.CALLS_RUN)
+    wanted = read_options(scope["query_string"])
+    _check_key(headers)
+    message = bodies.parse(await bodies.read(receive), headers.get("content-type", JSON))
+    where = await session_of(headers, use, key, None)
+    dialect = messages.dialect_of(scope["path"].rpartition("/")[2], message)
     known = messages.known_to(use, where, key, dialect)
     reading = messages.read(dialect, message, known)
-    received = Message(dialect, reading, messages.plan(dialect, reading, known, wanted.each))
-    letter = Letter(dialect, _base(request), reading.items if wanted.is_replayed else ())
-    if "text/event-stream" in request.headers.get("accept", ""):
-        return await _stream(request, use, key, (where, received, letter), wanted)
-    begun = await _begin(request, use, key, (where, received), wanted)
-    await batches.attend(request.receive, begun.lives, begun.asked, wanted.wait)
-    return await answer_of(request, use, begun, letter)
+    id, at = use.ids.new("run")
+    each = wanted.each() | {"message_id": _message_id(reading, headers, id)}
+    received = Message(id, at, dialect, reading, messages.plan(dialect, reading, known, each))
+    letter = Letter(dialect, _base(scope, headers), reading.items if wanted.replay == "full" else ())
+    if "text/event-stream" in headers.get("accept", ""):
+        return await _stream((use, key), headers, (where, received, letter), wanted)
+    begun = await begin(use, key, where, received, headers=headers)
+    note_calls(scope, *(live.call.id for live in begun.lives))
+    await batches.attend(receive, begun.lives, begun.asked, wanted.wait)
+    return await answer_of(scope, use, begun, letter)
 
 
-@router.get("/run/{name}", response_model=RunView, responses={202: PENDING[202]})
-async def get_run(request: Request, name: RunName, key: Reader, use: Used, wait: Wait = 0) -> Response:
+@router.get("/run/{name}", response_model=RunView, responses={202: PENDING})
+async def get_run(request: Request, name: RunId, key: Reader, use: Used, wait: Wait = 0) -> Response:
     """A run as it stands, or as it is after waiting for its calls: what to append to the conversation."""
     run = await use.runs.get(name, key.sees)
     if run is None or not await use.sessions.shows_records(key, run.principal, run.session):
         raise not_found(f"run {name}")
     lives = await lives_of(use, run)
     await batches.wait_for(lives, wait)
-    letter = Letter(messages.dialect_of(run.dialect, None), _base(request))
-    return await answer_of(request, use, Begun(run, lives), letter)
+    letter = Letter(messages.dialect_of(run.dialect, None), _base(request.scope, request.headers))
+    return await answer_of(request.scope, use, Begun(run, lives), letter)
 
 
 @router.post("/parse/{dialect}", response_model=ParsedView)
@@ -87,25 +96,34 @@ async def parse_message(
     return Response(dumps(found), media_type=JSON)
 
 
-async def _begin(request: Request, use: Use, key: Key, received: tuple[Session, Message], wanted: RunOptions) -> Begun:
-    begun = await begin(use, key, *received, headers=request.headers, idempotency_key=wanted.idempotency_key)
-    note_calls(request.scope, *(live.call.id for live in begun.lives))
-    return begun
-
-
 async def _stream(
-    request: Request, use: Use, key: Key, received: tuple[Session, Message, Letter], wanted: RunOptions
+    who: tuple[Use, Key], headers: Mapping[str, str], received: tuple[Session, Message, Letter], wanted: RunOptions
 ) -> Response:
     """The calls' own events as the answer. Without room for a stream there are no calls."""
+    use, key = who
+    where, message, letter = received
     slot = use.streams.slot(key).take()
     try:
-        begun = await _begin(request, use, key, received[:2], wanted)
-        return await stream(use, key, begun, received[2], slot=slot, is_tied=wanted.is_tied)
+        begun = await begin(use, key, where, message, headers=headers)
+        return await stream(use, key, begun, letter, slot=slot, is_tied=wanted.cancel_on_disconnect)
     except BaseException:
         slot.give_back()
         raise
 
 
-def _base(request: Request) -> str:
+def _check_key(headers: Mapping[str, str]) -> None:
+    key = headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= MOST:
+        raise Problem(422, "InvalidRequest", f"Idempotency-Key: 1 to {MOST} characters are needed.")
+
+
+def _message_id(reading: Reading, headers: Mapping[str, str], run: str) -> str | None:
+    """The provider's, or the run's; not where the same calls may come again in what would be another run."""
+    if reading.message_id:
+        return reading.message_id[: messages.LONGEST]
+    return None if "idempotency-key" in headers else run
+
+
+def _base(scope: ASGIScope, headers: Mapping[str, str]) -> str:
     """Where the service is found by who asks."""
-    return str(request.base_url).rstrip("/")
+    return f"{scope['scheme']}://{headers.get('host', 'localhost')}{scope.get('root_path', '')}"

@@ -5,7 +5,7 @@ These are the words that every dialect translates from and to: a tool becomes a 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.core.tools import Payload
@@ -13,7 +13,8 @@ from app.core.tools import Payload
 CallType = Literal["function", "custom", "apply_patch", "shell", "local_shell", "computer", "tool_search"]
 """What kind of call a model makes. All but the first two are a provider's own tools that its client runs."""
 _ALWAYS = ("id", "type", "name")
-_OPTIONAL = ("namespace", "caller", "toolset", "sub_index", "arguments_error", "raw_arguments")
+_ECHOED = ("namespace", "caller", "toolset", "sub_index")
+_OPTIONAL = (*_ECHOED, "arguments_error", "raw_arguments")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +63,12 @@ class ModelCall:
         shown |= {name: value for name in _OPTIONAL if (value := getattr(self, name)) is not None}
         return shown | ({"repaired": True} if self.is_repaired else {})
 
-    def outline(self) -> "ModelCall":
-        """What an answer to it needs: not what it was to do."""
+    def outline(self) -> dict[str, Any]:
+        """What an answer to it needs, as it is kept: not what it was to do."""
+        shown: dict[str, Any] = {name: getattr(self, name) for name in _ALWAYS}
+        shown |= {name: value for name in _ECHOED if (value := getattr(self, name)) is not None}
         longest = (self.arguments or {}).get("max_output_length")
-        return replace(
-            self,
-            arguments=None if longest is None else {"max_output_length": longest},
-            input=None,
-            arguments_error=None,
-            raw_arguments=None,
-        )
+        return shown if longest is None else shown | {"arguments": {"max_output_length": longest}}
 
 
 def to_model_call(view: dict[str, Any]) -> ModelCall:

@@ -45,5 +45,4 @@ class RunBook:
         return await runs.get(self._engine, id, principal)
 
     def _body(self, run: Run) -> str:
-        kept = replace(run, asked=tuple(call.outline() for call in run.asked))
-        return self._redactor.json(dumps(runs.body_of(kept)).decode())
+        return self._redactor.json(dumps(runs.body_of(run)).decode())

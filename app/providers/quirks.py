@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from app.core.runs import Media, Part, Reply, Text
-from app.providers.contents import placeholder
+from app.providers.contents import media_of, placeholder
 from app.providers.dialects import UNIVERSAL, NameRule, Quirks, Supports
 
 AT_LEAST_THREE = NameRule(re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{2,63}"))
@@ -112,7 +112,10 @@ ALIASES: dict[str, Alias] = {
 
 def without_unseen(replies: Iterable[Reply], supports: Supports) -> list[Reply]:
     """The replies as a provider can take them: a placeholder stands for what it would refuse."""
-    return [replace(reply, parts=tuple(_seen(part, supports) for part in reply.parts)) for reply in replies]
+    return [
+        replace(reply, parts=tuple(_seen(part, supports) for part in reply.parts)) if media_of(reply) else reply
+        for reply in replies
+    ]
 
 
 def _seen(part: Part, supports: Supports) -> Part:

@@ -42,8 +42,8 @@ def correct(batch: Batch, run: Run, body: str) -> None:
 
 
 def body_of(run: Run) -> dict[str, Any]:
-    """What a run is besides its row's own columns."""
-    return {"asked": [call.view() for call in run.asked], "calls": run.calls, "previous": run.previous}
+    """What a run is besides its row's own columns. Of its calls, only what their answers need."""
+    return {"asked": [call.outline() for call in run.asked], "calls": run.calls, "previous": run.previous}
 
 
 async def get(engine: AsyncEngine, id: str, principal: str | None) -> Run | None:
