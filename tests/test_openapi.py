@@ -27,6 +27,7 @@ from app.api import (
     metrics,
     oauth,
     rules,
+    run_shapes,
     runs,
     sandbox,
     secrets,
