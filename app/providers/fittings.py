@@ -1,0 +1,95 @@
+"""Offers fitted to what a provider takes: names, counts and lengths within its limits, free text as one argument."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.core.runs import ToolOffer
+from app.providers.dialects import Choice, ExportOptions, Mode, Quirks
+from app.providers.names import wire_name
+
+FREE_FORM: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+ELLIPSIS = "…"
+
+Wish = Literal["strict", "cache", "defer", "namespace", "native"]
+NOT_KNOWN: dict[Wish, str] = {
+    "strict": "There are no strict tools in this dialect; the schemas are offered as they are.",
+    "cache": "There is no mark on tools for caching in this dialect; none was set.",
+    "defer": "There are no deferred tools in this dialect; all tools are offered at once.",
+    "namespace": "There are no namespaces in this dialect; the tools are offered one by one.",
+    "native": "There are no built-in tools in this dialect that a client runs; all tools are offered as functions.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """An offer as it goes over the wire. The schema is a copy, free to be changed."""
+
+    offer: ToolOffer
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+def fit(offers: Sequence[ToolOffer], quirks: Quirks, warnings: list[str]) -> list[Fitted]:
+    """The offers that can be made, in their order; what cannot be is said."""
+    most = len(offers) if quirks.most_tools is None else quirks.most_tools
+    if left_out := [offer.name for offer in offers[most:]]:
+        warnings.append(f"At most {most} tools can be offered; left out are {', '.join(left_out)}.")
+    return [_fitted(offer, quirks, warnings) for offer in offers[:most]]
+
+
+def refuse(options: ExportOptions, offers: Sequence[ToolOffer], wishes: Sequence[Wish], warnings: list[str]) -> None:
+    """Says which of these wishes were made and cannot be met."""
+    made: dict[Wish, bool] = {
+        "strict": options.strict == "on",
+        "cache": options.cache is not None,
+        "defer": options.defers is not None and any(options.defers(offer.name) for offer in offers),
+        "namespace": options.namespace is not None,
+        "native": options.is_native,
+    }
+    warnings += [NOT_KNOWN[wish] for wish in wishes if made[wish]]
+
+
+def mode_of(choice: Choice, quirks: Quirks, warnings: list[str]) -> Mode | None:
+    """The mode that can be asked for; what cannot be said about the choice becomes a warning."""
+    if choice.parallel is False and not quirks.says_parallel:
+        warnings.append("Several calls at once cannot be forbidden in this dialect.")
+    if choice.mode is None or choice.mode in quirks.modes:
+        return choice.mode
+    warnings.append(f"The choice {choice.mode!r} cannot be made in this dialect; it is left out.")
+    return None
+
+
+def _fitted(offer: ToolOffer, quirks: Quirks, warnings: list[str]) -> Fitted:
+    description = _described(offer)
+    longest = quirks.longest_description
+    if longest is not None and len(description) > longest:
+        warnings.append(f"The description of {offer.name} was cut to {longest} characters.")
+        description = description[: longest - 1] + ELLIPSIS
+    return Fitted(
+        offer=offer, name=wire_name(offer.name, quirks.names), description=description, schema=_schema_of(offer)
+    )
+
+
+def _described(offer: ToolOffer) -> str:
+    """A model that cannot write free text must know what the one argument is."""
+    if offer.takes != "input":
+        return offer.description
+    said = [offer.description] if offer.description else []
+    said.append("The whole text goes into the argument `input`, as it is.")
+    if offer.grammar:
+        said.append(f"It follows this Lark grammar:\n\n{offer.grammar}")
+    return "\n\n".join(said)
+
+
+def _schema_of(offer: ToolOffer) -> dict[str, Any]:
+    """Always of an object: some providers refuse a schema that does not say so."""
+    schema = offer.schema
+    properties = schema.get("properties")
+    if offer.takes == "input" and (not isinstance(properties, dict) or properties.keys() != {"input"}):
+        schema = FREE_FORM
+    if "type" not in schema:
+        schema = {"type": "object"} | (schema or {"properties": {}})
+    return copy.deepcopy(schema)
