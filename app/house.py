@@ -132,8 +132,7 @@ class House:
         undo.push_async_callback(self.files.close)
         oauth = await self._neighbourhood.load(self._engine, self._vault, keyring, sessions, self._dispatcher)
         listing = self._open_listing()
-        mcp = self._open_door(sessions, listing)
-        undo.push_async_callback(mcp.close)
+        mcp = self._open_door(sessions, listing, undo)
         readiness = self._open_readiness(data_dir, undo)
         await self._recover(journal, undo)
         return Use(
@@ -337,10 +336,12 @@ class House:
         self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
         return Sessions(self._engine, self._writer, self._clock, self._rules, self._workspaces.home)
 
-    def _open_door(self, sessions: Sessions, listing: Listing) -> McpDoor:
+    def _open_door(self, sessions: Sessions, listing: Listing, undo: AsyncExitStack) -> McpDoor:
         parts = (self._dispatcher, sessions, listing, self._asks.desk)
         bulletin, names = self._neighbourhood.bulletin, self.settings.mcp.names
-        return McpDoor(*parts, hub=self._hub, engine=self._engine, bulletin=bulletin, names=names, sealer=self._vault)
+        door = McpDoor(*parts, hub=self._hub, engine=self._engine, bulletin=bulletin, names=names, sealer=self._vault)
+        undo.push_async_callback(door.close)
+        return door
 
     def _open_listing(self) -> Listing:
         redefine = self._hooks.definition

@@ -39,6 +39,8 @@ from app.api import (
     tools,
 )
 from app.api.openapi import CREATE_CALL
+from app.api.run_options import RunOptions
+from app.api.runs import CreateRun, create_run
 from app.api.submissions import CreateCall, create_call
 from app.config import Settings
 from app.core.calls import CallRequest
@@ -136,7 +138,7 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
     for model in models:
         for example in document["components"]["schemas"].get(model.__name__, model.model_json_schema())["examples"]:
             model.model_validate(example)
-    assert len(models) == 67
+    assert len(models) == 71
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
@@ -152,6 +154,16 @@ def test_the_hand_kept_entry_is_the_route_that_answers(document: dict[str, Any])
     assert route.path == "/v1/calls"  # type: ignore[attr-defined]
     assert route.methods == {"POST"}  # type: ignore[attr-defined]
     assert document["paths"]["/v1/calls"]["post"]["operationId"] == CREATE_CALL["operationId"] == create_call.__name__
+
+
+def test_the_hand_kept_entry_of_runs_is_the_route_that_answers(document: dict[str, Any]) -> None:
+    [route] = [r for r in create_app(Settings()).routes if isinstance(getattr(r, "endpoint", None), CreateRun)]
+    entry = document["paths"]["/v1/run/{name}"]["post"]
+
+    assert route.path == "/v1/run/{name}"  # type: ignore[attr-defined]
+    assert route.methods == {"POST"}  # type: ignore[attr-defined]
+    assert entry["operationId"] == create_run.__name__
+    assert set(RunOptions.model_fields) <= {parameter["name"] for parameter in entry["parameters"]}
 
 
 def test_every_route_but_health_needs_a_key(document: dict[str, Any]) -> None:

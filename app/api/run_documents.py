@@ -14,6 +14,32 @@ PENDING: dict[str, Any] = {"model": RunView, "description": "Some calls are not 
 _RUN = {"application/json": {"schema": {"$ref": "#/components/schemas/RunView"}}}
 
 
+_NAME = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "The dialect the message is in, as `GET /v1/dialects` lists them, or `auto`.",
+    "schema": {"type": "string", "maxLength": 128},
+    "example": "openai-chat",
+}
+_HEADERS = [
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "Needed only where the provider gives its calls no ids of their own.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 256},
+    },
+    {
+        "name": "Toolcrib-Session",
+        "in": "header",
+        "required": False,
+        "description": "The session to run in.",
+        "schema": {"type": "string"},
+    },
+]
+
+
 def create_run() -> dict[str, Any]:
     return {
         "tags": ["runs"],
@@ -25,31 +51,7 @@ def create_run() -> dict[str, Any]:
             "run twice. With `Accept: text/event-stream` the calls' events are streamed, then `append` with the whole "
             "answer."
         ),
-        "parameters": [
-            {
-                "name": "name",
-                "in": "path",
-                "required": True,
-                "description": "The dialect the message is in, as `GET /v1/dialects` lists them, or `auto`.",
-                "schema": {"type": "string", "maxLength": 128},
-                "example": "openai-chat",
-            },
-            *parameters(),
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "required": False,
-                "description": "Needed only where the provider gives its calls no ids of their own.",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 256},
-            },
-            {
-                "name": "Toolcrib-Session",
-                "in": "header",
-                "required": False,
-                "description": "The session to run in.",
-                "schema": {"type": "string"},
-            },
-        ],
+        "parameters": [_NAME, *parameters(), *_HEADERS],
         "requestBody": {
             "required": True,
             "description": MESSAGE_BODY,

@@ -40,10 +40,16 @@ IN_PATHS = {
     ("asks", "id"): "ask",
     ("rules", "id"): "rule",
     ("servers", "name"): "server",
+    ("run", "name"): "run",
 }
 """What a parameter of a path names, by the collection it is in."""
-PARTS = {("attachments", "n"): "0", ("files", "path"): "hello.txt", ("terminals", "terminal"): "1000"}
-"""Parameters of paths that name a part of what stands before them, and one that may be there."""
+PARTS = {
+    ("attachments", "n"): "0",
+    ("files", "path"): "hello.txt",
+    ("terminals", "terminal"): "1000",
+    ("parse", "dialect"): "openai-chat",
+}
+"""Parameters of paths that name a part of what stands before them, or nothing anybody owns: one that may be there."""
 NAMING = {
     "session": "session",
     "principal": "principal",
@@ -70,12 +76,15 @@ NOBODYS = {
     "idempotency key": "nobodys-key",
     "workspace": "/nobodys/workspace",
     "server": "nobodys-server",
+    "run": f"run_{0:024x}",
 }
 """What looks like a thing, and is not there."""
 HARMLESS = {
     *("wait", "limit", "offset", "since", "until", "types", "after", "output_after", "status", "tool", "global"),
     *("traceparent", "Last-Event-ID", "model", "provider", "agent", "source", "effect", "q", "fields", "probe", "own"),
-    *("scope", "path", "depth", "Range", "If-Range", "fresh", "uri"),
+    *("scope", "path", "depth", "Range", "If-Range", "fresh", "uri", "replay", "timeout", "ask_timeout", "on_ask"),
+    *("format", "names", "strict", "builtins", "cache", "defer", "namespace", "shape", "tool_choice", "parallel"),
+    "cancel_on_disconnect",
     *("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"),
 }
 """Parameters of queries and headers that name nothing anybody owns."""
@@ -138,7 +147,11 @@ async def belongings(alice: httpx.AsyncClient) -> dict[str, str]:
     rule = (await alice.post("/v1/rules", json=line)).json()
     asking = {"tool": "need", "arguments": {"path": f"{MARK}.env"}, "session": session["id"]}
     await alice.post("/v1/calls", params={"wait": 0}, json=asking)
+    wanted = [{"id": f"call_{MARK}", "function": {"name": "echo", "arguments": json.dumps({"text": MARK})}}]
+    message = {"id": f"{MARK}-message", "choices": [{"message": {"tool_calls": wanted}}]}
+    run = await alice.post("/v1/run/openai-chat", json=message, headers={"Toolcrib-Session": session["id"]})
     return {
+        "run": run.json()["id"],
         "call": (await once(alice, f"/v1/calls/{call['id']}", lambda body: body["status"] == "running"))["id"],
         "ask": (await once(alice, "/v1/asks", lambda body: bool(body["data"])))["data"][0]["id"],
         "rule": rule["id"],
@@ -164,7 +177,10 @@ def body_of(operation: dict[str, Any]) -> Any:
     """The example the document gives; None for what is no JSON."""
     if "application/json" not in operation.get("requestBody", {}).get("content", {}):
         return None
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    content = operation["requestBody"]["content"]["application/json"]
+    schema = content["schema"]
+    if "example" in content or "examples" in schema:  # a message, of which there are many kinds
+        return content.get("example") or schema["examples"][0]
     for option in [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]:
         if "$ref" in option:
             return DOCUMENT["components"]["schemas"][option["$ref"].rpartition("/")[2]]["examples"][0]
@@ -250,7 +266,7 @@ def owned(stranger: Stranger) -> dict[str, list[dict[str, Any]]]:
     """Everything of alice's, as it stands in the records."""
     return {
         table: stranger.service.rows(f"SELECT * FROM {table} WHERE principal = 'alice' ORDER BY 1, 2")
-        for table in ("calls", "sessions", "secrets", "keys", "asks", "rules", "tools", "mcp_servers")
+        for table in ("calls", "sessions", "secrets", "keys", "asks", "rules", "tools", "mcp_servers", "runs")
     }
 
 

@@ -316,6 +316,7 @@ async def test_the_limits_are_told_in_the_document(small: Service) -> None:
         ("/v1/events", "get"),
         ("/v1/mcp/prompts", "post"),
         ("/v1/mcp/resources/read", "get"),
+        ("/v1/run/{name}", "post"),
         ("/v1/sessions/{id}/files", "get"),
         *(("/v1/sessions/{id}/files/{path}", method) for method in ("get", "head", "put", "delete")),
     }

@@ -29,6 +29,7 @@ from app.store import (
     principals,
     retention,
     rules,
+    runs,
     secrets,
     sessions,
     tools,
@@ -41,7 +42,7 @@ from app.store.sights import Sight
 
 ROOMS = [
     *(asks, attachments, calls, events, mcp_catalogues, mcp_servers, mcp_tokens, outputs, principals, retention),
-    *(rules, secrets, sessions, tools, writer),
+    *(rules, runs, secrets, sessions, tools, writer),
 ]
 SIGHT = Sight(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), has_home=True)
 CALL_BOUNDS = {
