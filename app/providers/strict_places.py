@@ -30,6 +30,8 @@ class Place:
         return replace(self, path=(*self.path, *names), depth=self.depth + 1)
 
     def inlining(self, pointer: Pointer) -> "Place":
+        if len(self.inlined) > MAX_NESTED:
+            raise GivenUp("the references of the schema lead too far")
         return replace(self, inlined=self.inlined | {pointer})
 
     def give_up(self, reason: str) -> NoReturn:

@@ -18,6 +18,13 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 NAMES = ("a", "b", "c", "d", "type", "properties", "$ref", "x y")
 DEFINED = ("A", "B", "C/~%41")
 PATTERNS = {"^x+$": ["x", "xxx"], "[0-9]{2}": ["12", "a99"], "^(?!no)": ["yes", ""], r"^\w*$": ["", "word"]}
+PLAIN: dict[str, list[Any]] = {
+    "string": ["y", "zz", "www", *(text for texts in PATTERNS.values() for text in texts)],
+    "integer": [*range(-6, 10)],
+    "number": [0.5, *range(-6, 10)],
+    "boolean": [False, True],
+    "null": [None],
+}
 FORMATS = ("date", "email", "uuid", "uri", "regex")
 DEEPEST = 8
 JUNK = st.recursive(
@@ -95,7 +102,7 @@ def damaged_schemas(draw: Draw) -> Schema:
 
 def _schema(draw: Draw, scope: _Scope) -> Schema:
     kinds = [_scalar, _scalar, _values]
-    kinds += [_object, _object, _array, _union, _choice, _joined, _shared_union] if scope.depth > 0 else []
+    kinds += [_object, _object, _array, _union, _choice, _joined, _shared_union, _variants] if scope.depth > 0 else []
     kinds += [_reference, _reference] if scope.references() else []
     made: Schema = draw(st.sampled_from(kinds))(draw, scope)
     return made | _about(draw)
@@ -153,6 +160,16 @@ def _choice(draw: Draw, scope: _Scope) -> Schema:
     return {"oneOf": [*arms, *([{"type": "string"}] if draw(st.booleans()) else [])]}
 
 
+def _variants(draw: Draw, scope: _Scope) -> Schema:
+    """Arms that are hard to tell apart: the same names, needed or not, and null or not."""
+    kinds = [{"type": "string"}, {"type": ["string", "null"]}, {"type": "integer", "minimum": 3}, {"const": 1}]
+    arms = []
+    for _ in range(draw(st.integers(2, 3))):
+        properties = {name: draw(st.sampled_from(kinds)) for name in ("a", "b", "c") if draw(st.booleans())}
+        arms.append(of(*(name for name in properties if draw(st.booleans())), **properties))
+    return {"anyOf": arms}
+
+
 def _joined(draw: Draw, scope: _Scope) -> Schema:
     inner = _schema(draw, scope.inside())
     if inner.get("type") != "object" or "additionalProperties" in inner:
@@ -194,11 +211,13 @@ def _instance(draw: Draw, document: Document, schemas: list[Any], fuel: int) -> 
             items = [facet["items"] for facet in facets if "items" in facet]
             length = draw(st.integers(0, 2)) if fuel > 0 else 0
             return [_instance(draw, document, items, fuel - 1) for _ in range(length)]
-        case "string":
-            patterns = [facet["pattern"] for facet in facets if "pattern" in facet]
-            return draw(st.sampled_from(PATTERNS[patterns[0]] if patterns else ["x", "yy", "zzz"]))
         case other:
-            return draw({"boolean": st.booleans(), "null": st.none()}.get(other, st.integers(0, 8)))
+            validator = Draft202012Validator(document.root)
+            plain = [
+                one for one in PLAIN[other] if all(validator.evolve(schema=facet).is_valid(one) for facet in facets)
+            ]
+            assume(plain)
+            return draw(st.sampled_from(plain))
 
 
 def _settled(draw: Draw, document: Document, schemas: list[Any]) -> list[Schema]:

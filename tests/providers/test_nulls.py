@@ -126,6 +126,8 @@ def test_in_a_union_nulls_go_by_the_arm_that_fits(union: str, given_: Any, expec
         ([of(a=TEXT), of(a=TEXT_OR_NULL, b=TEXT)], {"a": None, "b": None}, {"a": None}),
         # with no name that the arm does not know
         ([of(a=TEXT), of(a=TEXT, b=TEXT, c=TEXT)], {"a": None, "b": None}, {}),
+        # with all that the arm needs
+        ([of("c", a=TEXT_OR_NULL, c=TEXT), of(a=TEXT, b=TEXT)], {"a": None}, {}),
         # fewer nulls go
         ([of(a=TEXT), of(a=TEXT_OR_NULL)], {"a": None}, {"a": None}),
         # the first

@@ -210,6 +210,10 @@ def test_before_2019_what_stands_beside_a_reference_does_not_count() -> None:
             closed(a={"type": ["string", "null"]}, b={"type": "string"}),
         ),
         (
+            of("b", b={"type": "string"}) | {"allOf": [of("a", a={"type": "string"})]},
+            closed(a={"type": "string"}, b={"type": "string"}),
+        ),
+        (
             {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6", "description": "Six."}]},
             {
                 "anyOf": [
@@ -383,6 +387,7 @@ BOMBS: dict[str, Callable[[], Schema]] = {
     "long chain of objects": lambda: chain(
         5_000, lambda reference: of(**{str(reference): {"type": "null"}}) | reference
     ),
+    "long chain that is needed": lambda: chain(20_000, lambda reference: reference | DESCRIBED) | {"required": ["p0"]},
     "deep": lambda: nested(3_000),
     "deep unions": lambda: chain(1, lambda reference: json.loads('{"anyOf": [' * 45 + '{"type": "null"}' + "]}" * 45)),
     "deep data": lambda: of(a={"const": json.loads("[" * 900 + "]" * 900)}),
