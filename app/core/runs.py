@@ -149,7 +149,8 @@ class Reply:
 
 
 Known = Callable[[str], ToolOffer | None]
-"""The tool that a name on the wire means; None when there is none for this caller."""
+"""The tool that a name on the wire means; None when there is none for this caller. An alias has the name it was called
+by, because it has arguments of its own."""
 
 
 class Unreadable(ValueError):

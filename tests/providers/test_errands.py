@@ -1,5 +1,6 @@
 """Which of our tools carry out what a model asked for, and how its commands ended."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.providers.neutral import WEATHER, knowing
 weather = ToolOffer(name="get_weather", description="", schema=WEATHER)
 js = ToolOffer(name="js_repl", description="", schema={}, takes="input")
 lines = ToolOffer(name="shell_command", description="", schema={})
+bash = replace(lines, name="bash")
 foreign = ToolOffer(name="mcp__git/log.all", description="", schema={})
 known = knowing(weather, js, lines)
 
@@ -59,14 +61,14 @@ def test_a_name_that_was_changed_for_the_wire_means_the_tool_it_was_made_of(rule
 def test_an_alias_is_called_by_its_name_because_it_has_arguments_of_its_own() -> None:
     arguments = {"command": "ls", "timeout": 5, "description": "List"}
 
-    [errand] = errands(ModelCall(id="c", name="bash", arguments=arguments), {"bash": lines}.get)
+    [errand] = errands(ModelCall(id="c", name="bash", arguments=arguments), {"bash": bash}.get)
 
     assert errand == Errand(tool="bash", arguments=arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"restart": True}, {"restart": True, "command": None}])
 def test_a_shell_that_shall_start_anew_says_that_each_command_does(arguments: dict[str, Any]) -> None:
-    [errand] = errands(ModelCall(id="c", name="bash", arguments=arguments), {"bash": lines}.get)
+    [errand] = errands(ModelCall(id="c", name="bash", arguments=arguments), {"bash": bash}.get)
 
     assert errand.tool == "shell_command"
     assert (errand.arguments or {})["command"].startswith("echo ")
@@ -75,9 +77,9 @@ def test_a_shell_that_shall_start_anew_says_that_each_command_does(arguments: di
 @pytest.mark.parametrize(
     ("arguments", "offer"),
     [
-        ({"restart": True, "command": "ls"}, lines),
-        ({"restart": False}, lines),
-        ({"restart": True}, ToolOffer(name="bash", description="mine", schema={})),
+        ({"restart": True, "command": "ls"}, bash),
+        ({"restart": False}, bash),
+        ({"restart": True}, replace(bash, schema={"properties": {"restart": {"type": "boolean"}}})),
     ],
 )
 def test_a_command_or_a_tool_of_somebodys_own_is_run_as_it_is(arguments: dict[str, Any], offer: ToolOffer) -> None:
