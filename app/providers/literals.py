@@ -4,6 +4,7 @@ Only whole tokens are known here. A string or a bracket that is open stays open:
 made up. All of it takes time in proportion to what is read, also when it fails.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ _TOKEN = re.compile(
     | (?P<open>[\[{]) | (?P<close>[\]}]) | (?P<mark>[,:])""",
     re.VERBOSE | re.DOTALL,
 )
-_IN_STRING = re.compile(r'\\x([0-9a-fA-F]{2})|\\(.)|"', re.DOTALL)
+_IN_STRING = re.compile(r'\\x([0-9a-fA-F]{2})|\\U([0-9a-fA-F]{8})|\\(.)|"', re.DOTALL)
+LAST_CHARACTER = 0x10FFFF
 
 
 class Token(NamedTuple):
@@ -47,13 +49,13 @@ def extent(text: str, start: int) -> Extent:
         if found.lastgroup == "open":
             opened.append(found[0])
         elif found.lastgroup == "close" and (not opened or opened.pop() != CLOSES[found[0]]):
-            break
+            return Extent(place, is_whole=False, seen=place)
         place = found.end()
         if not opened:
             return Extent(place, is_whole=True, seen=place)
         if len(opened) > DEEPEST:
-            break
-    is_in_string = place < len(text) and text[place] in "\"'"
+            return Extent(place, is_whole=False, seen=place)
+    is_in_string = text[place : place + 1] in ("'", '"')
     return Extent(place, is_whole=False, seen=len(text) if is_in_string else place)
 
 
@@ -91,11 +93,14 @@ def to_json_string(quoted: str, quotes: int = 1) -> str:
 
 
 def _escape(found: re.Match[str]) -> str:
-    if found[1]:
-        return f"\\u00{found[1]}"
-    if found[2] is None:
+    byte, character, other = found.groups()
+    if byte:
+        return f"\\u00{byte}"
+    if character and int(character, 16) <= LAST_CHARACTER:
+        return json.dumps(chr(int(character, 16)))[1:-1]
+    if found[0] == '"':
         return '\\"'
-    return "'" if found[2] == "'" else found[0]
+    return "'" if other == "'" else found[0]
 
 
 def _has_spare_comma(pieces: list[str]) -> bool:

@@ -76,7 +76,7 @@ def test_json_is_read_as_it_is(value: Any) -> None:
     assert loads(json.dumps(value, ensure_ascii=False)).value == value
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="ascii")), st.lists))
+@given(values)
 def test_what_python_writes_is_read(value: Any) -> None:
     assert loads(repr(value)).value == value
 

@@ -237,6 +237,5 @@ def _line_end(page: Page, start: int, place: int) -> int:
 def _trimmed(text: str, grammar: Grammar) -> str:
     if not grammar.tags.trims:
         return text
-    begin = 2 if text.startswith("\r\n") else int(text.startswith("\n"))
-    inner = text[begin:]
-    return inner.removesuffix("\n").removesuffix("\r") if inner.endswith("\r\n") else inner.removesuffix("\n")
+    line_break = "\r\n" if text.startswith("\r\n") else "\n"
+    return text.removeprefix(line_break).removesuffix(line_break)
