@@ -252,6 +252,11 @@ TEXTS: dict[str, Case] = {
     "llama: in a list": (f"[ {json.dumps(OSLO)},\n{json.dumps(A_TXT)} ]", [OSLO, A_TXT], ""),
     "llama: as Python writes it": (str(OSLO), [REPAIRED], ""),
     "llama: an object that only names a tool": ('{"name": "search"}', [], '{"name": "search"}'),
+    "llama: the definition of a tool": (
+        '{"name": "search", "description": "Search.", "parameters": {"type": "object"}}',
+        [],
+        '{"name": "search", "description": "Search.", "parameters": {"type": "object"}}',
+    ),
     "llama: code behind its tag": ("<|python_tag|>print(1)", [], "<|python_tag|>print(1)"),
     "pythonic: several": (
         "[get_weather(location=\"Oslo\"), read_file(path='a.txt', limit=None,),\n list_sessions( )]\nSo.",

@@ -11,6 +11,8 @@ from app.providers.repairs import Mended
 from app.providers.scanning import Convention, Found, Page
 
 TAG = "<|python_tag|>"
+KEYS = {"name", "type", "id", *ARGUMENTS}
+
 _HEAD = re.compile(
     r"""[\[\s]{0,64}\{\s{0,64}["']name["']\s{0,16}:\s{0,16}["']([^"'\\]{1,256})["']\s{0,16},\s{0,64}"""
     r"""["'](?:arguments|parameters)["']\s{0,16}:"""
@@ -64,9 +66,9 @@ def _named_behind(page: Page, place: int) -> str | None:
 
 
 def _is_call(mended: Mended) -> bool:
-    """Objects that only have a name are data; with arguments they are calls."""
+    """Objects that only have a name are data, and with a description they are definitions of tools."""
     items = mended.value if isinstance(mended.value, list) else [mended.value]
-    return all(isinstance(item, dict) and any(key in item for key in ARGUMENTS) for item in items)
+    return all(isinstance(item, dict) and set(item) <= KEYS and not set(item).isdisjoint(ARGUMENTS) for item in items)
 
 
 convention = Convention(name="llama", opening=rf"{re.escape(TAG)}|\{{|\[\s{{0,64}}\{{", read=_read)
