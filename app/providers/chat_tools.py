@@ -7,9 +7,10 @@ from typing import Any
 from app.core.models import takes_freeform
 from app.core.runs import ToolOffer
 from app.providers.dialects import Exported, ExportOptions, Quirks, Wire
-from app.providers.names import wire_name
+from app.providers.fittings import named, shortened, within
 from app.providers.schema_walks import opened
-from app.providers.strict import GivenUp, rewrite
+from app.providers.schemas import GivenUp
+from app.providers.strict import rewrite
 
 Shape = Callable[[dict[str, Any]], dict[str, Any]]
 NO_STRICT = "This provider has no strict mode, so strict was left out."
@@ -19,7 +20,7 @@ HOW_TO = "The text goes into `input` as it is, with no quotes and no fence aroun
 def export(offers: Sequence[ToolOffer], options: ExportOptions, shape: Shape = deepcopy) -> Exported:
     """All tools, each as a function or as one that takes free text. `shape` is what the provider wants of schemas."""
     exported = Exported(warnings=_unsaid(offers, options))
-    for offer in _within(offers, options.quirks, exported.warnings):
+    for offer in within(offers, options.quirks.most_tools, exported.warnings):
         try:
             exported.tools.append(_tool(offer, options, exported.warnings, shape))
         except RecursionError:
@@ -28,7 +29,7 @@ def export(offers: Sequence[ToolOffer], options: ExportOptions, shape: Shape = d
 
 
 def _tool(offer: ToolOffer, options: ExportOptions, warnings: list[str], shape: Shape) -> Wire:
-    name = _name(offer, options.quirks, warnings)
+    name = {"name": named(offer, options.quirks, warnings)}
     if offer.takes == "input" and options.quirks.takes_freeform and takes_freeform(options.model):
         return {"type": "custom", "custom": name | _custom(offer, options.quirks, warnings)}
     return {"type": "function", "function": name | _function(offer, options, warnings, shape)}
@@ -45,21 +46,6 @@ def _unsaid(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
         "This dialect has no built-in tools, so all are offered as they are.": options.is_native,
     }
     return [sentence for sentence, is_asked in unsaid.items() if is_asked]
-
-
-def _within(offers: Sequence[ToolOffer], quirks: Quirks, warnings: list[str]) -> Sequence[ToolOffer]:
-    if quirks.most_tools is None or len(offers) <= quirks.most_tools:
-        return offers
-    left_out = ", ".join(offer.name for offer in offers[quirks.most_tools :])
-    warnings.append(f"This provider takes at most {quirks.most_tools} tools, so these were left out: {left_out}.")
-    return offers[: quirks.most_tools]
-
-
-def _name(offer: ToolOffer, quirks: Quirks, warnings: list[str]) -> Wire:
-    name = wire_name(offer.name, quirks.names)
-    if name != offer.name:
-        warnings.append(f"{offer.name}: is called {name} here, because the provider does not take the name.")
-    return {"name": name}
 
 
 def _custom(offer: ToolOffer, quirks: Quirks, warnings: list[str]) -> Wire:
@@ -80,12 +66,9 @@ def _function(offer: ToolOffer, options: ExportOptions, warnings: list[str], sha
 
 
 def _description(offer: ToolOffer, told: str, quirks: Quirks, warnings: list[str]) -> Wire:
-    """The description, as far as it is taken; a tool without one has no key for it."""
-    most = quirks.longest_description
-    if most is not None and len(told) > most:
-        warnings.append(f"{offer.name}: the description was cut to {most} characters, the most this provider takes.")
-        told = f"{told[: most - 1]}…"
-    return {"description": told} if told.strip() else {}
+    """A tool without a description has no key for it."""
+    description = shortened(offer, told, quirks, warnings)
+    return {"description": description} if description.strip() else {}
 
 
 def _free_text(offer: ToolOffer) -> dict[str, Any]:

@@ -9,13 +9,12 @@ from typing import Any
 
 from app.providers.dialects import ExportOptions
 from app.providers.fittings import NOT_KNOWN, Fitted
-from app.providers.simpler_schemas import GivenUp, simplify
+from app.providers.schemas import GivenUp
+from app.providers.simpler_schemas import simplify
 
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 MOST = {"strict tools": 20, "optional parameters": 24, "parameters with alternatives": 16}
-
-__all__ = ["Allowance", "GivenUp", "allowance_for", "close"]
 
 
 class Allowance:

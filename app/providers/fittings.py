@@ -34,10 +34,33 @@ class Fitted:
 
 def fit(offers: Sequence[ToolOffer], quirks: Quirks, warnings: list[str]) -> list[Fitted]:
     """The offers that can be made, in their order; what cannot be is said."""
-    most = len(offers) if quirks.most_tools is None else quirks.most_tools
-    if left_out := [offer.name for offer in offers[most:]]:
-        warnings.append(f"At most {most} tools can be offered; left out are {', '.join(left_out)}.")
-    return [_fitted(offer, quirks, warnings) for offer in offers[:most]]
+    return [_fitted(offer, quirks, warnings) for offer in within(offers, quirks.most_tools, warnings)]
+
+
+def within(offers: Sequence[ToolOffer], most: int | None, warnings: list[str]) -> Sequence[ToolOffer]:
+    """As many as the provider takes."""
+    if most is None or len(offers) <= most:
+        return offers
+    left_out = ", ".join(offer.name for offer in offers[most:])
+    warnings.append(f"At most {most} tools can be offered, so these were left out: {left_out}.")
+    return offers[:most]
+
+
+def named(offer: ToolOffer, quirks: Quirks, warnings: list[str]) -> str:
+    """The name as the provider takes it."""
+    name = wire_name(offer.name, quirks.names)
+    if name != offer.name:
+        warnings.append(f"{offer.name}: is called {name} here, because the provider does not take the name.")
+    return name
+
+
+def shortened(offer: ToolOffer, description: str, quirks: Quirks, warnings: list[str]) -> str:
+    """The description, as much of it as the provider takes."""
+    most = quirks.longest_description
+    if most is None or len(description) <= most:
+        return description
+    warnings.append(f"{offer.name}: the description was cut to {most} characters, the most this provider takes.")
+    return description[: most - 1] + ELLIPSIS
 
 
 def refuse(options: ExportOptions, offers: Sequence[ToolOffer], wishes: Sequence[Wish], warnings: list[str]) -> None:
@@ -63,13 +86,11 @@ def mode_of(choice: Choice, quirks: Quirks, warnings: list[str]) -> Mode | None:
 
 
 def _fitted(offer: ToolOffer, quirks: Quirks, warnings: list[str]) -> Fitted:
-    description = _described(offer)
-    longest = quirks.longest_description
-    if longest is not None and len(description) > longest:
-        warnings.append(f"The description of {offer.name} was cut to {longest} characters.")
-        description = description[: longest - 1] + ELLIPSIS
     return Fitted(
-        offer=offer, name=wire_name(offer.name, quirks.names), description=description, schema=_schema_of(offer)
+        offer=offer,
+        name=named(offer, quirks, warnings),
+        description=shortened(offer, _described(offer), quirks, warnings),
+        schema=_schema_of(offer),
     )
 
 

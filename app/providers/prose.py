@@ -8,11 +8,10 @@ from typing import Any
 from app.core.runs import Known, Reading, Reply, ToolOffer
 from app.providers import contents
 from app.providers.dialects import Choice, Exported, ExportOptions, Quirks, Wire
+from app.providers.fittings import FREE_FORM, named, shortened, within
 from app.providers.names import wire_name
 from app.providers.readings import read
 from app.providers.utterances import utterance
-
-FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Lesson:
 def teach(offers: Sequence[ToolOffer], options: ExportOptions, lesson: Lesson) -> Exported:
     """One block of a system prompt that teaches the convention and lists the tools."""
     exported = Exported(warnings=_unsaid(offers, options))
-    offers = _as_many_as_fit(offers, options.quirks, exported.warnings)
+    offers = within(offers, options.quirks.most_tools, exported.warnings)
     if not offers:
         return exported
     lines = [_line(offer, options.quirks, lesson, exported.warnings) for offer in offers]
@@ -87,24 +86,11 @@ def _unsaid(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
     return unsaid
 
 
-def _as_many_as_fit(offers: Sequence[ToolOffer], quirks: Quirks, warnings: list[str]) -> Sequence[ToolOffer]:
-    most = quirks.most_tools
-    if most is None or len(offers) <= most:
-        return offers
-    left_out = ", ".join(offer.name for offer in offers[most:])
-    warnings.append(f"Only {most} tools can be offered; left out: {left_out}.")
-    return offers[:most]
-
-
 def _line(offer: ToolOffer, quirks: Quirks, lesson: Lesson, warnings: list[str]) -> str:
     takes_text = offer.takes == "input"
-    description = _described(offer) if takes_text else offer.description
-    longest = quirks.longest_description
-    if longest is not None and len(description) > longest:
-        warnings.append(f"The description of {offer.name} was cut to {longest} characters.")
-        description = description[:longest]
-    schema = FREE_TEXT if takes_text else offer.schema
-    shown = lesson.show(wire_name(offer.name, quirks.names), description, schema)
+    told = _described(offer) if takes_text else offer.description
+    schema = FREE_FORM if takes_text else offer.schema
+    shown = lesson.show(named(offer, quirks, warnings), shortened(offer, told, quirks, warnings), schema)
     return unclosing(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -8,7 +8,9 @@ from app.core.models import takes_freeform
 from app.core.runs import ToolOffer
 from app.providers import strict
 from app.providers.dialects import Exported, ExportOptions, Quirks, Wire
+from app.providers.fittings import FREE_FORM, named, shortened, within
 from app.providers.names import wire_name
+from app.providers.schemas import GivenUp
 
 QUIRKS = Quirks(strict="full", most_tools=128, takes_freeform=True)
 PATCHING = "apply_patch"
@@ -16,7 +18,6 @@ SHELLS = ("shell", "shell_command")
 OLD_SHELL_MODELS = "codex-mini"
 """Models that know the local shell only by its first form."""
 SEARCH: Wire = {"type": "tool_search"}
-FREE_FORM: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
@@ -38,14 +39,12 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 
 def define(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> Wire:
     """One tool that is ours: a function, or a free-form tool where the model knows such."""
-    name = wire_name(offer.name, options.quirks.names)
-    if name != offer.name:
-        warnings.append(f"{offer.name}: the provider does not take this name, so it is offered as {name}.")
+    name = named(offer, options.quirks, warnings)
     if _is_freeform(offer, options):
-        description = _cut(offer.name, offer.description, options, warnings)
+        description = shortened(offer, offer.description, options.quirks, warnings)
         wire: Wire = {"type": "custom", "name": name, "description": description, "format": _format(offer.grammar)}
     else:
-        description = _cut(offer.name, _described(offer), options, warnings)
+        description = shortened(offer, _described(offer), options.quirks, warnings)
         parameters, is_strict = _parameters(offer, options, warnings)
         wire = {"type": "function", "name": name, "description": description, "parameters": parameters}
         wire["strict"] = is_strict  # left out, it would not mean false
@@ -59,11 +58,7 @@ def _fitting(offers: Sequence[ToolOffer], options: ExportOptions, warnings: list
     if most is None or len(offers) < most:
         return offers
     is_searched = options.defers is not None and any(options.defers(offer.name) for offer in offers)
-    room = most - 1 if is_searched else most
-    left_out = ", ".join(offer.name for offer in offers[room:])
-    if left_out:
-        warnings.append(f"No more than {room} tools can be offered at once; these were left out: {left_out}.")
-    return offers[:room]
+    return within(offers, most - 1 if is_searched else most, warnings)
 
 
 def _native(offer: ToolOffer, options: ExportOptions) -> Wire | None:
@@ -115,7 +110,7 @@ def _parameters(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -
     if _wants_strict(options):
         try:
             return strict.rewrite(schema), True
-        except strict.GivenUp as reason:
+        except GivenUp as reason:
             warnings.append(f"{offer.name}: strict was given up: {reason}")
     return copy.deepcopy(schema), False
 
@@ -128,11 +123,3 @@ def _wants_strict(options: ExportOptions) -> bool:
 def _warn_of_strict(options: ExportOptions, warnings: list[str]) -> None:
     if options.strict == "on" and not _wants_strict(options):
         warnings.append("Strict tools are not known here, so none of them is.")
-
-
-def _cut(name: str, description: str, options: ExportOptions, warnings: list[str]) -> str:
-    most = options.quirks.longest_description
-    if most is None or len(description) <= most:
-        return description
-    warnings.append(f"{name}: its description was cut to {most} characters.")
-    return description[: most - 1] + "…"

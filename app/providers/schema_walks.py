@@ -4,6 +4,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from app.providers.subschemas import look_up
+
 Schema = dict[str, Any]
 OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 OF_MANY = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
@@ -61,15 +63,10 @@ class _Inliner:
         return target | self.inline(siblings, followed)
 
     def _find(self, reference: Any) -> Schema:
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            raise _Kept
-        found: Any = self._root
-        for step in reference.removeprefix("#/").split("/"):
-            name = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, dict) else None
-        if not isinstance(found, dict):
-            raise _Kept
-        return found
+        try:
+            return look_up(self._root, reference)
+        except LookupError:
+            raise _Kept from None
 
 
 def _without_names(schema: Schema) -> Schema:

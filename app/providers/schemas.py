@@ -17,6 +17,10 @@ MAX_UNIONS = 50
 """Unions inside each other, with nothing between."""
 
 
+class GivenUp(Exception):
+    """A schema that cannot be said strictly, and why, in a clause."""
+
+
 class TooMuch(Exception):
     """What would take too long to look through."""
 
@@ -36,7 +40,7 @@ class Document:
         if not isinstance(reference, str):
             return None
         if reference not in self._found:
-            self._found[reference] = self._look_up(reference)
+            self._found[reference] = look_up(self.root, reference)
         return self._found[reference]
 
     def plain(self, schema: Any) -> Any:
@@ -72,20 +76,6 @@ class Document:
             self._nullable[id(schema)] = all(self._facet_allows_null(facet, depth) for facet in self.facets([schema]))
         return self._nullable[id(schema)]
 
-    def _look_up(self, reference: str) -> tuple[Pointer, Any] | None:
-        if reference != "#" and not reference.startswith("#/"):
-            return None
-        pointer = tuple(_unescape(part) for part in reference.split("/")[1:])
-        found: Any = self.root
-        for name in pointer:
-            if isinstance(found, dict) and name in found:
-                found = found[name]
-            elif isinstance(found, list) and _is_index(name) and int(name) < len(found):
-                found = found[int(name)]
-            else:
-                return None
-        return pointer, found
-
     def _beside(self, schema: Schema) -> Iterator[Any]:
         if "$ref" in schema and (found := self.find(schema["$ref"])):
             yield found[1]
@@ -106,6 +96,22 @@ class Document:
         if isinstance(values := facet.get("enum"), list) and not any(value is None for value in values):
             return False
         return all(any(self.allows_null(arm, depth + 1) for arm in arms) for arms in unions_of(facet))
+
+
+def look_up(root: Schema, reference: str) -> tuple[Pointer, Any] | None:
+    """Where a reference leads, and what stands there; None when that is nothing of this document."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    pointer = tuple(_unescape(part) for part in reference.split("/")[1:])
+    found: Any = root
+    for name in pointer:
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and _is_index(name) and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return pointer, found
 
 
 def unions_of(facet: Any) -> list[list[Any]]:

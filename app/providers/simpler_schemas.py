@@ -5,6 +5,7 @@ What cannot be said without losing or narrowing something is given up.
 
 from typing import Any
 
+from app.providers.schemas import GivenUp
 from app.providers.subschemas import by_type, look_up
 
 MOST_NODES = 5_000
@@ -16,10 +17,6 @@ UNIONS = frozenset({"anyOf", "oneOf"})
 OBJECT_WORDS = frozenset({"properties", "required", "additionalProperties", "patternProperties"})
 ABOUT = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _OWN_PLACES = ("#/$defs/", "#/definitions/")
-
-
-class GivenUp(Exception):
-    """A schema that cannot be said strictly, and why, in a clause."""
 
 
 def simplify(schema: dict[str, Any]) -> dict[str, Any]:

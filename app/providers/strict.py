@@ -8,10 +8,10 @@ arguments that the schema describes.
 import re
 from typing import Any
 
-from app.providers.schemas import Document, Pointer, Schema, TooMuch, escape
+from app.providers.schemas import Document, GivenUp, Pointer, Schema, TooMuch, escape
 from app.providers.strict_limits import circle, excess
 from app.providers.strict_merges import listed, merge, named, needed
-from app.providers.strict_places import GivenUp, Place, measure, quoted
+from app.providers.strict_places import Place, measure, quoted
 from app.providers.strict_words import (
     FORBIDDEN,
     SHARED,
@@ -22,8 +22,6 @@ from app.providers.strict_words import (
     kept_words,
     types_of,
 )
-
-__all__ = ["GivenUp", "rewrite"]
 
 MAX_WORK = 30_000
 """Schemas, properties, values and hundreds of characters that are written: references can multiply them."""

@@ -3,17 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from app.providers.schemas import Pointer
+from app.providers.schemas import GivenUp, Pointer
 
 MAX_DEPTH = 60
 """Schemas inside each other, unions included. The limit of strict schemas is far below; this one guards the stack."""
 MAX_NESTED = 100
 MAX_VALUES = 100_000
 LONGEST_SHOWN = 80
-
-
-class GivenUp(Exception):
-    """A schema that cannot be made strict, with the reason in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

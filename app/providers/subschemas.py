@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import unquote
 
-LONGEST_INDEX = 9
+from app.providers import schemas
+
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 WORDS: dict[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format", "contentEncoding", "contentMediaType"}),
@@ -22,12 +22,11 @@ def look_up(root: dict[str, Any], reference: Any) -> dict[str, Any]:
     """The schema that a reference names. Raises `LookupError`, with a clause that says why it leads nowhere."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         raise LookupError("it refers to another document")
-    found: Any = root
-    for step in unquote(reference[1:]).split("/")[1:]:
-        found = _inside(found, step.replace("~1", "/").replace("~0", "~"))
-    if not isinstance(found, dict):
+    found = schemas.look_up(root, reference)
+    if found is None or not isinstance(found[1], dict):
         raise LookupError("a reference in it leads nowhere")
-    return found
+    target: dict[str, Any] = found[1]
+    return target
 
 
 def by_type(schema: dict[str, Any], types: Iterable[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -38,12 +37,3 @@ def by_type(schema: dict[str, Any], types: Iterable[str]) -> tuple[dict[str, Any
     ]
     taken = {"type"}.union(*arms)
     return {word: value for word, value in schema.items() if word not in taken}, arms
-
-
-def _inside(value: Any, name: str) -> Any:
-    if isinstance(value, dict) and name in value:
-        return value[name]
-    is_index = isinstance(value, list) and name.isdecimal() and len(name) <= LONGEST_INDEX
-    if is_index and int(name) < len(value):
-        return value[int(name)]
-    raise LookupError("a reference in it leads nowhere")

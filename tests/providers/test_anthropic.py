@@ -186,6 +186,7 @@ def test_names_are_made_legal_and_namespaces_are_said_to_be_unknown() -> None:
     assert tool["name"].startswith("a_b_")
     assert exported.warnings == [
         "There are no namespaces in this dialect; the tools are offered one by one.",
+        f"a.b: is called {tool['name']} here, because the provider does not take the name.",
     ]
 
 

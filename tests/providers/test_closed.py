@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.runs import ToolOffer
-from app.providers.closed import Allowance, GivenUp, close
+from app.providers.closed import Allowance, close
 from app.providers.dialects import Quirks
 from app.providers.fittings import Fitted, fit
+from app.providers.schemas import GivenUp
 from app.providers.simpler_schemas import simplify
 from tests.providers.arbitrary import UNHURRIED
 

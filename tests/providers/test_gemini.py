@@ -141,7 +141,7 @@ def test_what_the_older_form_cannot_say_of_a_schema_is_a_warning(schema: dict[st
 def test_more_tools_than_can_be_declared_are_named_and_left_out() -> None:
     exported = dialect.export_tools([offer(f"t{number}") for number in range(514)], options())
     assert len(exported.tools[0]["functionDeclarations"]) == 512
-    assert exported.warnings == ["At most 512 tools can be offered; left out are t512, t513."]
+    assert exported.warnings == ["At most 512 tools can be offered, so these were left out: t512, t513."]
 
 
 @pytest.mark.parametrize("one", [dialect, openapi_dialect])

@@ -62,7 +62,9 @@ def test_tools_are_listed_with_all_that_is_known_of_them() -> None:
         "description": "Does ping.",
         "inputSchema": {"type": "object", "properties": {}},
     }
-    assert exported.warnings == []
+    assert exported.warnings == [
+        f"fs.read/file: is called {read_file['name']} here, because the provider does not take the name."
+    ]
     listed = dialect.fill_request(exported.tools, Choice(), dialect.quirks, [])
     for version in SUPPORTED_PROTOCOL_VERSIONS:
         told = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} | listed

@@ -393,7 +393,7 @@ def test_tools_beyond_the_most_are_left_out_and_named() -> None:
     made = dialect.export_tools(offers, OPTIONS)
 
     assert [tool["function"]["name"] for tool in made.tools] == [f"tool_{number}" for number in range(128)]
-    assert made.warnings == ["This provider takes at most 128 tools, so these were left out: tool_128, tool_129."]
+    assert made.warnings == ["At most 128 tools can be offered, so these were left out: tool_128, tool_129."]
 
 
 def test_a_description_that_is_too_long_is_cut_and_said_to_be() -> None:

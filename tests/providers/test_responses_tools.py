@@ -160,7 +160,7 @@ def test_a_description_that_is_too_long_is_cut_with_a_warning() -> None:
     made = exported(weather, quirks=replace(dialect.quirks, longest_description=10))
 
     assert made.tools[0]["description"] == "Current w…"
-    assert made.warnings == ["get_weather: its description was cut to 10 characters."]
+    assert made.warnings == ["get_weather: the description was cut to 10 characters, the most this provider takes."]
 
 
 def test_a_name_that_is_not_taken_is_changed_with_a_warning() -> None:

@@ -14,7 +14,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openai.lib._pydantic import _ensure_strict_json_schema
 
 from app.providers.nulls import strip_nulls
-from app.providers.strict import GivenUp, rewrite
+from app.providers.schemas import GivenUp
+from app.providers.strict import rewrite
 from app.tools import BUILTINS
 from tests.providers.schema_samples import (
     ANYTHING,

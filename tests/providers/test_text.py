@@ -124,11 +124,11 @@ def test_limits_of_a_relative_are_kept_and_said(dialect: Dialect) -> None:
     quirks = Quirks(most_tools=1, longest_description=7)
     exported = dialect.export_tools([WEATHER_OFFER, READ, LIST], ExportOptions(quirks=quirks))
 
-    assert '"Current"' in exported.tools[0]["text"]
+    assert '"Curren…"' in exported.tools[0]["text"]
     assert "read_file" not in exported.tools[0]["text"]
     assert exported.warnings == [
-        "Only 1 tools can be offered; left out: read_file, list_sessions.",
-        "The description of get_weather was cut to 7 characters.",
+        "At most 1 tools can be offered, so these were left out: read_file, list_sessions.",
+        "get_weather: the description was cut to 7 characters, the most this provider takes.",
     ]
 
 
