@@ -101,6 +101,12 @@ BROKEN: dict[str, Case] = {
         "",
     ),
     "chatcli: no arguments yet": ('<tool name="@get_weather"', "not closed, from character 25", "", ""),
+    "chatcli: arguments that are cut between the tags": (
+        '<tool_call name="@get_weather">{"location": "Oslo"}',
+        "not closed, from character 31",
+        '{"location": "Oslo"}',
+        "",
+    ),
     "chatcli: no JSON": ('<tool name="@get_weather" args="in Oslo"/>.', "(char 0)", "in Oslo", "."),
     "chatcli: an open object": ('{"tool_call": "@get_weather", "args": {"loc', "(char 39)", "", ""),
     "chatcli: brackets without an end": ("[tool: @list_sessions", "not closed", "", ""),
@@ -216,6 +222,7 @@ def test_a_cut_call_of_another_form_is_never_one_with_other_arguments(given: dic
         f'<tool name="@write_file" args="{args}" />',
         f'<tool_call args="{args}" name="@write_file"></tool_call>',
         f"[tool: @write_file {json.dumps(given)}]",
+        f'<tool_call name="@write_file">{html.escape(json.dumps(given))}</tool_call>',
         f"[write_file({', '.join(f'{name}={value!r}' for name, value in given.items())})]",
     ):
         assert [made.arguments for made in read(text, KNOWN).calls] == [given]
