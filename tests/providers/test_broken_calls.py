@@ -1,5 +1,6 @@
 """Calls that cannot be read, or were cut: never dropped, never guessed at, and never more than they were."""
 
+import html
 import json
 from typing import Any
 
@@ -100,6 +101,12 @@ BROKEN: dict[str, Case] = {
         "",
     ),
     "chatcli: no arguments yet": ('<tool name="@get_weather"', "not closed, from character 25", "", ""),
+    "chatcli: arguments that are cut between the tags": (
+        '<tool_call name="@get_weather">{"location": "Oslo"}',
+        "not closed, from character 31",
+        '{"location": "Oslo"}',
+        "",
+    ),
     "chatcli: no JSON": ('<tool name="@get_weather" args="in Oslo"/>.', "(char 0)", "in Oslo", "."),
     "chatcli: an open object": ('{"tool_call": "@get_weather", "args": {"loc', "(char 39)", "", ""),
     "chatcli: brackets without an end": ("[tool: @list_sessions", "not closed", "", ""),
@@ -201,11 +208,36 @@ def test_a_cut_call_is_never_a_call_with_other_arguments(given: dict[str, Any]) 
             assert all(made.name == "write_file" for made in found)
 
 
+strings = st.dictionaries(
+    st.sampled_from(["path", "content", "mode"]), st.text(max_size=12) | st.just(INNER), min_size=1
+)
+
+
 @settings(max_examples=30)
-@given(st.dictionaries(st.sampled_from(["path", "content", "mode"]), st.text(max_size=12) | st.just(INNER), min_size=1))
+@given(strings)
+@example({"path": "'\"\\&quot; />", "content": "</tool_call> ]) )]\n"})
+def test_a_cut_call_of_another_form_is_never_one_with_other_arguments(given: dict[str, str]) -> None:
+    args = html.escape(json.dumps(given)).replace("\\", "\\\\")
+    for text in (
+        f'<tool name="@write_file" args="{args}" />',
+        f'<tool_call args="{args}" name="@write_file"></tool_call>',
+        f"[tool: @write_file {json.dumps(given)}]",
+        f'<tool_call name="@write_file">{html.escape(json.dumps(given))}</tool_call>',
+        f"[write_file({', '.join(f'{name}={value!r}' for name, value in given.items())})]",
+    ):
+        assert [made.arguments for made in read(text, KNOWN).calls] == [given]
+        for cut in range(len(text)):
+            found = read(text[:cut], KNOWN).calls
+            assert all(made.arguments_error or made.arguments == given for made in found)
+            assert all(made.name == "write_file" for made in found)
+
+
+@settings(max_examples=30)
+@given(strings)
 def test_a_cut_element_is_never_a_call(given: dict[str, str]) -> None:
-    inside = "".join(f'<parameter name="{name}">{value}</parameter>' for name, value in given.items())
-    text = f'<invoke name="write_file">{inside}</invoke>'
-    for cut in range(len(text)):
-        found = read(text[:cut], KNOWN).calls
-        assert all(made.arguments_error and made.name == "write_file" for made in found)
+    invoked = "".join(f'<parameter name="{name}">{value}</parameter>' for name, value in given.items())
+    qwen = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in given.items())
+    for text in (f'<invoke name="write_file">{invoked}</invoke>', f"<function=write_file>\n{qwen}</function>"):
+        for cut in range(len(text)):
+            found = read(text[:cut], KNOWN).calls
+            assert all(made.arguments_error and made.name == "write_file" for made in found)

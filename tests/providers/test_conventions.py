@@ -225,6 +225,18 @@ TEXTS: dict[str, Case] = {
         [OSLO],
         "[tool: @list_sessions]",
     ),
+    "chatcli: an object that says what was called": (
+        '{"tool": "search", "status": "done"}',
+        [],
+        '{"tool": "search", "status": "done"}',
+    ),
+    "chatcli: an object without the @": ('{"tool": "get_weather", "args": {"location": "Oslo"}}', [OSLO], ""),
+    "chatcli: words in brackets": ("[tool: search is done]", [], "[tool: search is done]"),
+    "chatcli: what a tag of another tool holds": (
+        f'<tool_call name="@x">{json.dumps(OSLO)}</tool_call>',
+        [],
+        f'<tool_call name="@x">{json.dumps(OSLO)}</tool_call>',
+    ),
     "mistral: a list": (f"Hm.[TOOL_CALLS] {json.dumps([OSLO, A_TXT])} Hm.", [OSLO, A_TXT], "Hm. Hm."),
     "mistral: a name and arguments": (
         '[TOOL_CALLS]get_weather[ARGS]{"location": "Oslo"}[TOOL_CALLS]list_sessions[ARGS]{}',

@@ -19,12 +19,15 @@ KEYS = ("args", "arguments")
 DATA = ({"url"}, {"title", "snippet"}, {"type", "error"})
 """What is beside a name in answers of search engines and services, which are no calls."""
 
+ENOUGH = 2
+"""Signs by which an object is a call: the @ of the name, a key that says so, arguments."""
+
 _TAG = re.compile(r"<(tool(?:_call)?+)(?=[\s/])", re.IGNORECASE)
 _TAG_END = re.compile(r"</tool(?:_call)?+>|<tool(?:_call)?+[\s/>]", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"([A-Za-z_][A-Za-z0-9_:.-]{0,63})[ \t]{0,8}=[ \t\r\n]{0,8}")
 _VALUE = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[^\s"'<>][^\s<>]*+""", re.DOTALL)
-_HEAD = re.compile(r"""\{\s{0,64}["'](?:tool_call|tool)["']\s{0,16}:\s{0,16}["'](@?[^"'\\]{1,255})["']""")
-_BRACKET = re.compile(r"\[tool(?:_call)?+[ \t]{0,8}:[ \t]{0,8}@?([A-Za-z0-9_-]{1,255})\s{0,64}", re.IGNORECASE)
+_HEAD = re.compile(r"""\{\s{0,64}["'](?:tool_call|tool)["']\s{0,16}:\s{0,16}["'](@[^"'\\]{1,255})["']""")
+_BRACKET = re.compile(r"\[tool(?:_call)?+[ \t]{0,8}:[ \t]{0,8}(@?)([A-Za-z0-9_-]{1,255})\s{0,64}", re.IGNORECASE)
 _BRACKET_END = re.compile(r"\s{0,64}\]")
 
 
@@ -41,6 +44,12 @@ class Tag(NamedTuple):
     cut: int | None = None
 
 
+class Body(NamedTuple):
+    text: str
+    end: int
+    cut: int | None = None
+
+
 def _read(page: Page, start: int) -> Found | None:
     return _read_object(page, start) if page.has("{", start) else _read_tag(page, start)
 
@@ -52,16 +61,18 @@ def _read_tag(page: Page, start: int) -> Found | None:
     tag = _tag(page, opening.end())
     name = _texts(tag.attributes.get("name", ""))[0].strip().removeprefix("@")
     offer = page.offer(name)
-    if not tag.is_tag or offer is None:
+    if not tag.is_tag:
         return Found(tag.end)
-    if tag.cut is not None:
-        reason = f"the call is not closed, from character {tag.cut - start} of it on"
-        refused = broken_call(name, Broken(reason, tag.cut - start), page.cut(tag.cut, len(page)))
-        return Found(tag.end, (refused,), ((start, tag.end),))
-    body, end = _body(page, tag)
-    texts = _texts(tag.attributes["args"]) if "args" in tag.attributes else [body, _unescaped(body)]
+    body = _body(page, tag)
+    if offer is None:
+        return Found(body.end)
+    if body.cut is not None:
+        reason = f"the call is not closed, from character {body.cut - start} of it on"
+        refused = broken_call(name, Broken(reason, body.cut - start), page.cut(body.cut, body.end))
+        return Found(body.end, (refused,), ((start, body.end),))
+    texts = _texts(tag.attributes["args"]) if "args" in tag.attributes else [body.text, _unescaped(body.text)]
     calls = [call_from_text(name, offer, text, is_repaired=False) for text in texts]
-    return Found(end, (_best(calls),), ((start, end),))
+    return Found(body.end, (_best(calls),), ((start, body.end),))
 
 
 def _tag(page: Page, place: int) -> Tag:
@@ -92,12 +103,19 @@ def _is_bare(written: str) -> bool:
     return written[:1] not in ("'", '"') or not written
 
 
-def _body(page: Page, tag: Tag) -> tuple[str, int]:
-    """What stands between the tag and the one that closes it, if there is one before the next call."""
-    closing = None if tag.is_closed else page.search(_TAG_END, tag.end)
-    if closing is None or not closing[0].startswith("</"):
-        return "", tag.end
-    return page.cut(tag.end, closing.start()), closing.end()
+def _body(page: Page, tag: Tag) -> Body:
+    """What stands between the tag and the one that closes it, if there is one before the next call.
+
+    Arguments are there when they are not in the tag; then it has to be closed, or nobody knows whether they are whole.
+    """
+    if tag.is_closed or tag.cut is not None:
+        return Body("", tag.end, tag.cut)
+    closing = page.search(_TAG_END, tag.end)
+    if closing is not None and closing[0].startswith("</"):
+        return Body(page.cut(tag.end, closing.start()), closing.end())
+    if "args" in tag.attributes:
+        return Body("", tag.end)
+    return Body("", closing.start() if closing else len(page), cut=tag.end)
 
 
 def _texts(written: str) -> list[str]:
@@ -139,47 +157,51 @@ def _read_object(page: Page, start: int) -> Found | None:
 
 
 def _name(value: Any) -> str | None:
-    """The tool an object calls. Where only a name says so it needs the @, and arguments beside it."""
+    """The tool that an object calls, if it is a call and not data."""
     if not isinstance(value, dict) or any(keys <= set(value) for keys in DATA):
         return None
     name = next((value[key] for key in ("tool_call", "tool", "name") if key in value), None)
     if not isinstance(name, str):
         return None
-    is_plain = "tool_call" not in value and "tool" not in value
-    if is_plain and not (name.startswith("@") and any(key in value for key in KEYS)):
+    signs = (name.startswith("@"), "tool_call" in value or "tool" in value, any(key in value for key in KEYS))
+    if sum(signs) < ENOUGH:
         return None
     return name.strip().removeprefix("@")
 
 
 def _read_bracket(page: Page, start: int) -> Found | None:
     head = page.match(_BRACKET, start)
-    offer = page.offer(head[1]) if head else None
+    name = head[2] if head else ""
+    offer = page.offer(name)
     if head is None or offer is None:
         return None
     if not page.has("{", head.end()):
-        return _read_flat(page, start, head)
+        return _read_flat(page, start, head) if head[1] else None
     piece = value_at(page, head.end())
     if piece.mended is None:
-        broken = broken_at(page, head.end(), piece, head[1])
+        broken = broken_at(page, head.end(), piece, name)
         return Found(broken.end, broken.calls, ((start, broken.end),))
-    closing_bracket = page.match(_BRACKET_END, piece.end)
-    end = closing_bracket.end() if closing_bracket else piece.end
-    made = call(head[1], offer, piece.mended.value, is_repaired=piece.mended.is_repaired)
-    return Found(end, (made,), ((start, end),))
+    closing = page.match(_BRACKET_END, piece.end)
+    end = closing.end() if closing else piece.end
+    return Found(end, (call(name, offer, piece.mended.value, is_repaired=piece.mended.is_repaired),), ((start, end),))
 
 
 def _read_flat(page: Page, start: int, head: re.Match[str]) -> Found | None:
     """Without an object there are either no arguments, or free text."""
-    closing = page.find("]", head.end())
-    offer = page.offer(head[1])
+    name = head[2]
+    offer = page.offer(name)
     if offer is None:
         return None
+    closing = page.find("]", head.end())
+    end = len(page) if closing is None else closing + 1
+    raw = page.cut(head.end(), end if closing is None else closing).strip()
     if closing is None:
-        raw = page.cut(head.end(), len(page))
-        refused = broken_call(head[1], Broken(f"the call is not closed, from character {len(raw)} on", len(raw)), raw)
-        return Found(len(page), (refused,), ((start, len(page)),))
-    given = page.cut(head.end(), closing).strip()
-    return Found(closing + 1, (call_from_text(head[1], offer, given, is_repaired=False),), ((start, closing + 1),))
+        made = broken_call(
+            name, Broken(f"the call is not closed, from character {end - start} of it on", end - start), raw
+        )
+    else:
+        made = call_from_text(name, offer, raw, is_repaired=False)
+    return Found(end, (made,), ((start, end),))
 
 
 convention = Convention(name="chatcli", opening=r"(?i:<tool(?:_call)?+)[\s/]|\{", read=_read)
