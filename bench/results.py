@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.run import Measured
 
 LEFT = "what is left"
-OTHERS = ("million", "streams", "files", "walls", "mcp")
+OTHERS = ("million", "streams", "files", "walls", "mcp", "runs")
 NOTHING = "(nothing written yet)"
 
 

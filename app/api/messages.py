@@ -16,7 +16,7 @@ from app.providers import table
 from app.providers.detection import detect
 from app.providers.dialects import Dialect
 from app.providers.errands import errands
-from app.providers.names import named
+from app.providers.names import wire_name
 from app.providers.nulls import strip_nulls
 
 MOST_CALLS = 128
@@ -60,19 +60,24 @@ def known_to(use: Use, session: Session, key: Key, dialect: Dialect) -> Known:
     """The tools this caller may use, by their names and by what those become on the wire."""
 
     @cache
+    def wires() -> dict[str, Tool]:
+        return {wire_name(tool.name, dialect.quirks.names): tool for tool in use.dispatcher.tools(session, key)}
+
+    @cache
     def find(name: str) -> ToolOffer | None:
-        tool = use.listing.get(name, session, key)
-        if tool is not None:
+        if (tool := use.listing.get(name, session, key)) is not None:
             return _offer(tool, name)
-        tools = {tool.name: tool for tool in use.dispatcher.tools(session, key)}
-        meant = named(name, tools, dialect.quirks.names)
-        return None if meant is None else _offer(tools[meant], meant)
+        meant = wires().get(name)
+        return None if meant is None else _offer(meant, meant.name)
 
     return find
 
 
 def plan(dialect: Dialect, reading: Reading, known: Known, options: dict[str, Any]) -> list[Planned]:
-    return [_planned(dialect, call, known, options) for call in reading.calls]
+    planned = [_planned(dialect, call, known, options) for call in reading.calls]
+    if sum(len(one.requests) for one in planned) > MOST_CALLS:
+        raise Problem(422, "TooManyCalls", f"The message has more than {MOST_CALLS} calls and commands.")
+    return planned
 
 
 def _offer(tool: Tool, name: str) -> ToolOffer:
@@ -81,10 +86,11 @@ def _offer(tool: Tool, name: str) -> ToolOffer:
 
 
 def _planned(dialect: Dialect, call: ModelCall, known: Known, options: dict[str, Any]) -> Planned:
+    offer = known(call.name) if call.type == "function" else None
     if call.arguments_error is not None:
         fault = InvalidArgs(f"{call.arguments_error} Send the arguments of {call.name} as one JSON object.")
-        return Planned(call, (_request(Errand(tool=call.name, input=call.raw_arguments), call, options),), fault)
-    offer = known(call.name) if call.type == "function" else None
+        errand = Errand(tool=offer.name if offer else call.name, input=call.raw_arguments)
+        return Planned(call, (_request(errand, call, options),), fault)
     if dialect.strips_nulls and offer is not None and _has_null(call.arguments):
         call = replace(call, arguments=strip_nulls(offer.schema, call.arguments or {}))
     return Planned(call, tuple(_request(errand, call, options) for errand in errands(call, known)))

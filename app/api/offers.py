@@ -27,7 +27,7 @@ Format = Annotated[
     Query(
         max_length=128,
         description="A dialect: the answer is then the value of the provider's `tools`, ready to be pasted.",
-        examples=["openai-chat"],
+        json_schema_extra={"enum": list(table.NAMES), "examples": ["openai-chat"]},
     ),
 ]
 Names = Annotated[

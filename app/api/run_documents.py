@@ -5,6 +5,7 @@ from typing import Any
 from app.api.run_examples import MESSAGE
 from app.api.run_options import parameters
 from app.api.run_shapes import RunView
+from app.providers.table import AUTO, NAMES
 
 MESSAGE_BODY = (
     "The whole response of the provider, the assistant's message, the bare list of its calls, or the chunks of a "
@@ -19,7 +20,7 @@ _NAME = {
     "in": "path",
     "required": True,
     "description": "The dialect the message is in, as `GET /v1/dialects` lists them, or `auto`.",
-    "schema": {"type": "string", "maxLength": 128},
+    "schema": {"type": "string", "enum": [*NAMES, AUTO]},
     "example": "openai-chat",
 }
 _HEADERS = [

@@ -31,8 +31,8 @@ MODEL_CALL: dict[str, Any] = {
 }
 PARSED: dict[str, Any] = {"dialect": "openai-chat", "calls": [MODEL_CALL], "remaining_text": ""}
 DIALECT: dict[str, Any] = {
-    "name": "groq",
-    "title": "Groq",
+    "name": "deepseek",
+    "title": "DeepSeek",
     "alias_of": "openai-chat",
     "native_tools": True,
     "strict": False,

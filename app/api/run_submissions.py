@@ -54,7 +54,7 @@ async def begin(use: Use, key: Key, session: Session, message: Message, *, heade
         created_at=message.at,
         fingerprint=_fingerprint(message.dialect, session, claimed, idempotency_key) or message.id,
         asked=tuple(one.asked for one in planned),
-        previous=reading.message_id if reading.is_response else None,
+        previous=reading.message_id if message.dialect.goes_on and reading.is_response else None,
     )
     if idempotency_key is not None:
         lives = await batches.begin(use, key, asked, headers, idempotency_key, faults)

@@ -19,7 +19,7 @@ from app.api.calls import Wait
 from app.api.problems import Problem, not_found
 from app.api.run_answers import Letter, answer_of, lives_of
 from app.api.run_documents import MESSAGE_BODY, PENDING
-from app.api.run_examples import MESSAGE
+from app.api.run_examples import MESSAGE, RUN
 from app.api.run_options import RunOptions, read_options
 from app.api.run_shapes import ParsedView, RunView
 from app.api.run_streams import stream
@@ -31,11 +31,19 @@ from app.core.principals import Key, Scope
 from app.core.runs import Reading
 from app.core.sessions import Session
 from app.dispatch.claims import MOST
+from app.providers import table
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=JsonRoute)
 
-RunId = Annotated[str, Path(max_length=128, description="The run's id.", examples=["run_06605af1f1f7394295dc6875"])]
-DialectName = Annotated[str, Path(max_length=128, description="A dialect, or `auto`.", examples=["openai-chat"])]
+RunId = Annotated[str, Path(max_length=128, description="The run's id.", examples=[RUN["id"]])]
+DialectName = Annotated[
+    str,
+    Path(
+        max_length=128,
+        description="A dialect, or `auto`.",
+        json_schema_extra={"enum": [*table.NAMES, table.AUTO], "examples": ["openai-chat"]},
+    ),
+]
 MessageBody = Annotated[Any, Body(description=MESSAGE_BODY, examples=[MESSAGE])]
 
 

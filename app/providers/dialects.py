@@ -108,7 +108,7 @@ class Dialect:
     response, the assistant's message, the bare list of calls or the chunks of a finished stream; it raises
     `Unreadable`. `write_results` gives what is to be appended, one answer for each reply, in their order.
     `strips_nulls`: a null may stand for an argument that was left out. `numbers_calls`: ids are missing, or only count
-    the calls of one message.
+    the calls of one message. `goes_on`: a conversation can go on from a response by its id, without repeating it.
     """
 
     name: str
@@ -121,3 +121,4 @@ class Dialect:
     quirks: Quirks = Quirks()
     strips_nulls: bool = False
     numbers_calls: bool = False
+    goes_on: bool = False

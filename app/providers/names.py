@@ -3,7 +3,6 @@ again without a table and does not depend on the other tools."""
 
 import hashlib
 import re
-from collections.abc import Iterable
 
 from app.providers.dialects import NameRule
 
@@ -20,8 +19,3 @@ def wire_name(name: str, rule: NameRule) -> str:
     if not stem[:1].isalpha():
         stem = f"t_{stem}"
     return f"{stem[: min(rule.longest, 64) - HASHED - 1]}_{digest}"
-
-
-def named(wire: str, names: Iterable[str], rule: NameRule) -> str | None:
-    """The tool that goes by this name on the wire."""
-    return next((name for name in names if wire_name(name, rule) == wire), None)

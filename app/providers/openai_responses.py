@@ -65,4 +65,5 @@ dialect = Dialect(
     ),
     quirks=QUIRKS,
     strips_nulls=True,
+    goes_on=True,
 )

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.store import retention
 from tests.services import HANG, KEY, Service, until
 from tests.toys import Toys
 
@@ -328,3 +329,81 @@ async def test_all_dialects_are_listed(client: httpx.AsyncClient) -> None:
     assert listed["groq"]["alias_of"] == "openai-chat"
     assert listed["stackspot"]["native_tools"] is False
     assert listed["openai-responses"]["strict"] is True
+
+
+async def test_only_responses_that_can_be_gone_on_from_are_named(client: httpx.AsyncClient) -> None:
+    chat = await post(client, {"id": "chatcmpl-1", "choices": [{"message": message(call("call_aK", "echo"))}]})
+    item = {"type": "function_call", "call_id": "call_bK", "name": "echo", "arguments": "{}"}
+    bare = await post(client, [item], "openai-responses")
+
+    assert "previous_response_id" not in chat.json()
+    assert "previous_response_id" not in bare.json()
+
+
+async def test_a_shell_call_with_more_commands_than_a_message_may_have_is_refused(
+    client: httpx.AsyncClient, service: Service
+) -> None:
+    action = {"commands": ["true"] * 129}
+    item = {"type": "shell_call", "call_id": "call_aK", "action": action}
+
+    answer = await post(client, [item], "openai-responses")
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "TooManyCalls")
+    assert service.rows("SELECT * FROM calls") == []
+
+
+async def test_a_name_that_was_changed_for_the_wire_finds_its_tool(client: httpx.AsyncClient) -> None:
+    body = {"kind": "client", "name": "get-weather", "description": "Tell it."}
+    await client.post("/v1/tools", json=body)
+    [offered] = (await client.get("/v1/tools", params={"format": "cohere", "names": "get-weather"})).json()
+    name = offered["function"]["name"]
+
+    run = await post(client, message(call(None, name, {}), call(None, name, "{")), "cohere", params={"wait": 0})
+
+    assert name != "get-weather"
+    assert [one["tool"] for one in run.json()["calls"]] == ["get-weather", "get-weather"]
+    assert run.json()["calls"][1]["error"]["code"] == "InvalidArgs"
+
+
+async def test_old_runs_go_with_their_calls(client: httpx.AsyncClient, service: Service) -> None:
+    first = (await post(client, message(call("call_aK", "echo", {"text": "1"})))).json()
+    second = (await post(client, message(call("call_bK", "echo", {"text": "2"})))).json()
+
+    await service.use.writer.submit(lambda batch: retention.remove(batch, [first["calls"][0]["id"]]))
+
+    assert (await client.get(f"/v1/run/{first['id']}")).status_code == 404
+    assert (await client.get(f"/v1/run/{second['id']}")).json() == second
+
+
+@pytest.mark.parametrize(
+    "query", ["wait=-1", "wait=nan", "replay=half", "timeout=0", "on_ask=maybe", "cancel_on_disconnect=x"]
+)
+async def test_an_option_that_does_not_fit_is_said(client: httpx.AsyncClient, query: str) -> None:
+    answer = await client.post(f"/v1/run/openai-chat?{query}", json=message())
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "InvalidRequest")
+    assert query.partition("=")[0] in answer.json()["detail"]
+
+
+async def test_an_image_is_sent_along_where_it_can_be_and_told_of_elsewhere(client: httpx.AsyncClient) -> None:
+    picture = (await client.get("/v1/dialects")).json()["data"]
+    can = {one["name"] for one in picture if one["images"]}
+    body = {"kind": "client", "name": "shoot", "description": "Take a picture."}
+    await client.post("/v1/tools", json=body)
+    run = (await post(client, message(call("call_aK", "shoot")), params={"wait": 0})).json()
+    url = "data:image/png;base64,iVBORw0KGgo="
+    result = {"output": "shot", "attachments": [{"mime": "image/png", "url": url, "filename": "a.png"}]}
+    await client.post(f"/v1/calls/{run['pending'][0]}/result", json=result)
+    other = (await post(client, message(call("call_bK", "shoot")), "deepseek", params={"wait": 0})).json()
+    await client.post(f"/v1/calls/{other['pending'][0]}/result", json=result)
+
+    seen = (await client.get(f"/v1/run/{run['id']}")).json()["append"]
+    told = (await client.get(f"/v1/run/{other['id']}")).json()["append"]
+
+    assert ("openai-chat" in can, "deepseek" in can) == (True, False)
+    assert [one["role"] for one in seen] == ["tool", "user"]
+    assert seen[1]["content"][1]["image_url"]["url"] == url
+    assert [one["role"] for one in told] == ["tool"]
+    where = f"/v1/calls/{other['calls'][0]['id']}/attachments/0"
+    assert f"{client.base_url}".rstrip("/") + where in told[0]["content"]
+    assert (await client.get(where)).status_code == 200

@@ -63,9 +63,10 @@ FARTHEST = {
     "GET /v1/mcp/resources/read": 404,
     "POST /v1/mcp/prompts": 404,
     "POST /v1/mcp/servers/{name}/auth": 404,
+    "GET /v1/run/{name}": 404,
 }
 """As it is shipped no tool is run by a client, so its calls have no result to be posted; the calls it makes attach
-nothing; nobody guesses the number of a terminal; and no MCP server answers."""
+nothing; nobody guesses the number of a terminal or the id of a run; and no MCP server answers."""
 SPARES = 60
 """Files to be deleted."""
 
