@@ -86,7 +86,6 @@ def create_app(
 
 def _add_routes(app: FastAPI, create_call: CreateCall, create_run: CreateRun) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
-    app.router.routes.append(Route("/v1/run/{name}", create_run, methods=["POST"], include_in_schema=False))
     app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
     of_calls = (calls, attachment_routes, events, tool_routes, run_routes, dialects, ask_routes, rule_routes)
     of_sessions = (session_routes, file_routes, terminal_routes)
@@ -94,6 +93,8 @@ def _add_routes(app: FastAPI, create_call: CreateCall, create_run: CreateRun) ->
     for module in (*of_calls, *of_sessions, *of_servers, keys, secret_routes, sandbox_routes, tickets, health, metrics):
         app.include_router(module.router)
     app.include_router(oauth_routes.pages)
+    # Behind the others: where a method is not allowed, the first route of a path says which are.
+    app.router.routes.append(Route("/v1/run/{name}", create_run, methods=["POST"], include_in_schema=False))
 
 
 def _public(settings: Settings) -> list[str]:

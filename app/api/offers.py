@@ -31,7 +31,7 @@ Format = Annotated[
     ),
 ]
 Names = Annotated[
-    str | None, Query(max_length=4096, description="Only tools of these names or patterns, comma-separated.")
+    str | None, Query(max_length=1024, description="Only tools of these names or patterns, comma-separated.")
 ]
 Strict = Annotated[
     Strictness, Query(description="With `format`: whether schemas are rewritten so that they can be enforced.")
@@ -46,7 +46,7 @@ Cache = Annotated[
 Defer = Annotated[
     str | None,
     Query(
-        max_length=4096,
+        max_length=512,
         description="With `format`: names or patterns of tools that are found by tool search only; `*` is all.",
     ),
 ]

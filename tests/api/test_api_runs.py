@@ -407,3 +407,9 @@ async def test_an_image_is_sent_along_where_it_can_be_and_told_of_elsewhere(clie
     where = f"/v1/calls/{other['calls'][0]['id']}/attachments/0"
     assert f"{client.base_url}".rstrip("/") + where in told[0]["content"]
     assert (await client.get(where)).status_code == 200
+
+
+async def test_a_method_that_is_not_allowed_is_told_those_that_are(client: httpx.AsyncClient) -> None:
+    answer = await client.options("/v1/run/openai-chat")
+
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")
