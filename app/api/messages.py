@@ -50,7 +50,7 @@ def read(dialect: Dialect, message: Any, known: Known) -> Reading:
     try:
         reading = dialect.read_calls(message, known)
     except Unreadable as error:
-        raise Problem(422, "UnreadableMessage", f"This is no message in {dialect.name}: {error}") from None
+        raise Problem(422, "UnreadableMessage", str(error)) from None
     if len(reading.calls) > MOST_CALLS:
         raise Problem(422, "TooManyCalls", f"The message has more than {MOST_CALLS} calls.")
     return reading
