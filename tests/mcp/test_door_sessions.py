@@ -78,7 +78,8 @@ async def test_those_who_see_a_tool_hear_that_it_came(service: Service, mode: st
     ):
         await bob.listen(second, mode, service, {"legacy": 2, "auto": 1}[mode])
         await ann.listen(first, mode, service, 2)
-        await service.client.post("/v1/tools", json=WEATHER, headers=anns)
+        made = await service.client.post("/v1/tools", json=WEATHER, headers=anns)
+        assert made.status_code == 201, made.text
         await until(lambda: ann.heard)
         names = {tool.name for tool in (await first.list_tools()).tools}
         ann.end()
