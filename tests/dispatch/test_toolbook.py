@@ -181,8 +181,10 @@ async def test_what_is_removed_is_forgotten_and_what_was_not_there_is_not_told(c
         (defined(url="https://user:hunter22@a.example/"), "The definition of get_weather holds what looks like a sec"),
     ],
 )
-async def test_what_cannot_be_made_is_refused_in_a_sentence(book: ToolBook, definition: Any, sentence: str) -> None:
-    house.MAKERS.pop("client", None)
+async def test_what_cannot_be_made_is_refused_in_a_sentence(
+    book: ToolBook, monkeypatch: pytest.MonkeyPatch, definition: Any, sentence: str
+) -> None:
+    monkeypatch.delitem(house.MAKERS, "client")
     with pytest.raises(InvalidDefinition, match=sentence[:40]) as refused:
         await book.register(definition, "ann", replace=False)
 
