@@ -58,25 +58,17 @@ NAMES = tuple(DETAILS)
 
 
 class Canaries:
-    """Everything that a probe may write, read or reach, and everything it must not."""
+    """Everything that a probe may write, read or reach, and everything it must not. `undo` takes it all away again."""
 
-    def __init__(self, records: str | None, identity: tuple[int, int] | None) -> None:
-        self._undo = ExitStack()
+    def __init__(self, records: str | None, identity: tuple[int, int] | None, undo: ExitStack) -> None:
         self._name = f"toolcrib-canary-{secrets.token_hex(8)}"
-        with ExitStack() as undo:
-            self._base = os.path.realpath(tempfile.mkdtemp(prefix="toolcrib-selftest-"))
-            undo.callback(shutil.rmtree, self._base, ignore_errors=True)
-            os.chmod(self._base, 0o755)
-            self._make_folders(identity)
-            self._listen(undo)
-            self._undo = undo.pop_all()
+        self._base = os.path.realpath(tempfile.mkdtemp(prefix="toolcrib-selftest-"))
+        undo.callback(shutil.rmtree, self._base, ignore_errors=True)
+        os.chmod(self._base, 0o755)
+        self._make_folders(identity)
+        self._listen(undo)
+        undo.callback(self._tidy)
         self._records = {"state": self.state, **_records(records)}
-
-    def close(self) -> None:
-        for path in self._outside().values():
-            with suppress(OSError):
-                os.unlink(path)
-        self._undo.close()
 
     @property
     def proxy(self) -> int:
@@ -155,6 +147,11 @@ class Canaries:
         """Where a probe tries to write, by words that tell nothing of this machine."""
         names = {"a folder open to all": self._open} | {path: path for path in SHARED if os.path.isdir(path)}
         return {name: f"{folder}/{self._name}" for name, folder in names.items()}
+
+    def _tidy(self) -> None:
+        for path in self._outside().values():
+            with suppress(OSError):
+                os.unlink(path)
 
     def _wrote_outside(self, told: dict[str, str]) -> list[str]:
         """What a process wrote into a folder of its own with the same name did not arrive."""

@@ -5,7 +5,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.core.walls import Ended
 from app.sandbox import trees, wire
@@ -103,3 +103,8 @@ async def to_its_end(work: "asyncio.Future[T]") -> T:
     if canceled is not None:
         raise canceled
     return work.result()
+
+
+async def in_thread_to_end(work: Callable[..., T], *given: Any) -> T:
+    """Do something beside the loop that has to be done: what it makes can be taken away only once it is there."""
+    return await to_its_end(asyncio.ensure_future(asyncio.to_thread(work, *given)))

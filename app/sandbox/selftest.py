@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from app.sandbox import kernel, landlock, probes
 from app.sandbox.canaries import NAMES, Canaries
 from app.sandbox.children import LocalChild
 from app.sandbox.exits import Exit
+from app.sandbox.lines import in_thread_to_end
 from app.sandbox.orders import Order
 from app.sandbox.plans import Planner, Stand
 from app.sandbox.spawning import Spawner
@@ -137,10 +138,9 @@ class SelfTest:
 
     async def _probe(self, walls: Walls, said: bytearray) -> list[Probe]:
         """One process, which tries everything that a process might."""
-        planner = self._planner
-        async with AsyncExitStack() as undo:
-            canaries = await asyncio.to_thread(Canaries, planner.data_dir, planner.identity)
-            undo.push_async_callback(asyncio.to_thread, canaries.close)
+        planner, undo = self._planner, ExitStack()
+        try:
+            canaries = await in_thread_to_end(Canaries, planner.data_dir, planner.identity, undo)
             planned = await asyncio.to_thread(self._plan, walls, canaries)
             child = await self._start(self._alter(planned))
             try:
@@ -150,6 +150,8 @@ class SelfTest:
                 await child.close()
             found = {probe.name: probe for probe in canaries.judge(told, planned)}
             found["tree_kill"] = canaries.judge_end(told)
+        finally:
+            await in_thread_to_end(undo.close)
         return [found[name] for name in NAMES]
 
     async def _start(self, order: Order) -> Child:

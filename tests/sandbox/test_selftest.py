@@ -4,8 +4,10 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from app.core.errors import SandboxUnavailable
 from app.core.sessions import Session
 from app.core.walls import NO_WALLS, Backend, Child, Command, Ended, Network
 from app.sandbox import kernel, selftest
-from app.sandbox.canaries import NAMES
+from app.sandbox.canaries import NAMES, Canaries
 from app.sandbox.children import LocalChild
 from app.sandbox.orders import Order, Place
 from app.sandbox.selftest import SelfTest
@@ -189,6 +191,38 @@ async def test_who_asks_meanwhile_gets_the_same_answer(spawner: Spawner, data_di
     first, second, third = await asyncio.gather(inspector.renew(), inspector.known(), inspector.renew())
 
     assert first is second is third is inspector.report
+
+
+async def test_who_ends_it_while_it_sets_up_leaves_nothing_behind(
+    spawner: Spawner, data_dir: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, listening = asyncio.Event(), threading.Event(), list[socket.socket]()
+    loop = asyncio.get_running_loop()
+
+    class Slow(Canaries):
+        def __init__(self, *given: Any) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            assert go.wait(10)
+            super().__init__(*given)
+            listening.extend((*self._tcp.values(), *self._udp.values(), *self._unix.values()))
+
+    monkeypatch.setattr(selftest, "Canaries", Slow)
+    monkeypatch.setattr(tempfile, "tempdir", str(machine))
+    inspector = enclosed(spawner, data_dir, backend="landlock").inspector
+    asked = asyncio.create_task(inspector.known())
+    await begun.wait()
+
+    closing = asyncio.create_task(inspector.close())
+    await asyncio.sleep(0)
+    go.set()
+    await closing
+
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert listening
+    assert {one.fileno() for one in listening} == {-1}
+    assert os.listdir(machine) == []
+    assert inspector.report is None
 
 
 async def test_a_process_that_says_nothing_is_waited_for_only_so_long(
