@@ -1,4 +1,4 @@
-"""`python -m bench.direct stdio|http TARGET…`: the SDK's own client against a server, with nothing between.
+"""`python -m bench.direct stdio|http auto|legacy TARGET…`: the SDK's own client against a server, with nothing between.
 
 Reads lines `CLIENTS SECONDS` and answers each with one line of JSON: so many calls under way at once for that long,
 as wrk's connections do it.
@@ -17,10 +17,10 @@ from mcp import Client, StdioServerParameters
 from bench.servers import TEXT
 
 
-async def main(kind: str, target: list[str]) -> None:
+async def main(kind: str, mode: str, target: list[str]) -> None:
     server: Any = StdioServerParameters(command=target[0], args=target[1:]) if kind == "stdio" else target[0]
     loop = asyncio.get_running_loop()
-    async with Client(server) as client:
+    async with Client(server, mode=mode) as client:
         await client.list_tools()
         tell(version=client.protocol_version)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -57,4 +57,4 @@ def tell(**figures: Any) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], sys.argv[2:]))
+    uvloop.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -24,6 +24,7 @@ UPSTREAMS = {
     "stdio": "a bare echo over stdio",
     "http": "a bare echo over HTTP",
     "sdk": "an echo made with the SDK, over stdio",
+    "older": "the same echo, spoken to in the older era of the protocol, the only one that mcpo knows",
 }
 MODERN = "2026-07-28"
 ALLOWED = [{"permission": "mcp", "action": "allow"}]
@@ -38,8 +39,8 @@ class Way(Protocol):
 class Direct:
     """The SDK's client in a process of its own, on the core that the proxies have otherwise."""
 
-    def __init__(self, kind: str, target: list[str]) -> None:
-        command = [sys.executable, "-m", "bench.direct", kind, *target]
+    def __init__(self, kind: str, mode: str, target: list[str]) -> None:
+        command = [sys.executable, "-m", "bench.direct", kind, mode, *target]
         self._process = subprocess.Popen(
             pinned(command, cores()[0]), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -79,7 +80,7 @@ def echoing() -> Iterator[dict[str, list[str]]]:
     core, port = cores()[1], free_port()
     process = subprocess.Popen(pinned([sys.executable, ECHO, "http", str(port)], core))
     commands = {name: pinned([sys.executable, ECHO, name], core) for name in ("stdio", "sdk")}
-    targets = commands | {"http": [f"http://127.0.0.1:{port}/mcp"]}
+    targets = commands | {"older": commands["sdk"], "http": [f"http://127.0.0.1:{port}/mcp"]}
     try:
         yield {name: targets[name] for name in UPSTREAMS}
     finally:
@@ -95,7 +96,7 @@ def ways(echoes: dict[str, list[str]], data_dir: Path) -> Iterator[dict[str, dic
         found: dict[str, dict[str, Way]] = {}
         for upstream, target in echoes.items():
             kind = "http" if upstream == "http" else "stdio"
-            direct = Direct(kind, target)
+            direct = Direct(kind, "legacy" if upstream == "older" else "auto", target)
             stack.callback(direct.stop)
             mcpo = stack.enter_context(serving_mcpo(kind, target))
             fastmcp = stack.enter_context(serving_fastmcp(kind, target))
@@ -115,6 +116,8 @@ def toolcrib(echoes: dict[str, list[str]], data_dir: Path) -> Iterator[Server]:
         name: {"url": target[0]} if name == "http" else {"command": target[0], "args": target[1:]}
         for name, target in echoes.items()
     }
+    if "older" in servers:
+        servers["older"]["era"] = "older"
     settings = {"MCP": {"servers": servers}, "RULES": ALLOWED}
     os.environ |= {f"TOOLCRIB_{name}": json.dumps(value) for name, value in settings.items()}
     os.environ |= {"TOOLCRIB_API_KEY": KEY, "TOOLCRIB_LOG_LEVEL": "warning"}

@@ -247,6 +247,7 @@ def test_our_own_fields_are_taken_too_and_secrets_by_name(tmp_path: Path) -> Non
                     "roots": "caller",
                     "startup_timeout": 5,
                     "queue": 0,
+                    "era": "older",
                 },
                 "b": {
                     "url": "https://b.example/mcp",
@@ -266,6 +267,7 @@ def test_our_own_fields_are_taken_too_and_secrets_by_name(tmp_path: Path) -> Non
     assert isinstance(b, HttpServer)
     assert a.env == {"TOKEN": SecretValue(secret="A_TOKEN")}
     assert (a.cwd, a.walls, a.per_session, a.roots, a.startup_timeout, a.queue) == ("/srv", True, True, "caller", 5, 0)
+    assert (a.era, b.era) == ("older", "auto")
     assert b.headers == {"X-Key": SecretHeader(secret="B_KEY")}
     assert (b.auth and b.auth.type, b.parallel, b.concurrency, b.call_timeout) == ("oauth", True, 4, 1000)
 
@@ -325,6 +327,8 @@ def test_two_names_that_become_one_are_refused(tmp_path: Path) -> None:
         (entry(comand="a"), "comand is no field that is known"),
         (entry(command="a", type="sse"), "a command is spoken to over stdio, not sse"),
         (entry(url="https://a.example", type="stdio"), "a url is spoken to over http or sse"),
+        (entry(url="https://a.example/sse", era="newer"), "era: a server of the kind sse is of the older one"),
+        (entry(command="a", era="2026-07-28"), "era: input should be 'auto', 'older' or 'newer'"),
         (entry(url="https://a.example", type="websocket"), "type: 'websocket' is not one of stdio"),
         (entry(command="a", args="b"), "args: input should be a valid list"),
         (entry(command="a", args=[1]), "args.0: input should be a valid string"),

@@ -35,6 +35,7 @@ DEFINITION: dict[str, Any] = {
     "allowed_tools": None,
     "denied_tools": [],
     "per_session": False,
+    "era": "auto",
     "roots": [],
     "kind": "http",
     "url": "https://mcp.example.com/mcp",

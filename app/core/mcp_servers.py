@@ -78,6 +78,13 @@ class ServerDefinition(BaseModel, extra="forbid"):
     per_session: bool = Field(
         default=False, description="One connection for each session, with its workspace, instead of one for all."
     )
+    era: Literal["auto", "older", "newer"] = Field(
+        default="auto",
+        description=(
+            "How to speak with it: `older` says hello once (up to 2025-11-25), which is less work for the server with "
+            "every call; `newer` says all in each message (2026-07-28); `auto`: the newer one if it can."
+        ),
+    )
     roots: list[str] | Literal["caller"] = Field(
         default=[],
         description="Folders it is told to work in; `caller`: those of the MCP client that makes the call.",

@@ -108,6 +108,8 @@ def check(made: StdioServer | HttpServer) -> None:
         if isinstance(made, StdioServer):
             _check_program(made)
             return
+        if made.kind == "sse" and made.era == "newer":
+            raise InvalidServer("era: a server of the kind sse is of the older one")
         read_url(made.url)
         for name, value in made.headers.items():
             if isinstance(value, str):

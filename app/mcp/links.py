@@ -31,6 +31,7 @@ PROBE_SECONDS = 10.0
 MOST_PAGES = 100
 OF_THE_OLDEST = (400, 404, 405)
 """How a site of the oldest kind answers a post to its stream."""
+OF_THE_OTHER = "The server does not speak the {} era of the protocol, which is the one that its `era` asks for."
 SUBSCRIBING = {"resources/subscribe": Listening.watch, "resources/unsubscribe": Listening.unwatch}
 
 Secret = Callable[[str | None, str], str | None]
@@ -186,12 +187,17 @@ class Links:
             raise CannotConnect(str(error)) from None
 
     async def _greet(self, to: "_To", peer: Peer) -> Hello:
-        hello, is_silent = None, to.address in self._silent
-        if to.server.kind != "sse" and not is_silent:
+        era = to.server.era
+        hello, is_silent = None, to.address in self._silent and era != "newer"
+        if to.server.kind != "sse" and era != "older" and not is_silent:
             hello, is_silent = await self._discover(to, peer)
         if hello is not None:
             return hello
+        if era == "newer":
+            raise CannotConnect(OF_THE_OTHER.format(era), is_final=not is_silent)
         hello = await initialize(peer)
+        if hello is None and era == "older":
+            raise CannotConnect(OF_THE_OTHER.format(era), is_final=True)
         if hello is None:  # it is of the newer era, and was only slow to say so
             self._silent.discard(to.address)
             hello, _ = await self._discover(to, peer)

@@ -52,6 +52,32 @@ async def test_a_server_of_the_older_era_says_hello_with_one(bench: Bench) -> No
     assert seen[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
 
+@pytest.mark.parametrize(
+    ("era", "version", "first"),
+    [("older", "2025-11-25", "initialize"), ("newer", "2026-07-28", "server/discover")],
+)
+async def test_a_server_of_both_eras_is_spoken_to_as_is_wished(
+    bench: Bench, era: str, version: str, first: str
+) -> None:
+    async with bench.open(raw("modern", era=era)) as link:
+        seen = (await call(link, "show_seen"))["seen"]
+
+    assert (link.hello.version, seen[0]) == (version, first)
+    assert {"initialize", "server/discover"} & {*seen} == {first}
+
+
+@pytest.mark.parametrize(
+    ("mode", "era", "is_final"), [("late", "older", True), ("older", "newer", True), ("silent", "newer", False)]
+)
+async def test_a_server_that_is_not_of_the_wished_era_is_not_spoken_to(
+    bench: Bench, mode: str, era: str, is_final: bool
+) -> None:
+    with pytest.raises(CannotConnect, match=f"does not speak the {era} era") as caught:
+        async with bench.open(raw(mode, era=era, startup_timeout=1.5)):
+            pass
+    assert caught.value.is_final is is_final
+
+
 async def test_a_server_that_does_not_survive_the_first_question_is_started_anew(bench: Bench) -> None:
     for _ in range(2):
         async with bench.open(raw("fragile")) as link:
