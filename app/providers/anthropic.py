@@ -7,7 +7,7 @@ from app.providers.anthropic_calls import read_calls
 from app.providers.anthropic_results import write_results
 from app.providers.closed import Allowance, allowance_for
 from app.providers.dialects import COMMON, Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
-from app.providers.fittings import Fitted, fit, mode_of, refuse
+from app.providers.fittings import Fitted, fit, mode_of, refuse, with_their_search
 from app.providers.names import wire_name
 
 SHELLS = ("shell_command", "shell", "exec_command")
@@ -23,6 +23,7 @@ CHOICES = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
     exported = Exported()
     refuse(options, offers, ("namespace",), exported.warnings)
+    offers = with_their_search(offers, options, exported.warnings)
     allowance = allowance_for(options, exported.warnings)
     builtins = _builtins(offers, exported.warnings) if options.is_native else {}
     for tool in fit(offers, options.quirks, exported.warnings):

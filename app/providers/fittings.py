@@ -11,6 +11,7 @@ from app.providers.names import wire_name
 
 FREE_FORM: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 ELLIPSIS = "…"
+OWN_SEARCH = "tool_search"
 
 Wish = Literal["strict", "cache", "defer", "namespace", "native"]
 NOT_KNOWN: dict[Wish, str] = {
@@ -44,6 +45,15 @@ def within(offers: Sequence[ToolOffer], most: int | None, warnings: list[str]) -
     left_out = ", ".join(offer.name for offer in offers[most:])
     warnings.append(f"At most {most} tools can be offered, so these were left out: {left_out}.")
     return offers[:most]
+
+
+def with_their_search(offers: Sequence[ToolOffer], options: ExportOptions, warnings: list[str]) -> Sequence[ToolOffer]:
+    """Where the provider searches what is deferred itself, our own search would be the second of its kind."""
+    defers, others = options.defers, [offer for offer in offers if offer.name != OWN_SEARCH]
+    if defers is None or len(others) == len(offers) or not any(defers(offer.name) for offer in others):
+        return offers
+    warnings.append(f"{OWN_SEARCH}: is not offered, because the provider's own search finds what is deferred.")
+    return others
 
 
 def named(offer: ToolOffer, quirks: Quirks, warnings: list[str]) -> str:

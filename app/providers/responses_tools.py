@@ -8,7 +8,7 @@ from app.core.models import takes_freeform
 from app.core.runs import ToolOffer
 from app.providers import strict
 from app.providers.dialects import Exported, ExportOptions, Quirks, Wire
-from app.providers.fittings import FREE_FORM, named, shortened, within
+from app.providers.fittings import FREE_FORM, named, shortened, with_their_search, within
 from app.providers.names import wire_name
 from app.providers.schemas import GivenUp
 
@@ -24,6 +24,7 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
     exported = Exported()
     _warn_of_strict(options, exported.warnings)
     entries = group = exported.tools
+    offers = with_their_search(offers, options, exported.warnings)
     for offer in _fitting(offers, options, exported.warnings):
         native = _native(offer, options)
         if native is not None:

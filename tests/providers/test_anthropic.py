@@ -126,6 +126,18 @@ def test_a_deferred_tool_never_carries_the_mark_of_the_cache() -> None:
     assert [tool["name"] for tool in all_deferred if "cache_control" in tool] == ["tool_search_tool_bm25"]
 
 
+def test_where_the_provider_searches_our_own_search_is_left_out() -> None:
+    ours, far = offer("tool_search"), offer("far")
+    made = dialect.export_tools([ours, far], options(defers=lambda name: True))
+    assert [tool["name"] for tool in made.tools] == ["tool_search_tool_bm25", "far"]
+    assert made.warnings == [
+        "tool_search: is not offered, because the provider's own search finds what is deferred.",
+    ]
+    kept = dialect.export_tools([ours, far], options(defers=lambda name: name == "tool_search"))
+    assert [tool["name"] for tool in kept.tools][-2:] == ["tool_search", "far"]
+    assert dialect.export_tools([ours, far], options()).warnings == []
+
+
 def test_without_tools_nothing_is_searched_or_cached() -> None:
     assert dialect.export_tools([], options(cache="1h", defers=lambda name: True, strict="on")).tools == []
 

@@ -122,6 +122,15 @@ def test_only_what_is_deferred_says_so_and_the_search_comes_last() -> None:
     assert made.tools[-1] == {"type": "tool_search"}
 
 
+def test_where_the_provider_searches_our_own_search_is_left_out() -> None:
+    made = exported(weather, replace(weather, name="tool_search"), defers=lambda name: True)
+
+    assert [tool.get("name") for tool in made.tools] == ["get_weather", None]
+    assert made.tools[-1] == {"type": "tool_search"}
+    [warning] = [one for one in made.warnings if "tool_search" in one]
+    assert "is not offered" in warning
+
+
 def test_where_nothing_is_deferred_nothing_is_searched() -> None:
     made = exported(weather, defers=lambda name: False)
 
