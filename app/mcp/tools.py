@@ -33,6 +33,8 @@ INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 LARGE = 256 * 1024
 MOST_TOLD = 500
+NO_WAY_BACK = "no back-channel"
+"""What a server of the SDK says when a tool asks as one asks in the older era, and is spoken to in the newer."""
 UNKNOWN_TOOL = re.compile(
     r"\b(unknown|no such|unsupported) tool\b|\btool\b.{0,200}\b(not found|unknown|does not exist)\b"
 )
@@ -223,6 +225,9 @@ class RemoteTool:
         words = sentence(said.message) or "it did not say why"
         if said.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and UNKNOWN_TOOL.search(said.message.lower()):
             return ToolUnavailable(f"{self._where} does not know this tool any more: {words}", details=details)
+        if NO_WAY_BACK in said.message:
+            remedy = 'it asks as in the older era of the protocol; its operator has to set its `era` to "older"'
+            return McpFailed(f"{self._where} could not ask what it needs to know: {remedy}.", details=details)
         if said.code == INVALID_PARAMS:
             return McpFailed(f"{self._where} refused the arguments: {words}", details=details)
         return McpFailed(f"{self._where} answered with the error {said.code}: {words}", details=details)

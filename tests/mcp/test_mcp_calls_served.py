@@ -102,6 +102,23 @@ async def test_what_the_server_asks_is_answered_over_http(talking: Service) -> N
     }
 
 
+async def test_a_tool_that_asks_as_in_the_older_era_is_helped_by_being_spoken_to_like_that(data_dir: Path) -> None:
+    asking = {"command": sys.executable, "args": [str(Path(PROGRAM).with_name("asking_server.py"))]}
+    async with crib(data_dir, {"new": asking, "old": asking | {"era": "older"}}) as service:
+        at_a_loss = await call(service, "mcp__new__greet")
+        id = await begun(service, "mcp__old__greet")
+        ask = await ask_of(service, id)
+        await service.client.post(f"/v1/asks/{ask['id']}/answer", json={"content": {"name": "Ada"}})
+        view = await ended(service, id)
+
+    assert at_a_loss["error"]["code"] == "McpError"
+    assert at_a_loss["error"]["message"] == (
+        "The MCP server new could not ask what it needs to know: it asks as in the older era of the protocol; its "
+        'operator has to set its `era` to "older".'
+    )
+    assert view["result"]["output"] == "Hello, Ada."
+
+
 async def test_a_server_that_dies_is_told_at_once_is_back_and_got_the_call_once(talking: Service, marks: Path) -> None:
     beside = await begun(talking, "mcp__talk__hang", {})
     died = await call(talking, "mcp__talk__die")
