@@ -11,6 +11,8 @@ def detect(message: Any) -> str | None:
     match message:
         case str() | {"text": str()}:
             return "text"
+        case _ if _is_interaction(message):
+            return "gemini-interactions"
         case dict():
             return _of_object(message)
         case [first, *_]:
@@ -90,6 +92,18 @@ def _of_list(message: list[Any], first: Any) -> str | None:
     if "function" in first or "custom" in first:
         return _of_calls({"tool_calls": message})
     return _of_blocks(message)
+
+
+def _is_interaction(message: Any) -> bool:
+    """Gemini's calls have the name of OpenAI's items, but no second id, and an object for arguments."""
+    match message:
+        case {"steps": list()} | {"type": "model_output"} | [{"event_type": str()}, *_]:
+            return True
+        case {"type": "function_call", "arguments": dict()}:
+            return "call_id" not in message
+        case list():
+            return any(_is_interaction(item) for item in message if isinstance(item, dict))
+    return False
 
 
 def _is_item(item: Any) -> bool:

@@ -14,6 +14,7 @@ DIALECTS = {
     "anthropic": ("anthropic", "dialect"),
     "gemini": ("gemini", "dialect"),
     "gemini-openapi": ("gemini", "openapi_dialect"),
+    "gemini-interactions": ("gemini_interactions", "dialect"),
     "bedrock": ("bedrock", "dialect"),
     "mistral": ("mistral", "dialect"),
     "ollama": ("ollama", "dialect"),

@@ -16,6 +16,7 @@ import pytest
 from anthropic.types import MessageParam
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 from cohere.types import ToolChatMessageV2
+from google.genai.interactions import FunctionResultStepParam
 from google.genai.types import Content
 from mcp.types import CallToolResult
 from mistralai.client.models import ToolMessage
@@ -100,6 +101,18 @@ def gemini(calls: list[tuple[str, str, Any]]) -> Any:
     return {"candidates": [{"content": {"role": "model", "parts": parts}}]}
 
 
+def interaction(calls: list[tuple[str, str, Any]]) -> Any:
+    """As a stream: only there arguments can be broken."""
+    events: list[dict[str, Any]] = [{"event_type": "interaction.created", "interaction": {"id": "int_1"}}]
+    for number, (id, name, arguments) in enumerate(calls):
+        step = {"type": "function_call", "id": f"fc_{id}", "name": name, "arguments": {}}
+        delta = {"type": "arguments_delta", "arguments": as_text(arguments)}
+        events.append({"event_type": "step.start", "index": number, "step": step})
+        events.append({"event_type": "step.delta", "index": number, "delta": delta})
+        events.append({"event_type": "step.stop", "index": number})
+    return [*events, {"event_type": "interaction.completed", "interaction": {"id": "int_1"}}]
+
+
 def bedrock(calls: list[tuple[str, str, Any]]) -> Any:
     events: list[dict[str, Any]] = [{"messageStart": {"role": "assistant"}}]
     for number, (id, name, arguments) in enumerate(calls):
@@ -164,6 +177,11 @@ TRIPS = {
             response.get("error") or response["output"]
             for response in (part["functionResponse"]["response"] for part in append[0]["parts"])
         ],
+    ),
+    "gemini-interactions": Trip(
+        interaction,
+        each(lambda one: require(FunctionResultStepParam, one)),
+        lambda append: [one["result"] for one in append],
     ),
     "bedrock": Trip(
         bedrock,

@@ -9,6 +9,7 @@ import pytest
 from anthropic.types import ToolUnionParam
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 from cohere.types import ToolV2
+from google.genai.interactions import FunctionParam
 from google.genai.types import Tool as GeminiTool
 from mcp.types import Tool as McpTool
 from mistralai.client.models import Tool as MistralTool
@@ -40,6 +41,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], object]] = {
     "anthropic": lambda tool: require(ToolUnionParam, tool),
     "gemini": GeminiTool.model_validate,
     "gemini-openapi": GeminiTool.model_validate,
+    "gemini-interactions": lambda tool: require(FunctionParam, tool),
     "bedrock": check_converse,
     "mistral": MistralTool.model_validate,
     "ollama": OllamaTool.model_validate,

@@ -16,7 +16,8 @@ from tests.providers.neutral import PIXEL
 from tests.providers.typed_dicts import require
 
 DIALECTS = {
-    *("openai-chat", "openai-responses", "anthropic", "gemini", "gemini-openapi", "bedrock", "mistral", "ollama"),
+    *("openai-chat", "openai-responses", "anthropic", "gemini", "gemini-openapi", "gemini-interactions"),
+    *("bedrock", "mistral", "ollama"),
     *("cohere", "text", "text-xml", "mcp"),
 }
 CHATS = {name: alias for name, alias in ALIASES.items() if alias.dialect == "openai-chat"}
