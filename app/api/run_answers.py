@@ -1,11 +1,11 @@
 """Runs on their way out: what became of the calls, written in the dialect the message came in."""
 
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -71,14 +71,13 @@ async def body_of(use: Use, begun: Begun, letter: Letter) -> dict[str, Any]:
     run = begun.run
     ended = [await settled(use, live) for live in begun.lives]
     pending = [call.id for call in ended if not call.is_final]
-    errors = [json.loads(call.error) if call.error else None for call in ended]
     body = {
         "id": run.id,
         "dialect": run.dialect,
         "append": [] if pending else [*letter.replayed, *await _outputs(use, run, letter, ended)],
         "calls": [call.view() for call in ended],
         "pending": pending,
-        "blocked": any(is_blocked(error) for error in errors),
+        "blocked": any(is_blocked(from_json(call.error)) for call in ended if call.error),
     }
     return body | ({"previous_response_id": run.previous} if run.previous else {})
 
@@ -90,9 +89,9 @@ async def _outputs(use: Use, run: Run, letter: Letter, ended: Sequence[Call]) ->
 
 
 async def _end(use: Use, call: Call, base: str) -> Ended:
-    result = json.loads(call.result) if call.result else None
-    error = json.loads(call.error) if call.error else None
-    files = await _files(use, call.id, result["attachments"], base) if result else ()
+    result = from_json(call.result) if call.result else None
+    error = from_json(call.error) if call.error else None
+    files = await _files(use, call.id, result["attachments"], base) if result and result["attachments"] else ()
     return Ended(result, error, files)
 
 

@@ -35,9 +35,9 @@ def reply_to(asked: ModelCall, ends: Sequence[Ended]) -> Reply:
             return Reply(call=asked, parts=_parts(ends[0]), error=_failure(ends[0]))
 
 
-def is_blocked(error: dict[str, Any] | None) -> bool:
+def is_blocked(error: dict[str, Any]) -> bool:
     """Whether a person said no to it."""
-    return error is not None and (error["code"] == "Declined" or bool((error.get("details") or {}).get("blocked")))
+    return error["code"] == "Declined" or bool((error.get("details") or {}).get("blocked"))
 
 
 def _of_commands(asked: ModelCall, ends: Sequence[Ended]) -> Reply:
