@@ -67,13 +67,14 @@ async def test_a_server_of_both_eras_is_spoken_to_as_is_wished(
 
 
 @pytest.mark.parametrize(
-    ("mode", "era", "is_final"), [("late", "older", True), ("older", "newer", True), ("silent", "newer", False)]
+    ("mode", "era", "seconds", "is_final"),
+    [("late", "older", 30, True), ("older", "newer", 30, True), ("silent", "newer", 1.5, False)],
 )
 async def test_a_server_that_is_not_of_the_wished_era_is_not_spoken_to(
-    bench: Bench, mode: str, era: str, is_final: bool
+    bench: Bench, mode: str, era: str, seconds: float, is_final: bool
 ) -> None:
     with pytest.raises(CannotConnect, match=f"does not speak the {era} era") as caught:
-        async with bench.open(raw(mode, era=era, startup_timeout=1.5)):
+        async with bench.open(raw(mode, era=era, startup_timeout=seconds)):
             pass
     assert caught.value.is_final is is_final
 
