@@ -18,6 +18,7 @@ MODES = {"auto": "auto", "required": "any", "tool": "any", "none": "none"}
 PICTURES = IMAGES | {"image/gif", "image/bmp", "image/tiff"}
 DOCUMENTS = frozenset({PDF, "text/csv"})
 UNFINISHED = ("failed", "cancelled", "incomplete", "budget_exceeded", "requires_continuation")
+TALK = ("model_output", "thought", "user_input")
 _NO_MESSAGE = "This is no interaction: one with its `steps`, a list of steps or the events of a stream is expected."
 
 
@@ -50,11 +51,11 @@ def read_calls(message: Any, known: Known) -> Reading:
             return _reading(steps, message.get("id"), cut, is_response=True)
         case {"status": str()} if "type" not in message:
             return Reading(message_id=_text(message.get("id")), is_response=True)
-        case {"type": str()}:
+        case dict() if _is_step(message):
             return _reading([message])
         case [{"event_type": str()}, *_]:
             return _streamed(message)
-        case list():
+        case list() if not message or any(_is_step(step) for step in message):
             return _reading(message)
     raise Unreadable(_NO_MESSAGE)
 
@@ -76,6 +77,14 @@ def _reading(steps: list[Any], id: Any = None, cut: Collection[int] = (), *, is_
         message_id=_text(id),
         is_response=is_response,
     )
+
+
+def _is_step(value: Any) -> bool:
+    """There will be more kinds of them, beside one that is known."""
+    match value:
+        case {"type": str(kind)}:
+            return kind in TALK or kind.endswith(("_call", "_result"))
+    return False
 
 
 def _call(step: Wire, is_cut: bool) -> ModelCall:

@@ -141,6 +141,11 @@ def test_what_has_its_result_already_is_not_called_again() -> None:
     assert read(DONE | {"steps": earlier}).calls == ()
 
 
+def test_a_kind_of_step_that_is_not_known_is_left_alone() -> None:
+    assert [call.id for call in read([{"type": "hologram"}, CALL]).calls] == ["fc_1"]
+    assert read(DONE | {"steps": [{"type": "hologram"}]}).calls == read([]).calls == ()
+
+
 def test_an_interaction_that_did_not_finish_runs_nothing() -> None:
     [call] = read(DONE | {"status": "incomplete"}).calls
 
@@ -187,7 +192,11 @@ def test_a_call_that_was_not_finished_is_told_and_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", ["text", 5, None, {}, {"steps": [5]}, [{"name": "x"}], {"type": "function_call", "id": "a"}, [DONE, 5]]
+    "message",
+    [
+        *("text", 5, None, {}, {"steps": [5]}, [{"name": "x"}], {"type": "function_call", "id": "a"}, [DONE, 5]),
+        *({"type": "message", "content": []}, [{"type": "tool_use", "id": "a", "name": "x", "input": {}}]),
+    ],
 )
 def test_anything_else_is_refused(message: Any) -> None:
     with pytest.raises(Unreadable):
