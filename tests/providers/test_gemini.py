@@ -5,9 +5,7 @@ import copy
 import json
 from typing import Any
 
-import httpx2
 import pytest
-from google import genai
 from google.genai import types
 from hypothesis import given
 
@@ -15,6 +13,7 @@ from app.core.runs import Failure, Json, Media, ModelCall, Reply, Text, ToolOffe
 from app.providers.dialects import Choice, Dialect, ExportOptions
 from app.providers.gemini import dialect, openapi_dialect
 from tests.providers.arbitrary import UNHURRIED, messages, require_an_answer
+from tests.providers.genai_wire import wired
 from tests.providers.neutral import PIXEL, WEATHER, offers_of
 from tests.providers.recorded import options_of, recorded
 
@@ -50,20 +49,9 @@ def camel(value: Any, above: str = "") -> Any:
 
 def send(answers: Any = SAID, **asked: Any) -> tuple[dict[str, Any], list[Any]]:
     """The body the package sends, and the responses it reads from what comes back: one, or a stream of them."""
-    sent: list[dict[str, Any]] = []
-    is_stream = isinstance(answers, list)
-
-    def respond(request: httpx2.Request) -> httpx2.Response:
-        sent.append(json.loads(request.content))
-        if not is_stream:
-            return httpx2.Response(200, json=answers)
-        lines = "".join(f"data: {json.dumps(answer)}\n\n" for answer in answers)
-        return httpx2.Response(200, text=lines, headers={"content-type": "text/event-stream"})
-
-    with httpx2.Client(transport=httpx2.MockTransport(respond)) as wire:
-        client = genai.Client(api_key="k", http_options=types.HttpOptions(httpx_client=wire))
-        request: dict[str, Any] = {"model": "gemini-x", "contents": "x"} | asked
-        if is_stream:
+    request: dict[str, Any] = {"model": "gemini-x", "contents": "x"} | asked
+    with wired(answers) as (client, sent):
+        if isinstance(answers, list):
             read = list(client.models.generate_content_stream(**request))
         else:
             read = [client.models.generate_content(**request)]

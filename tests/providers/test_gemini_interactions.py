@@ -1,12 +1,8 @@
 """Gemini's Interactions: definitions, calls and results, checked with the provider's own package."""
 
-import json
 from typing import Any
 
-import httpx2
 import pytest
-from google import genai
-from google.genai import types
 from google.genai.interactions import FunctionParam, FunctionResultStepParam
 from hypothesis import given
 
@@ -14,6 +10,7 @@ from app.core.runs import Failure, Json, Media, ModelCall, Reading, Reply, Text,
 from app.providers.dialects import Choice, ExportOptions
 from app.providers.gemini_interactions import dialect
 from tests.providers.arbitrary import UNHURRIED, messages, require_an_answer
+from tests.providers.genai_wire import wired
 from tests.providers.neutral import PIXEL, WEATHER
 from tests.providers.typed_dicts import require
 
@@ -39,19 +36,10 @@ def read(message: Any) -> Reading:
 
 def send(answers: Any = DONE, **asked: Any) -> tuple[dict[str, Any], list[Any]]:
     """The body the package sends, and what it reads from what comes back: an interaction, or the events of one."""
-    sent: list[dict[str, Any]] = []
     is_stream = isinstance(answers, list)
-
-    def respond(request: httpx2.Request) -> httpx2.Response:
-        sent.append(json.loads(request.content))
-        if not is_stream:
-            return httpx2.Response(200, json=answers)
-        lines = "".join(f"event: {one['event_type']}\ndata: {json.dumps(one)}\n\n" for one in answers)
-        return httpx2.Response(200, text=lines, headers={"content-type": "text/event-stream"})
-
-    with httpx2.Client(transport=httpx2.MockTransport(respond)) as wire:
-        client: Any = genai.Client(api_key="k", http_options=types.HttpOptions(httpx_client=wire))
-        got = client.interactions.create(**{"model": "gemini-x", "input": "x", "stream": is_stream} | asked)
+    with wired(answers) as (client, sent):
+        interactions: Any = client.interactions
+        got = interactions.create(**{"model": "gemini-x", "input": "x", "stream": is_stream} | asked)
         found = [one.model_dump(mode="json", exclude_none=True) for one in (got if is_stream else [got])]
     return sent[0], found
 
