@@ -104,36 +104,48 @@ def _said(step: Wire) -> Iterator[str]:
 
 def _streamed(events: list[Any]) -> Reading:
     """The events put together to the steps they tell of. A step that was not stopped was not finished."""
-    steps: dict[int, Wire] = {}
-    opened: set[int] = set()
+    growing: dict[int, _Growing] = {}
     id: Any = None
     for event in events:
         match event:
             case {"event_type": "step.start", "index": int(index), "step": dict(step)}:
-                steps[index] = dict(step)
-                opened.add(index)
-            case {"event_type": "step.delta", "index": int(index), "delta": dict(delta)} if index in steps:
-                _grow(steps[index], delta)
-            case {"event_type": "step.stop", "index": int(index)}:
-                opened.discard(index)
+                growing[index] = _Growing(step)
+            case {"event_type": "step.delta", "index": int(index), "delta": dict(delta)} if index in growing:
+                growing[index].add(delta)
+            case {"event_type": "step.stop", "index": int(index)} if index in growing:
+                growing[index].is_open = False
             case {"interaction": dict(interaction)}:
                 id = interaction.get("id") or id
             case {"event_type": str()}:
                 pass
             case _:
                 raise Unreadable(_NO_MESSAGE)
-    order = sorted(steps)
-    return _reading([steps[index] for index in order], id, [order.index(index) for index in opened])
+    grown = [growing[index] for index in sorted(growing)]
+    cut = {place for place, one in enumerate(grown) if one.is_open}
+    return _reading([one.step() for one in grown], id, cut)
 
 
-def _grow(step: Wire, delta: Wire) -> None:
-    match delta:
-        case {"type": "arguments_delta", "arguments": str(piece)}:
-            before = step.get("arguments")
-            step["arguments"] = (before if isinstance(before, str) else "") + piece
-        case {"type": "text", "text": str()}:
-            before = step.get("content")
-            step["content"] = [*(before if isinstance(before, list) else []), delta]
+class _Growing:
+    """A step that comes in pieces."""
+
+    def __init__(self, begun: Wire) -> None:
+        self.is_open = True
+        self._begun = begun
+        self._arguments: list[str] = []
+        self._texts: list[Wire] = []
+
+    def add(self, delta: Wire) -> None:
+        match delta:
+            case {"type": "arguments_delta", "arguments": str(piece)}:
+                self._arguments.append(piece)
+            case {"type": "text", "text": str()}:
+                self._texts.append(delta)
+
+    def step(self) -> Wire:
+        said = self._begun.get("content")
+        called = {"arguments": "".join(self._arguments)} if self._arguments else {}
+        content = {"content": [*(said if isinstance(said, list) else []), *self._texts]} if self._texts else {}
+        return self._begun | called | content
 
 
 def _text(value: Any) -> str | None:

@@ -170,6 +170,19 @@ def test_a_stream_is_put_together_also_as_the_package_gives_it() -> None:
     assert [call.arguments for call in read(streamed()).calls] == [{}]
 
 
+def test_a_stream_of_very_many_pieces_and_steps_is_read_in_one_go() -> None:
+    """Were each piece to cost all before it, this would take minutes."""
+    letters = "x" * 300_000
+    pieces = ['{"city": "', *letters, '"}']
+    starts = [{"event_type": "step.start", "index": number, "step": CALL} for number in range(2, 100_000)]
+
+    reading = read([*streamed(*pieces), *starts])
+
+    assert reading.calls[0].arguments == {"city": letters}
+    assert len(reading.calls) == 99_999
+    assert all(call.arguments is None for call in reading.calls[1:])
+
+
 def test_a_call_that_was_not_finished_is_told_and_not_run() -> None:
     [cut] = read(streamed('{"city": "Vi', is_stopped=False)).calls
     [broken] = read(streamed('{"city": "Vi')).calls
