@@ -76,7 +76,7 @@ def _streamed(events: list[Any]) -> Reading:
     """The message that the events of a stream build up. A block that never ends was cut off."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
-    said: dict[int, str] = {}
+    said: dict[int, list[str]] = {}
     ended: set[int] = set()
     for event in events:
         match event:
@@ -85,14 +85,15 @@ def _streamed(events: list[Any]) -> Reading:
             case {"type": "message_delta", "delta": {"stop_reason": str(reason)}}:
                 message["stop_reason"] = reason
             case {"type": "content_block_start", "index": int(index), "content_block": dict(block)}:
-                blocks[index], said[index] = block, ""
+                blocks[index], said[index] = block, []
             case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if index in blocks:
-                said[index] += _piece(delta)
+                said[index].append(_piece(delta))
             case {"type": "content_block_stop", "index": int(index)}:
                 ended.add(index)
     places = sorted(blocks)
     unfinished = frozenset(number for number, index in enumerate(places) if index not in ended)
-    return _reading([_built(blocks[index], said[index]) for index in places], message, unfinished)
+    built = [_built(blocks[index], "".join(said[index])) for index in places]
+    return _reading(built, message, unfinished)
 
 
 def _piece(delta: dict[str, Any]) -> str:

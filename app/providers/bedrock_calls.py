@@ -59,31 +59,42 @@ def _call(use: dict[str, Any], *, is_cut: bool) -> ModelCall:
 
 def _streamed(events: list[Any]) -> Reading:
     """The message that the events of a stream build up. A block that never ends was cut off."""
-    blocks: dict[int, dict[str, Any]] = {}
+    blocks: dict[int, _Block] = {}
     ended: set[int] = set()
     stopped = None
     for event in events:
         match event:
             case {"contentBlockStart": {"contentBlockIndex": int(index), "start": {"toolUse": dict(use)}}}:
-                blocks[index] = {"toolUse": use | {"input": ""}}
+                blocks[index] = _Block(use)
             case {"contentBlockDelta": {"contentBlockIndex": int(index), "delta": dict(delta)}}:
-                _add(blocks.setdefault(index, {}), delta)
+                blocks.setdefault(index, _Block()).add(delta)
             case {"contentBlockStop": {"contentBlockIndex": int(index)}}:
                 ended.add(index)
             case {"messageStop": {"stopReason": str(reason)}}:
                 stopped = reason
     places = sorted(blocks)
     unfinished = frozenset(number for number, index in enumerate(places) if index not in ended)
-    reading = _reading([blocks[index] for index in places], stopped, None, unfinished)
+    reading = _reading([blocks[index].built() for index in places], stopped, None, unfinished)
     return Reading(calls=reading.calls, text=reading.text, is_response=True)
 
 
-def _add(block: dict[str, Any], delta: dict[str, Any]) -> None:
-    match delta:
-        case {"toolUse": {"input": str(piece)}} if "toolUse" in block:
-            block["toolUse"]["input"] += piece
-        case {"text": str(piece)} if "toolUse" not in block:
-            block["text"] = block.get("text", "") + piece
+class _Block:
+    """A block that comes in pieces: of a call, or of text."""
+
+    def __init__(self, use: dict[str, Any] | None = None) -> None:
+        self._use = use
+        self._pieces: list[str] = []
+
+    def add(self, delta: dict[str, Any]) -> None:
+        match delta:
+            case {"toolUse": {"input": str(piece)}} if self._use is not None:
+                self._pieces.append(piece)
+            case {"text": str(piece)} if self._use is None:
+                self._pieces.append(piece)
+
+    def built(self) -> dict[str, Any]:
+        said = "".join(self._pieces)
+        return {"text": said} if self._use is None else {"toolUse": self._use | {"input": said}}
 
 
 def _is_ours(use: Any) -> bool:

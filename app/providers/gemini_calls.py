@@ -64,7 +64,7 @@ def _first(candidates: Any) -> list[dict[str, Any]]:
 
 def _reading(parts: list[Any]) -> Reading:
     calls: list[_Call] = []
-    text = ""
+    texts: list[str] = []
     for part in parts:
         if not isinstance(part, dict):
             raise Unreadable(_NO_MESSAGE)
@@ -72,8 +72,8 @@ def _reading(parts: list[Any]) -> Reading:
         if isinstance(call, dict):
             _take(calls, call)
         elif isinstance(part.get("text"), str) and not part.get("thought"):
-            text += part["text"]
-    return Reading(calls=tuple(call.finished() for call in calls), text=text)
+            texts.append(part["text"])
+    return Reading(calls=tuple(call.finished() for call in calls), text="".join(texts))
 
 
 def _take(calls: list["_Call"], given: dict[str, Any]) -> None:

@@ -12,15 +12,20 @@ _STEP = re.compile(r"""\.([A-Za-z_][\w-]*)|\[(\d{1,6})\]|\['([^']*)'\]|\["([^"]*
 def assemble(start: dict[str, Any], pieces: list[Any]) -> dict[str, Any]:
     """The arguments as a whole. Raises `ValueError`, with a clause that says what does not fit."""
     root = copy.deepcopy(start)
-    unfinished: set[str] = set()
+    unfinished: dict[str, list[str]] = {}
     for piece in pieces:
         path = either(piece, "jsonPath", "json_path") if isinstance(piece, dict) else None
         if not isinstance(path, str):
             raise ValueError("one has no path")
-        _put(root, _steps(path), _value(piece), goes_on=path in unfinished)
-        unfinished.discard(path)
-        if either(piece, "willContinue", "will_continue") is True:
-            unfinished.add(path)
+        steps, value = _steps(path), _value(piece)
+        texts = unfinished.pop(path, [])
+        if isinstance(value, str):
+            texts.append(value)
+        goes_on = either(piece, "willContinue", "will_continue") is True
+        if goes_on:
+            unfinished[path] = texts if isinstance(value, str) else []
+        if not goes_on or len(texts) < 2:  # what goes on is put together at its end, not again and again
+            _put(root, steps, "".join(texts) if isinstance(value, str) else value)
     if unfinished:
         raise ValueError(f"{min(unfinished)} is not whole")
     return root
@@ -44,13 +49,10 @@ def _steps(path: str) -> list[str | int]:
     return steps
 
 
-def _put(root: dict[str, Any], steps: list[str | int], value: Any, *, goes_on: bool) -> None:
+def _put(root: dict[str, Any], steps: list[str | int], value: Any) -> None:
     place: Any = root
     for step, following in pairwise(steps):
         place = _set(place, step, [] if isinstance(following, int) else {}, is_new=False)
-    before = _held(place, steps[-1])
-    if goes_on and isinstance(before, str) and isinstance(value, str):
-        value = before + value
     _set(place, steps[-1], value, is_new=True)
 
 
@@ -67,13 +69,6 @@ def _set(place: Any, step: str | int, value: Any, *, is_new: bool) -> Any:
             place[step] = value
         return place[step]
     raise ValueError(f"there is no place {step!r}")
-
-
-def _held(place: Any, step: str | int) -> Any:
-    try:
-        return place[step]
-    except (LookupError, TypeError):
-        return None
 
 
 def _value(piece: dict[str, Any]) -> Any:
