@@ -19,6 +19,8 @@ def assemble(start: dict[str, Any], pieces: list[Any]) -> dict[str, Any]:
             raise ValueError("one has no path")
         steps, value = _steps(path), _value(piece)
         texts = unfinished.pop(path, [])
+        if texts and value is None and either(piece, "nullValue", "null_value") is None:
+            value = ""  # it only says that the text goes on, or has ended
         if isinstance(value, str):
             texts.append(value)
         goes_on = either(piece, "willContinue", "will_continue") is True

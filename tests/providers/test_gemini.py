@@ -271,6 +271,18 @@ def test_arguments_that_come_in_pieces_are_put_together() -> None:
     assert read(responses).calls == read(chunks).calls
 
 
+def test_a_piece_without_a_value_only_ends_the_text_before_it() -> None:
+    chunks = streamed(piece("$.a", goes_on=True, stringValue="x"), piece("$.a"))
+    null = streamed(piece("$.a", goes_on=True, stringValue="x"), piece("$.a", nullValue="NULL_VALUE"))
+    _, responses = send(chunks)
+
+    assert [call.arguments for one in (chunks, responses, null) for call in read(one).calls] == [
+        {"a": "x"},
+        {"a": "x"},
+        {"a": None},
+    ]
+
+
 def test_a_value_that_is_said_anew_replaces_the_one_before() -> None:
     (call,) = read(streamed(piece("$.a", stringValue="x"), piece("$.a", stringValue="y"))).calls
     assert call.arguments == {"a": "y"}
