@@ -40,16 +40,22 @@ def export_openapi(offers: Sequence[ToolOffer], options: ExportOptions) -> Expor
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    """Names can be given only where a call is checked: with ANY, or with VALIDATED, which leaves the model free."""
+    said, names = chosen(choice, quirks, warnings)
+    if said is None:
+        return {"tools": tools}
+    config: Wire = {"mode": said} | ({"allowedFunctionNames": names} if names else {})
+    return {"tools": tools, "toolConfig": {"functionCallingConfig": config}}
+
+
+def chosen(choice: Choice, quirks: Quirks, warnings: list[str]) -> tuple[str | None, list[str]]:
+    """The mode, if anything is to be said of it, and the tools it is narrowed to. Names can be given only where a call
+    is checked: with ANY, or with VALIDATED, which leaves the model free."""
     mode = mode_of(choice, quirks, warnings)
     names = [choice.name or ""] if mode == "tool" else [] if mode == "none" else list(choice.allowed)
     if mode is None and not names:
-        return {"tools": tools}
+        return None, []
     said = MODES[mode or "auto"]
-    config: Wire = {"mode": "VALIDATED" if names and said == "AUTO" else said}
-    if names:
-        config["allowedFunctionNames"] = [wire_name(name, quirks.names) for name in names]
-    return {"tools": tools, "toolConfig": {"functionCallingConfig": config}}
+    return "VALIDATED" if names and said == "AUTO" else said, [wire_name(name, quirks.names) for name in names]
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:

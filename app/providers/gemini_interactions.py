@@ -9,12 +9,10 @@ from typing import Any
 from app.core.runs import Json, Known, Media, ModelCall, Reading, Reply, ToolOffer, Unreadable
 from app.providers import arguments, contents
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
-from app.providers.fittings import fit, mode_of, refuse
-from app.providers.gemini import IMAGES, NAMES
+from app.providers.fittings import fit, refuse
+from app.providers.gemini import IMAGES, NAMES, chosen
 from app.providers.media import PDF, kind_of, told
-from app.providers.names import wire_name
 
-MODES = {"auto": "auto", "required": "any", "tool": "any", "none": "none"}
 PICTURES = IMAGES | {"image/gif", "image/bmp", "image/tiff"}
 DOCUMENTS = frozenset({PDF, "text/csv"})
 UNFINISHED = ("failed", "cancelled", "incomplete", "budget_exceeded", "requires_continuation")
@@ -32,16 +30,12 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    """Names can be given only where a call is checked: with any, or with validated, which leaves the model free."""
-    mode = mode_of(choice, quirks, warnings)
-    names = [choice.name or ""] if mode == "tool" else [] if mode == "none" else list(choice.allowed)
-    if mode is None and not names:
+    said, names = chosen(choice, quirks, warnings)
+    if said is None:
         return {"tools": tools}
-    said: Any = MODES[mode or "auto"]
-    if names:
-        allowed = [wire_name(name, quirks.names) for name in names]
-        said = {"allowed_tools": {"mode": "validated" if said == "auto" else said, "tools": allowed}}
-    return {"tools": tools, "generation_config": {"tool_choice": said}}
+    mode = said.lower()
+    wanted = {"allowed_tools": {"mode": mode, "tools": names}} if names else mode
+    return {"tools": tools, "generation_config": {"tool_choice": wanted}}
 
 
 def read_calls(message: Any, known: Known) -> Reading:
