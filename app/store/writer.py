@@ -203,7 +203,8 @@ class Writer:
                 self._publish(told)
         finally:
             self._resolve(items)
-            self._gather(GATHER_TICKS)
+            is_alone = len(items) == 1 and not self._gathered  # and has nobody to wait for
+            self._gather(0 if is_alone else GATHER_TICKS)
 
     def _resolve(self, items: list[_Item[Any]]) -> None:
         for item in items:

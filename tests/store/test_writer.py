@@ -17,7 +17,7 @@ from app.core.events import Event, EventType
 from app.store import events
 from app.store.db import database_url
 from app.store.events import EventFilter
-from app.store.writer import BATCH_LIMIT, Batch, Told, Writer
+from app.store.writer import BATCH_LIMIT, GATHER_TICKS, Batch, Told, Writer
 from tests.store.changes import breaking, event, losing, opened, outcomes, plain, shown, stored, telling, transactions
 
 EVERYTHING = EventFilter(principal=None)
@@ -49,6 +49,20 @@ async def test_what_comes_while_a_batch_is_written_gathers_for_the_next_one(
 
     assert transactions(said) == ["BEGIN IMMEDIATE", "COMMIT"] * 2
     assert shown(published) == [[(1, "first")], [(2, "a"), (3, "b"), (4, "c")]]
+
+
+@pytest.mark.parametrize(("company", "batches"), [(1, [["a"], ["b"]]), (2, [["a", "b"]])])
+async def test_who_comes_after_many_waits_a_little_for_others_and_who_comes_after_one_does_not(
+    writer: Writer, published: list[list[Told]], company: int, batches: list[list[str]]
+) -> None:
+    async with asyncio.timeout(30):
+        await outcomes(writer, [telling(f"first {n}") for n in range(company)])
+        first = writer.submit(telling("a"))
+        for _ in range(GATHER_TICKS // 2):
+            await asyncio.sleep(0)
+        await asyncio.gather(first, writer.submit(telling("b")))
+
+    assert [[name for _, name in batch] for batch in shown(published)[1:]] == batches
 
 
 async def test_a_tick_of_more_than_a_batch_is_written_in_order_in_several(
