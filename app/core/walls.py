@@ -112,8 +112,17 @@ class Child(Protocol):
         """
         ...
 
+    def listen(self, take: Callable[[Piece], None]) -> None:
+        """From now on `take` gets what it writes, the moment it comes; `read` only waits for the end."""
+        ...
+
     async def write(self, data: bytes) -> None:
         """Give it input. Raises `BrokenPipeError` when it takes none (any more)."""
+        ...
+
+    def write_now(self, data: bytes) -> int:
+        """Give it as much input as it has room for, while nobody else is writing; the answer is how many bytes that
+        were. Raises `BrokenPipeError` as `write` does."""
         ...
 
     def close_input(self) -> None:

@@ -59,7 +59,7 @@ class Present:
         self._place = place
         self.ctx = ctx
         self.asked: set[asyncio.Task[Raw]] = set()
-        self.logs = Pace[Raw](self._log)
+        self.logs: Pace[Raw] = Pace(self._log)  # to name the type in the call would make it several times slower
 
     async def __aenter__(self) -> None:
         self._all.setdefault(self._place, {})[self.ctx.id] = self
@@ -150,7 +150,11 @@ class Visitor:
         self._reception = reception
         self._upstream = upstream
         self._session = session
-        self._place = place_of(upstream, session)
+
+    @property
+    def _place(self) -> Place:
+        """Found when it is wanted: most calls are asked nothing."""
+        return place_of(self._upstream, self._session)
 
     async def asked(self, method: str, params: Raw, about: Context | None) -> Raw:
         ctx = about or self._reception.only(self._place)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cache, partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.core.tools import Alias, Context, Effect, Lane, Origin, Tool
 from app.mcp import results, rounds, tasks
 from app.mcp.guests import Reception
 from app.mcp.paces import Pace
-from app.mcp.ports import Link, LinkLost, NeverSent, OnProgress, ServerSaid, Upstream
+from app.mcp.ports import Link, LinkLost, NeverSent, ServerSaid, Upstream
 from app.mcp.results import Check, sentence
 from app.mcp.retries import next_link
 from app.mcp.wires.headers import repeated
@@ -171,8 +171,11 @@ class RemoteTool:
         if meta:
             params["_meta"] = meta
         pace = Pace(partial(_tell, ctx))
-        request = partial(self._request, on_progress=partial(_note, pace), ctx=ctx)
         guest = self._reception.visitor(self._upstream, ctx.session)
+
+        def request(link: Link, method: str, params: Raw) -> Coroutine[Any, Any, Raw]:
+            return link.request(method, params, on_progress=partial(_note, pace), about=ctx)
+
         try:
             if tasks.is_wanted(self._raw, link.hello):
                 return await tasks.drive(request, link, params, ctx, partial(self._next_link, ctx))
@@ -184,9 +187,6 @@ class RemoteTool:
             raise TimedOut(f"{self._where} did not answer in time.") from None
         finally:
             pace.flush()
-
-    async def _request(self, link: Link, method: str, params: Raw, *, on_progress: OnProgress, ctx: Context) -> Raw:
-        return await link.request(method, params, on_progress=on_progress, about=ctx)
 
     async def _once_more(self, ctx: Context, lost: LinkLost) -> Link:
         """The next link, for a call that may be sent again; the end of any other."""

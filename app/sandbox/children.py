@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from app.core.walls import GRACE, Ended, Piece, Walls, Window
@@ -33,6 +34,7 @@ class LocalChild:
         self._channel = Channel(*ends.channel) if ends.channel else None
         self._outlets = dict(ends.outlets)
         self._pieces: deque[Piece] = deque()
+        self._take_piece: Callable[[Piece], None] | None = None
         self._waiting = 0
         self._is_paused = False
         self._allowance = LAST_BYTES
@@ -52,15 +54,18 @@ class LocalChild:
                 return None
             self._news.clear()
             await self._news.wait()
-        piece = self._pieces.popleft()
-        self._waiting -= len(piece.data)
-        if self._is_paused and self._waiting < MOST_WAITING // 2:
-            self._is_paused = False
-            self._listen()
-        return piece
+        return self._next()
+
+    def listen(self, take: Callable[[Piece], None]) -> None:
+        while self._pieces:
+            take(self._next())
+        self._take_piece = take
 
     async def write(self, data: bytes) -> None:
         await self._inlet.write(data)
+
+    def write_now(self, data: bytes) -> int:
+        return self._inlet.write_now(data)
 
     def close_input(self) -> None:
         if self._is_tty:
@@ -105,6 +110,14 @@ class LocalChild:
             if self._channel is not None:
                 self._channel.close()
 
+    def _next(self) -> Piece:
+        piece = self._pieces.popleft()
+        self._waiting -= len(piece.data)
+        if self._is_paused and self._waiting < MOST_WAITING // 2:
+            self._is_paused = False
+            self._listen()
+        return piece
+
     def _foreground(self) -> int | None:
         """The group that has the terminal, if there is one."""
         if self._terminal is None:
@@ -136,20 +149,26 @@ class LocalChild:
             if error.errno != errno.EIO:
                 raise
             data = b""  # the other end of a terminal is closed
-        self._news.set()
         if not data:
+            self._news.set()
             self._shut(stream)
             return
         if len(data) == MUCH:  # as much as a pipe holds that nobody made larger
             with suppress(OSError):
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIECE)
-        self._pieces.append(Piece(stream, data))
-        self._waiting += len(data)
+        self._hand_on(Piece(stream, data))
         if self._line.ended.done():
             self._allowance -= len(data)
             if self._allowance <= 0:
                 self._silence()
-                return
+
+    def _hand_on(self, piece: Piece) -> None:
+        if self._take_piece is not None:
+            self._take_piece(piece)
+            return
+        self._news.set()
+        self._pieces.append(piece)
+        self._waiting += len(piece.data)
         if self._waiting > MOST_WAITING - PIECE:
             self._pause()
 

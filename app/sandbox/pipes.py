@@ -112,6 +112,10 @@ class Inlet:
                 if not written:
                     await self._has_room()
 
+    def write_now(self, data: bytes) -> int:
+        """As much as there is room for, if nobody else is just writing."""
+        return 0 if self._turn.locked() else self._write(data)
+
     def put(self, data: bytes) -> None:
         """Write a little without waiting, as soon as there is room."""
         with suppress(BrokenPipeError):

@@ -47,6 +47,12 @@ class ToyChild:
             raise piece
         return piece
 
+    def listen(self, take: Callable[[Piece], None]) -> None:
+        raise AssertionError("a terminal is read in its own time")
+
+    def write_now(self, data: bytes) -> int:
+        raise AssertionError("a terminal is waited for")
+
     async def write(self, data: bytes) -> None:
         if self.is_deaf:
             await asyncio.Event().wait()

@@ -11,6 +11,7 @@ import pytest
 from app.mcp.ports import CannotConnect, LinkLost, NeverSent, ServerSaid
 from app.mcp.wires import pipes
 from app.mcp.wires.lines import Lines
+from app.sandbox.children import LocalChild
 from tests.mcp.linking import HANG, RAW, Bench, call, no, program, raw
 from tests.sandbox.spawning import sleeper, tagged
 from tests.services import until
@@ -53,6 +54,45 @@ async def test_large_arguments_go_in_while_the_server_writes(bench: Bench) -> No
 
     assert [answer["number"] for answer in answers] == list(range(12))
     assert all(answer["text"] == text for answer in answers)
+
+
+async def test_a_line_by_itself_goes_out_at_once_and_those_that_come_together_go_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipes, "LULL", 0.2)
+    at_once: list[int] = []
+    waited: list[int] = []
+    async with bench.open(raw()) as link:
+        write, write_now = LocalChild.write, LocalChild.write_now
+
+        def noted_now(child: LocalChild, data: bytes) -> int:
+            at_once.append(data.count(b"\n"))
+            return write_now(child, data)
+
+        async def noted(child: LocalChild, data: bytes) -> None:
+            waited.append(data.count(b"\n"))
+            await write(child, data)
+
+        monkeypatch.setattr(LocalChild, "write_now", noted_now)
+        monkeypatch.setattr(LocalChild, "write", noted)
+        await asyncio.sleep(0.3)
+        answers = await asyncio.gather(*(call(link, "echo", number=number) for number in range(5)))
+
+    assert [answer["number"] for answer in answers] == list(range(5))
+    assert (at_once, waited) == ([1], [4])
+
+
+async def test_what_breaks_while_it_is_read_loses_the_link_and_not_the_caller(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(lines: Lines, data: bytes) -> list[bytes]:
+        raise RuntimeError("a bug of ours")
+
+    async with bench.open(raw()) as link:
+        monkeypatch.setattr(Lines, "feed", broken)
+        with pytest.raises(LinkLost, match="could not be read"):
+            await call(link, "echo")
+        assert link.lost.done()
 
 
 async def test_a_line_that_is_too_long_is_left_out_and_the_next_one_is_read(

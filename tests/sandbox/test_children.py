@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
-from app.core.walls import Ended, Window
+from app.core.walls import Ended, Piece, Window
 from app.sandbox import children, pipes
 from app.sandbox.children import LocalChild
 from app.sandbox.spawning import Spawner
 from tests.sandbox.spawning import ENV, bash, order, said, said_until, started
-from tests.services import HANG
+from tests.services import HANG, until
 
 pytestmark = pytest.mark.timeout(60)
 MUCH = 3_000_000
@@ -66,6 +66,43 @@ async def test_three_megabytes_go_through_input_and_output(crib: Spawner) -> Non
         reading = group.create_task(said(child))
         await child.write(data)
         child.close_input()
+
+    assert reading.result() == data
+
+
+async def test_who_listens_gets_what_came_before_and_all_that_comes_after(crib: Spawner) -> None:
+    heard: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+
+    def take(piece: Piece) -> None:
+        heard[piece.stream] += piece.data
+
+    script = f"echo first; read line; head -c {MUCH} /dev/zero; echo err >&2"
+    async with started(crib, bash(script), has_stdin=True) as child, asyncio.timeout(HANG):
+        await until(lambda: bool(child._pieces))
+        child.listen(take)
+        assert heard == {"stdout": b"first\n", "stderr": b""}
+        await child.write(b"go on\n")
+        assert await child.read() is None
+
+    assert heard == {"stdout": b"first\n" + bytes(MUCH), "stderr": b"err\n"}
+
+
+async def test_what_there_is_no_room_for_is_not_written_now(crib: Spawner) -> None:
+    data = os.urandom(MUCH)
+    async with started(crib, bash("read line; exec cat"), has_stdin=True) as child, asyncio.timeout(HANG):
+        written = child.write_now(b"go on\n" + data) - len(b"go on\n")
+        assert 0 < written < MUCH
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(said(child))
+            writing = group.create_task(child.write(data[written:]))
+            await asyncio.sleep(0)
+            if not writing.done():
+                assert child.write_now(b"between the two halves") == 0
+            await writing
+            child.close_input()
+
+        with pytest.raises(BrokenPipeError):
+            child.write_now(b"more")
 
     assert reading.result() == data
 

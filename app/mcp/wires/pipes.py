@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from app.core.jsons import Raw, dumps
 from app.core.walls import Child, Ended, Piece
@@ -24,6 +24,8 @@ MOST_WORDS = 16 * 1024
 """The longest line of stderr that is kept as one."""
 MOST_QUEUED = 1024 * 1024
 PIECE = 256 * 1024
+LULL = 0.001
+"""Seconds after which a line goes out by itself and at once; those that come close together are written together."""
 GRACE = 1.0
 """Seconds to end by itself when there is no more input."""
 LAST_SECONDS = 0.3
@@ -43,6 +45,8 @@ class Pipe:
         self._last_words = ""
         self._queue: deque[tuple[int | None, bytes]] = deque()
         self._queued = 0
+        self._written_at = 0.0
+        self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -51,7 +55,8 @@ class Pipe:
         self._err = Lines(MOST_WORDS, lambda: self._log.write("A very long line was left out.\n"))
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
+        self._child.listen(self._hear)
+        self._tasks = [asyncio.create_task(self._attend()), asyncio.create_task(self._write())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -73,8 +78,12 @@ class Pipe:
     async def send(self, message: Raw) -> None:
         if self._is_over:
             raise NeverSent(self._peer.lost.result() if self._peer.lost.done() else OVER)
-        line = dumps(message) + b"\n"
-        self._queue.append((message["id"] if "method" in message and "id" in message else None, line))
+        line, number = dumps(message) + b"\n", message["id"] if "method" in message and "id" in message else None
+        if written := self._write_now(line):
+            line, number = line[written:], None
+        if not line:
+            return
+        self._queue.append((number, line))
         self._queued += len(line)
         self._news.set()
         if self._queued > MOST_QUEUED:
@@ -99,8 +108,18 @@ class Pipe:
     def learn(self, listed: Any) -> None:
         """Nothing stands beside a line."""
 
+    def _write_now(self, line: bytes) -> int:
+        """How much of a line went out, for which nobody has to be woken. What is left is the task's."""
+        now = self._loop.time()
+        if self._queued or now - self._written_at < LULL:
+            return 0
+        self._written_at = now
+        with suppress(BrokenPipeError):  # the task finds out, too
+            return self._child.write_now(line)
+        return 0
+
     async def _write(self) -> None:
-        """One task writes: half a line, because somebody canceled, would spoil all that follow."""
+        """One task writes what has to wait: half a line, because somebody canceled, would spoil all that follow."""
         try:
             while True:
                 self._news.clear()
@@ -128,23 +147,24 @@ class Pipe:
         if self._queued <= MOST_QUEUED:
             self._room.set()
 
-    async def _read(self) -> None:
-        try:
-            await self._hear(until="stdout")
-        except Exception:
-            log.exception("what an MCP server wrote could not be read")
+    async def _attend(self) -> None:
+        """Wait for its end, and hear its last words."""
+        await self._child.read("stdout")
         self._close_queue()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
-                await self._hear()
+                await self._child.read()
                 await self._child.wait()
         self._keep([self._err.rest()])
         self._peer.lose(self._ending(self._child.ended), self._unsent())
-        await self._hear()  # nobody has to wait for us who still has to say something
+        await self._child.read()  # nobody has to wait for us who still has to say something
 
-    async def _hear(self, until: Literal["stdout"] | None = None) -> None:
-        while (piece := await self._child.read(until)) is not None:
+    def _hear(self, piece: Piece) -> None:
+        try:
             self._take(piece)
+        except Exception:
+            log.exception("what an MCP server wrote could not be read")
+            self._peer.lose("What the server wrote could not be read.")
 
     def _take(self, piece: Piece) -> None:
         if piece.stream == "stderr":
