@@ -8,7 +8,7 @@ anybody would write it.
 import asyncio
 import json
 import sys
-from typing import Any
+from typing import Any, cast
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
@@ -68,8 +68,7 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -80,9 +79,9 @@ class Connection(asyncio.Protocol):
             if len(self._buffer) < end + 4 + size:
                 return
             body, self._buffer = self._buffer[end + 4 : end + 4 + size], self._buffer[end + 4 + size :]
-            self._take(head.split(b" ", 1)[0], body)
+            self.take(head.split(b" ", 1)[0], body)
 
-    def _take(self, method: bytes, body: bytes) -> None:
+    def take(self, method: bytes, body: bytes) -> None:
         if method != b"post":
             self.transport.write(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
             return
@@ -90,7 +89,9 @@ class Connection(asyncio.Protocol):
         if said is None:
             self.transport.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
             return
-        content = json.dumps(said).encode()
+        self.answer(json.dumps(said).encode())
+
+    def answer(self, content: bytes) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         self.transport.write(head % len(content) + content)
 

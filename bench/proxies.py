@@ -1,5 +1,6 @@
 """The ways to call a tool of an MCP server that are compared: the SDK's own client with nothing between, Toolcrib,
-mcpo and FastMCP's proxy, the last two from their own lock files (`scripts/bench-peers`).
+mcpo and FastMCP's proxy, the last two from their own lock files (`scripts/bench-peers`), and the least that a durable
+proxy of a program can do.
 
 All speak to the same echo. Whoever does so has one core for itself; the echo and the load share the other one.
 """
@@ -19,7 +20,7 @@ from bench.servers import KEY, TEXT
 
 ECHO = str(ROOT / "bench" / "echoes.py")
 PEERS = ROOT / ".peers"
-DIRECT, OURS, MCPO, FASTMCP = "direct", "toolcrib", "mcpo", "fastmcp"
+DIRECT, OURS, MCPO, FASTMCP, LEAST = "direct", "toolcrib", "mcpo", "fastmcp", "least"
 UPSTREAMS = {
     "stdio": "a bare echo over stdio",
     "http": "a bare echo over HTTP",
@@ -96,7 +97,8 @@ def ways(echoes: dict[str, list[str]], data_dir: Path) -> Iterator[dict[str, dic
         found: dict[str, dict[str, Way]] = {}
         for upstream, target in echoes.items():
             kind = "http" if upstream == "http" else "stdio"
-            direct = Direct(kind, "legacy" if upstream == "older" else "auto", target)
+            mode = "legacy" if upstream == "older" else "auto"
+            direct = Direct(kind, mode, target)
             stack.callback(direct.stop)
             mcpo = stack.enter_context(serving_mcpo(kind, target))
             fastmcp = stack.enter_context(serving_fastmcp(kind, target))
@@ -106,6 +108,9 @@ def ways(echoes: dict[str, list[str]], data_dir: Path) -> Iterator[dict[str, dic
                 MCPO: Proxy(mcpo, Request("/echo", {"text": TEXT}, {}, TEXT)),
                 FASTMCP: Proxy(fastmcp, modern_request()),
             }
+            if kind == "stdio":
+                least = stack.enter_context(serving_least(mode, target, data_dir.with_name(f"least-{upstream}")))
+                found[upstream][LEAST] = Proxy(least, own_request(upstream))
         yield found
 
 
@@ -150,6 +155,16 @@ def serving_fastmcp(kind: str, target: list[str]) -> Iterator[Server]:
     port = free_port()
     command = [python_of("fastmcp"), "bench/peers/fastmcp_proxy.py", str(port), kind, *target]
     with stopped(Server(command, port, cores()[0], lambda port: answers(port, modern_request()))) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving_least(mode: str, target: list[str], data_dir: Path) -> Iterator[Server]:
+    port = free_port()
+    options = ["--port", str(port), "--data-dir", str(data_dir), mode]
+    command = [sys.executable, "-m", "bench.least", *options, *target]
+    request = own_request("least")
+    with stopped(Server(command, port, cores()[0], lambda port: answers(port, request))) as server:
         yield server
 
 
