@@ -24,8 +24,8 @@ MOST_WORDS = 16 * 1024
 """The longest line of stderr that is kept as one."""
 MOST_QUEUED = 1024 * 1024
 PIECE = 256 * 1024
-LULL = 0.001
-"""Seconds after which a line goes out by itself and at once; those that come close together are written together."""
+LULL = 0.0005
+"""Seconds since the last line after which one goes out by itself, at once; what comes closer is written together."""
 GRACE = 1.0
 """Seconds to end by itself when there is no more input."""
 LAST_SECONDS = 0.3
@@ -109,7 +109,7 @@ class Pipe:
         """Nothing stands beside a line."""
 
     def _write_now(self, line: bytes) -> int:
-        """How much of a line went out, for which nobody has to be woken. What is left is the task's."""
+        """How much of a line went out without waking the task. What is left is for that."""
         now = self._loop.time()
         if self._queued or now - self._written_at < LULL:
             return 0
