@@ -269,6 +269,27 @@ async def test_a_stream_that_breaks_is_taken_up_where_it_ended(bench: Bench) -> 
     assert steps == [1]
 
 
+async def test_an_answer_that_was_cut_off_in_the_middle_comes_again(bench: Bench) -> None:
+    async def breaks(message: Raw, exchange: Exchange) -> bytes:
+        await exchange.begin()
+        await exchange.send("id: 1\nretry: 1\ndata:\n\n")
+        await exchange.send('id: 2\ndata: {"jsonrpc": "2.0", "id"')
+        return exchange.hang_up()
+
+    async def resumed(message: Raw, exchange: Exchange) -> bytes:
+        last = exchange.seen.headers.get("last-event-id")
+        if last is None:
+            return reply(b"", "405 Method Not Allowed")
+        await exchange.begin()
+        if last == "1":
+            await exchange.event({"id": raw.messages[-1]["id"], "result": {"after": last}}, "2")
+        return exchange.end()
+
+    answers: dict[str, Any] = {"breaks": breaks, "GET": resumed}
+    async with raw_site(session="s", answers=answers) as raw, bench.open(site(raw.url)) as link:
+        assert await call(link, "breaks") == {"after": "1"}
+
+
 async def test_a_stream_that_cannot_be_taken_up_fails_alone(bench: Bench) -> None:
     async def breaks(message: Raw, exchange: Exchange) -> bytes:
         await exchange.begin()

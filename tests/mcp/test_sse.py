@@ -49,11 +49,22 @@ def test_an_event_that_is_too_large_is_passed_over(size: int) -> None:
     assert dropped == [True, True]
 
 
-def test_a_stream_that_is_opened_again_begins_anew() -> None:
+@pytest.mark.parametrize("half", [b"id: 4", b"id: 4\n", b"id: 4\ndata: half", b"id: 4\ndata: half\n"])
+def test_a_stream_that_is_opened_again_begins_anew_behind_the_last_event_that_was_whole(half: bytes) -> None:
     events = Events(lambda: None)
-    list(events.feed(b"id: 3\ndata: half"))
+    list(events.feed(b"id: 3\n\n" + half))
 
     events.restart()
 
+    assert events.last_id == "3"
     assert list(events.feed(b"\ndata: whole\n\n")) == [Event("message", b"whole", None)]
     assert events.last_id == "3"
+    assert list(events.feed(b"id: 4\ndata: half\n\n")) == [Event("message", b"half", "4")]
+    assert events.last_id == "4"
+
+
+def test_an_event_that_is_too_large_is_not_asked_for_again() -> None:
+    events = Events(lambda: None, limit=20)
+
+    assert list(events.feed(b"id: 5\ndata: " + b"x" * 50 + b"\n\n")) == []
+    assert events.last_id == "5"

@@ -16,7 +16,8 @@ class Event(NamedTuple):
 
 
 class Events:
-    """Reads one stream. `retry` is what it says of how long to wait before it is opened again, in seconds.
+    """Reads one stream. `retry` is what it says of how long to wait before it is opened again, in seconds; `last_id` is
+    that of the last event that came whole, for one that was cut off in the middle has to come again.
 
     An event larger than the limit is passed over, and `dropped` told of it.
     """
@@ -89,12 +90,13 @@ class Events:
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
         elif field == b"id" and b"\0" not in value:
-            self._id = self.last_id = value.decode("utf-8", "replace")
+            self._id = value.decode("utf-8", "replace")
         elif field == b"retry" and value.isdigit() and len(value) < 10:
             self.retry = int(value) / 1000
         return None
 
     def _end(self) -> Event | None:
+        self.last_id = self.last_id if self._id is None else self._id
         event = Event(self._name or "message", b"\n".join(self._data), self._id) if self._data else None
         self._begin()
         return event
