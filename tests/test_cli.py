@@ -82,6 +82,15 @@ def test_tools_lists_them_all(running: tuple[Path, str]) -> None:
     ]
 
 
+def test_a_text_may_hold_what_ends_a_line_elsewhere(running: tuple[Path, str]) -> None:
+    folder, _ = running
+    (folder / ".toolcrib/workspace/odd.txt").write_text("one\u2028two\x85three\x0cfour\n")
+
+    done = toolcrib(folder, "call", "read_file", '{"file_path": "odd.txt"}')
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "L1: one\u2028two\x85three\x0cfour\n", "")
+
+
 def test_watch_prints_what_is_stored_and_what_comes(running: tuple[Path, str]) -> None:
     folder, _ = running
     watching = subprocess.Popen(

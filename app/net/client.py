@@ -1,7 +1,7 @@
 """A client of a running Toolcrib, for the command line."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import httpx
@@ -69,12 +69,21 @@ class ServiceClient:
                 if answer.is_error:
                     answer.read()
                     raise ServiceProblem(_detail(answer))
-                yield from answer.iter_lines()
+                yield from _cut(answer.iter_bytes())
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
 
     def _unreachable(self, error: httpx.TransportError) -> ServiceProblem:
         return ServiceProblem(f"No Toolcrib answers at {self._url} ({error}). Start one with `toolcrib serve`.")
+
+
+def _cut(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Lines as the service ends them; what else counts as the end of one (U+2028, say) may stand in a text."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line.decode()
 
 
 def probe(url: str, path: str, certificate: str | None = None) -> tuple[int, dict[str, Any]]:
