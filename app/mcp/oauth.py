@@ -61,7 +61,7 @@ class OAuthDesk:
         self._wanted: dict[Key, str | None] = {}
         self._renewed_at: dict[Key, float] = {}
         self._renewals: dict[Key, asyncio.Task[Grant | None]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], Key] = {}
 
     async def headers(self, server: HttpServer, owner: str | None) -> Mapping[str, str]:
         if not is_oauth(server):
@@ -92,7 +92,7 @@ class OAuthDesk:
             raise NoSignIn(f"{server.name} is not set up for signing in.")
         await _load()
         if is_alone(server):
-            await self._owned(self._take_alone(server, owner))
+            await asyncio.shield(self._task((owner, server.name), self._take_alone(server, owner)))
             await self._use(server.name, owner)
             return None
         issuer, home = await self._discover(server, owner), self._home()
@@ -121,8 +121,9 @@ class OAuthDesk:
             raise grants.Declined(sign_in.issuer.name, grants.known_code(error) or "it did not say why")
         if not code:
             raise AuthFailed(f"{sign_in.issuer.name} sent no code.")
-        await self._owned(self._cashier.take_for(sign_in, code))
-        self._settle((sign_in.owner, sign_in.server.name))
+        key = (sign_in.owner, sign_in.server.name)
+        await asyncio.shield(self._task(key, self._cashier.take_for(sign_in, code)))
+        self._settle(key)
         log.info("%s signed in at the MCP server %s", sign_in.by, sign_in.server.name)
         await self._use(sign_in.server.name, sign_in.owner)
         return sign_in
@@ -130,6 +131,8 @@ class OAuthDesk:
     async def forget(self, server: str, owner: str | None) -> None:
         """Drop all that was got for a server, and end the sign-ins under way. A connection with it ends, too."""
         self._sign_ins.drop(owner, server)
+        if getting := [task for task, key in self._tasks.items() if key == (owner, server)]:
+            await asyncio.wait(getting)  # what they bring would be kept after all
         self._challenges.pop((owner, server), None)
         self._wanted.pop((owner, server), None)
         self._renewed_at.pop((owner, server), None)
@@ -168,7 +171,7 @@ class OAuthDesk:
         key = (owner, server.name)
         task = self._renewals.get(key)
         if task is None:
-            task = self._renewals[key] = self._task(self._renew(server, owner))
+            task = self._renewals[key] = self._task(key, self._renew(server, owner))
             task.add_done_callback(lambda done: self._renewals.pop(key))
         try:
             return await asyncio.shield(task)
@@ -208,18 +211,15 @@ class OAuthDesk:
         asked = self._challenges.get(key, Challenge()).scope
         return union(self._wanted.get(key), auth_of(server).scope or issuer.scopes(asked, kinds))
 
-    async def _owned(self, work: Coroutine[Any, Any, T]) -> T:
-        """Brought to its end whatever becomes of who asked."""
-        return await asyncio.shield(self._task(work))
-
-    def _task(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def _task(self, key: Key, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Something for this server that is brought to its end whatever becomes of who asked."""
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = key
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         if not task.cancelled():
             task.exception()  # nobody may be there any more to look at it
 

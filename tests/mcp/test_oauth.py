@@ -27,6 +27,7 @@ from app.mcp.auth.signins import UnknownSignIn
 from app.net.resolver import Resolver
 from tests.mcp.issuing import Issuer, Resource, served
 from tests.mcp.signing import HANG, HOME, Signing, visit
+from tests.services import until
 
 PUBLIC = Home("https://crib.example.com/oauth/callback", "https://crib.example.com/oauth/client.json")
 
@@ -404,6 +405,27 @@ async def test_what_is_forgotten_is_gone(signing: Signing, plain: Resource) -> N
     assert len(signing.reconnected) == 2
     with pytest.raises(UnknownSignIn):
         await signing.complete(brought)
+    await signing.close()
+    await signing.open()
+    assert await signing.token(server) is None
+
+
+@pytest.mark.parametrize("what", ["a renewal", "a sign-in"])
+async def test_what_is_just_being_got_is_forgotten_too(signing: Signing, plain: Resource, what: str) -> None:
+    server = server_at(plain)
+    await signing.sign_in(server)
+    if what == "a renewal":
+        signing.clock.added = 4000
+        getting: asyncio.Task[Any] = asyncio.create_task(signing.token(server))
+    else:
+        getting = asyncio.create_task(signing.complete(await visit(await signing.begin(server))))
+    await until(lambda: plain.issuer.count("/token") > 1)
+    assert not getting.done()
+
+    await signing.desk.forget("docs", None)
+    await asyncio.wait([getting])
+
+    assert await signing.token(server) is None
     await signing.close()
     await signing.open()
     assert await signing.token(server) is None
