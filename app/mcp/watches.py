@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from app.core.errors import CallError
 from app.core.sessions import Session
@@ -32,31 +33,35 @@ class Watches:
         self._bulletin = bulletin
         self._counts: dict[Watched, int] = {}
         self._keepers: dict[Watched, asyncio.Task[None]] = {}
+        self._turns: WeakValueDictionary[Watched, asyncio.Lock] = WeakValueDictionary()
 
     async def add(self, upstream: Upstream, session: Session, uri: str) -> None:
         """Raises what `Upstream.link` and `Link.request` raise."""
         watched = _watched(upstream, session, uri)
         self._counts[watched] = self._counts.get(watched, 0) + 1
-        if self._counts[watched] > 1:
-            return
         try:
-            link = await upstream.link(session)
-            await link.request("resources/subscribe", {"uri": uri}, seconds=SECONDS)
+            async with self._turn(watched):
+                keeper = self._keepers.get(watched)
+                if keeper is None or keeper.done():
+                    link = await upstream.link(session)
+                    await link.request("resources/subscribe", {"uri": uri}, seconds=SECONDS)
+                    self._keepers[watched] = asyncio.create_task(self._keep(watched, session, link))
         except BaseException:
             self._leave(watched)
             raise
-        if watched in self._counts:
-            self._keepers[watched] = asyncio.create_task(self._keep(watched, session, link))
 
     async def remove(self, upstream: Upstream, session: Session, uri: str) -> None:
         watched = _watched(upstream, session, uri)
         if not self._leave(watched):
             return
-        if (keeper := self._keepers.pop(watched, None)) is not None:
-            keeper.cancel()
-            await asyncio.wait([keeper])
-            link = await upstream.link(session)
-            await link.request("resources/unsubscribe", {"uri": uri}, seconds=SECONDS)
+        async with self._turn(watched):
+            if watched in self._counts:
+                return  # somebody else came meanwhile
+            if (keeper := self._keepers.pop(watched, None)) is not None:
+                keeper.cancel()
+                await asyncio.wait([keeper])
+                link = await upstream.link(session)
+                await link.request("resources/unsubscribe", {"uri": uri}, seconds=SECONDS)
 
     async def close(self) -> None:
         keepers = list(self._keepers.values())
@@ -64,6 +69,13 @@ class Watches:
             keeper.cancel()
         if keepers:
             await asyncio.wait(keepers)
+
+    def _turn(self, watched: Watched) -> asyncio.Lock:
+        """One after the other says what is wanted of a resource, so that nobody relies on what did not come about."""
+        turn = self._turns.get(watched)
+        if turn is None:
+            turn = self._turns[watched] = asyncio.Lock()
+        return turn
 
     def _leave(self, watched: Watched) -> bool:
         """Whether that was the last one."""

@@ -1,5 +1,6 @@
 """Resources, templates and prompts of servers: listed, read, watched; and the tools that models do it with."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Sequence
@@ -225,6 +226,56 @@ async def test_a_watch_that_the_server_refuses_does_not_count() -> None:
     await found.unwatch(ADMIN, "shop", "a")
 
     assert len(shop.asked) == 2
+
+
+async def test_of_two_who_watch_at_once_the_second_does_not_rely_on_the_first_who_fails() -> None:
+    shop = Shop(resources__subscribe=ServerSaid(-32603, "not now"), resources__unsubscribe={})
+    found, answer, begun = Resources(Mall(shop)), shop.upstream.answer, asyncio.Event()
+
+    async def slowly(asked: Asked) -> Raw:
+        begun.set()
+        await asyncio.sleep(0)
+        try:
+            return await answer(asked)
+        finally:
+            shop.answers["resources/subscribe"] = {}
+
+    shop.upstream.answer = slowly
+    first = asyncio.create_task(found.watch(ADMIN, "shop", "a"))
+    await begun.wait()
+    await found.watch(Session("ada", "other"), "shop", "a")
+    with pytest.raises(McpFailed, match="not now"):
+        await first
+    await found.unwatch(ADMIN, "shop", "a")
+    await found.close()
+
+    assert [method for method, _ in shop.asked] == ["resources/subscribe"] * 2 + ["resources/unsubscribe"]
+
+
+async def test_who_watches_while_the_last_one_leaves_is_told_still() -> None:
+    shop = Shop(resources__subscribe={}, resources__unsubscribe={})
+    found, answer, leaving = Resources(Mall(shop)), shop.upstream.answer, asyncio.Event()
+
+    async def slowly(asked: Asked) -> Raw:
+        if asked.method == "resources/unsubscribe":
+            leaving.set()
+            await asyncio.sleep(0.01)
+        return await answer(asked)
+
+    shop.upstream.answer = slowly
+    await found.watch(ADMIN, "shop", "a")
+    last = asyncio.create_task(found.unwatch(ADMIN, "shop", "a"))
+    await leaving.wait()
+    await found.watch(Session("ada", "other"), "shop", "a")
+    ended = last.done()
+    await found.close()
+
+    assert ended
+    assert [method for method, _ in shop.asked] == [
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "resources/subscribe",
+    ]
 
 
 async def test_in_the_newer_era_a_read_may_take_rounds(crib: Crib) -> None:
