@@ -24,7 +24,11 @@ pytestmark = pytest.mark.faults
 FOLDER = Path(__file__).parent
 HANG = 900
 LEAST = 30
-FEWER = {"DELETE /v1/sessions/{id}": 15, "DELETE /v1/mcp/servers/{name}": 15}
+FEWER = {
+    "DELETE /v1/sessions/{id}": 15,
+    "DELETE /v1/sessions/{id}/terminals/{terminal}": 15,
+    "DELETE /v1/mcp/servers/{name}": 15,
+}
 """It asks mostly for what it has made, and stops when it has deleted that."""
 SCOPES = ["calls:run", "calls:read", "asks:answer", "rules:write", "tools:write"]
 ASKS = 25
