@@ -1,7 +1,6 @@
 """MCP servers that are killed a hundred times: nothing of all that is left in the service."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -11,8 +10,8 @@ import pytest
 
 from tests.faults.insides import Memory, inside, wait_inside
 from tests.faults.services import HANG, Started, runner
-from tests.faults.test_walled_orphans import holdings
-from tests.faults.walled import alive, command_line, tree_of
+from tests.faults.test_walled_orphans import settled
+from tests.faults.walled import alive, kill_all_around
 from tests.faults.wires import Body, Wire, wired
 from tests.mcp.fleets import hostile, kill, until_gone, variables
 
@@ -47,13 +46,13 @@ async def test_a_hundred_kills_leave_files_tasks_threads_and_processes_as_they_w
         for number in range(WARM):
             await kill_once(wire, WAYS[number % len(WAYS)])
         await all_up(wire)
-        before, held = await inside(service.port), holdings(service.process.pid)
+        before, held = await inside(service.port), await settled(service.process.pid)
         memory = Memory(service.process.pid)
         for number in range(KILLS):
             await kill_once(wire, WAYS[number % len(WAYS)])
         await all_up(wire)
         await wait_inside(service.port, lambda now: now == before)
-        after = await settled(service.process.pid, held)
+        after = await back_at(held, service.process.pid)
 
     assert after == held
     assert memory.grown() <= MB
@@ -112,12 +111,11 @@ async def works(wire: Wire, way: str) -> bool:
     return bool((await wire.call({"tool": f"mcp__{way}__pid", "arguments": arguments})).body["status"] == "completed")
 
 
-async def settled(pid: int, wanted: Body) -> Body:
+async def back_at(wanted: Body, pid: int) -> Body:
     """What the service and its processes hold, when they had a moment to give back what they do not need."""
-    for _ in range(100):
-        if (now := holdings(pid)) == wanted:
+    for _ in range(8):
+        if (now := await settled(pid)) == wanted:
             break
-        await asyncio.sleep(0.05)
     return now
 
 
@@ -125,9 +123,7 @@ async def test_nothing_outlives_all_of_the_service_killed_at_once(service: Start
     """Not even whoever watches over processes is left; the next start sees to it."""
     async with wired(service.port) as wire:
         await all_up(wire)
-    watching = [pid for pid in tree_of(service.process.pid) if tag not in command_line(pid)]
-    for pid in watching:
-        os.kill(pid, 9)
+    kill_all_around(service.process.pid, tag)
     service.wait()
 
     again = Started(runner(tmp_path / "data"), TOOLCRIB_LOG_LEVEL="error", **variables({}))

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.sandbox.spawning import SPARES
-from tests.faults.walled import BACKENDS, WalledService, alive, command_line, run, tree_of, walled
+from tests.faults.walled import BACKENDS, WalledService, alive, kill_all_around, run, tree_of, walled
 
 pytestmark = pytest.mark.faults
 
@@ -122,9 +122,7 @@ async def test_nothing_outlives_all_of_the_service_killed_at_once(service: Walle
                 break
             await asyncio.sleep(0.05)
 
-    watching = [pid for pid in tree_of(service.pid) - {service.pid} if tag not in command_line(pid)]
-    for pid in watching:
-        os.kill(pid, 9)
+    kill_all_around(service.pid, tag)
     service.kill()
     service.start()
     async with service.client() as client:

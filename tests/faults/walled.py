@@ -128,6 +128,15 @@ def tree_of(pid: int) -> set[int]:
     return family
 
 
+def kill_all_around(pid: int, tag: str) -> None:
+    """A service and all that come from it at one moment, but for those with a word in their command line."""
+    for sent in (signal.SIGSTOP, signal.SIGKILL):  # who stands still sees none of the others go
+        for one in tree_of(pid):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended by itself
+                if tag not in command_line(one):
+                    os.kill(one, sent)
+
+
 def _parent(pid: int) -> int:
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat[stat.rindex(")") + 2 :].split()[1])
