@@ -26,6 +26,14 @@ class Field(NamedTuple):
 
 
 EMAIL = re.compile(r"[^@\s]{1,256}@[^@\s]{1,256}")
+DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+MOMENT = re.compile(DAY.pattern + r"[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+EXAMPLES = {
+    "email": "ada@example.com",
+    "uri": "https://example.com/page",
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+}
 TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -132,7 +140,7 @@ def _text(name: str, value: Any, field: Raw) -> str:
     if isinstance(most, int) and len(value) > most:
         raise Unfit(f"{name} has to have at most {most} characters.")
     if not _is_of(value, field.get("format")):
-        raise Unfit(f"{name} has to be a text of the format {field['format']}.")
+        raise Unfit(f"{name} has to be of the format {field['format']}, such as {EXAMPLES[field['format']]}.")
     return value
 
 
@@ -142,7 +150,8 @@ def _number(name: str, value: Any, field: Raw, kind: str) -> int | float:
     if isinstance(value, float) and kind == "integer" and value.is_integer():
         value = int(value)
     wanted = int if kind == "integer" else int | float
-    if isinstance(value, bool) or not isinstance(value, wanted) or not math.isfinite(value):
+    is_endless = isinstance(value, float) and not math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, wanted) or is_endless:
         raise Unfit(f"{name} has to be {'a whole number' if kind == 'integer' else 'a number'}.")
     least, most = field.get("minimum"), field.get("maximum")
     if isinstance(least, int | float) and value < least:
@@ -202,9 +211,9 @@ def _is_of(text: str, format: Any) -> bool:
             case "uri":
                 return bool(urlsplit(text).scheme)
             case "date":
-                date.fromisoformat(text)
+                return DAY.fullmatch(text) is not None and bool(date.fromisoformat(text))
             case "date-time":
-                datetime.fromisoformat(text)
+                return MOMENT.fullmatch(text) is not None and bool(datetime.fromisoformat(text.upper()))
     except ValueError:
         return False
     return True

@@ -58,10 +58,15 @@ def test_texts_are_read_as_what_they_should_be() -> None:
         ({"name": 5}, "name has to be a text."),
         ({"name": "A"}, "name has to have at least 2 characters."),
         ({"name": "Augusta"}, "name has to have at most 5 characters."),
-        ({"name": "Ada", "mail": "nobody"}, "mail has to be a text of the format email."),
-        ({"name": "Ada", "page": "nowhere"}, "page has to be a text of the format uri."),
-        ({"name": "Ada", "day": "tomorrow"}, "day has to be a text of the format date."),
-        ({"name": "Ada", "at": "noon"}, "at has to be a text of the format date-time."),
+        ({"name": "Ada", "mail": "nobody"}, "mail has to be of the format email, such as ada@example.com."),
+        ({"name": "Ada", "page": "nowhere"}, "page has to be of the format uri, such as https://example.com/page."),
+        ({"name": "Ada", "day": "tomorrow"}, "day has to be of the format date, such as 2026-01-31."),
+        ({"name": "Ada", "day": "20260131"}, "day has to be of the format date, such as 2026-01-31."),
+        ({"name": "Ada", "day": "2026-02-30"}, "day has to be of the format date, such as 2026-01-31."),
+        ({"name": "Ada", "at": "noon"}, "at has to be of the format date-time, such as 2026-01-31T12:00:00Z."),
+        ({"name": "Ada", "at": "2026-01-31"}, "at has to be of the format date-time, such as 2026-01-31T12:00:00Z."),
+        ({"name": "Ada", "at": "2026-01-31T12:00"}, "at has to be of the format date-time, such as "),
+        ({"name": "Ada", "at": "2026-01-31T25:00:00Z"}, "at has to be of the format date-time, such as "),
         ({"name": "Ada", "age": "old"}, "age has to be a whole number."),
         ({"name": "Ada", "age": 1.5}, "age has to be a whole number."),
         ({"name": "Ada", "age": True}, "age has to be a whole number."),
@@ -69,6 +74,8 @@ def test_texts_are_read_as_what_they_should_be() -> None:
         ({"name": "Ada", "age": 121}, "age has to be at most 120."),
         ({"name": "Ada", "share": "much"}, "share has to be a number."),
         ({"name": "Ada", "share": float("inf")}, "share has to be a number."),
+        ({"name": "Ada", "share": float("nan")}, "share has to be a number."),
+        ({"name": "Ada", "age": 10**400}, "age has to be at most 120."),
         ({"name": "Ada", "sure": "perhaps"}, "sure has to be true or false."),
         ({"name": "Ada", "colour": "Red"}, "colour has to be one of red, blue."),
         ({"name": "Ada", "size": "m"}, "size has to be one of s, l."),
@@ -83,6 +90,13 @@ def test_what_does_not_fit_is_said_in_a_sentence(content: dict[str, Any], senten
         forms.read(content, SCHEMA)
 
     assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("at", ["2026-01-31T12:00:00Z", "2026-01-31t12:00:00.25z", "2026-01-31 12:00:00+05:30"])
+def test_a_moment_is_written_as_the_standard_has_it(at: str) -> None:
+    given = {"name": "Ada", "day": "2024-02-29", "at": at}
+
+    assert given.items() <= forms.read(given, SCHEMA).items()
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"required": "name"}, {"properties": {"x": 3}}])

@@ -57,7 +57,8 @@ def servers_of(uri: str, resources: Sequence[Raw], templates: Sequence[Raw]) -> 
 
 def fits(uri: str, template: object) -> bool:
     """Whether a template could have given this URI. Generous, and quick whatever both look like: what stands between
-    the expressions comes in this order, and what stands for a plain one has no slash. The server has the last word."""
+    the expressions comes in this order, and up to the first with an operator what stands for one has no slash. The
+    server has the last word."""
     if not isinstance(template, str):
         return False
     parts = _EXPRESSION.split(template)
@@ -66,11 +67,13 @@ def fits(uri: str, template: object) -> bool:
         return uri == template
     if not uri.startswith(literals[0]):
         return False
-    at = len(literals[0])
+    at, may_slash = len(literals[0]), False
     for literal, operator in zip(literals[1:-1], operators[:-1], strict=True):
         found = uri.find(literal, at)
-        if found < 0 or (not operator and "/" in uri[at:found]):
+        may_slash = may_slash or bool(operator)
+        if found < 0 or (not may_slash and "/" in uri[at:found]):
             return False
         at = found + len(literal)
     end = len(uri) - len(literals[-1])
-    return end >= at and uri.endswith(literals[-1]) and (bool(operators[-1]) or "/" not in uri[at:end])
+    may_slash = may_slash or bool(operators[-1])
+    return end >= at and uri.endswith(literals[-1]) and (may_slash or "/" not in uri[at:end])
