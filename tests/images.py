@@ -101,15 +101,19 @@ def build_context(root: Path) -> list[Path]:
     """The files a build may see: the last line of .dockerignore that names a file, or a folder above it, counts."""
     rules = [line.strip() for line in (root / ".dockerignore").read_text().splitlines()]
     patterns = [(_pattern(rule.lstrip("!")), rule.startswith("!")) for rule in rules if rule and rule[0] != "#"]
-    kept = []
-    for path in sorted(root.rglob("*")):
-        name, is_in = path.relative_to(root), True
-        for pattern, keeps in patterns:
-            if any(pattern.fullmatch(str(part)) for part in (name, *name.parents[:-1])):
-                is_in = keeps
-        if is_in and not path.is_dir():
-            kept.append(name)
-    return kept
+    return sorted(_kept(root, Path(), patterns))
+
+
+def _kept(root: Path, folder: Path, patterns: list[tuple[re.Pattern[str], bool]], above: int = -1) -> Iterator[Path]:
+    """What is in a folder for which the rule with the number `above` counts."""
+    for entry in os.scandir(root / folder):
+        name = folder / entry.name
+        hits = [number for number, (pattern, _) in enumerate(patterns) if pattern.fullmatch(str(name))]
+        counting = max([above, *hits])
+        if entry.is_dir(follow_symlinks=False):
+            yield from _kept(root, name, patterns, counting)
+        elif (counting < 0 or patterns[counting][1]) and not entry.is_dir():
+            yield name
 
 
 def _pattern(rule: str) -> re.Pattern[str]:

@@ -4,6 +4,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,7 @@ def test_every_tool_file_is_listed() -> None:
     assert files == {tool.name for tool in BUILTINS}
 
 
+@cache
 def imported_packages() -> set[str]:
     sources = [*MODULES, *(ROOT / "tests").rglob("*.py")]
     return {item.module.split(".")[0] for path in sources for item in imports(ast.parse(path.read_text()))}

@@ -3,6 +3,8 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -290,8 +292,17 @@ def _broken_needs(args: Any, scope: Scope) -> list[Need]:
 
 
 def _tool(args: type[BaseModel], name: str, run: Callable[[Any, Context], Any], **more: Any) -> Tool:
-    defaults: dict[str, Any] = {"effect": Effect.READ, "needs": _no_needs, "description": f"The toy {name}."}
-    return typed(args, name=name, run=run, **(defaults | more))
+    return replace(_blank(args, name), run=run, **more)
+
+
+@cache
+def _blank(args: type[BaseModel], name: str) -> Tool:
+    """One without hands. Services are opened thousands of times in tests, and a schema takes as long as ten calls."""
+
+    async def run(args: Any, ctx: Context) -> Result:
+        raise ToyBug(f"{name} was given no hands")
+
+    return typed(args, name=name, description=f"The toy {name}.", effect=Effect.READ, needs=_no_needs, run=run)
 
 
 def _shout(toys: Toys) -> Tool:

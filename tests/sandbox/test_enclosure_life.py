@@ -244,8 +244,9 @@ def test_a_shell_on_a_terminal_has_job_control(house: House, tier: str) -> None:
 @every_way
 @everybody
 def test_ctrl_c_reaches_the_program_and_not_its_walls(house: House, tier: str) -> None:
-    catching = (
-        "import time\ntry:\n    print('ready')\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('caught')"
+    catching = (  # short naps: a signal just before one begins is only seen behind it
+        "import time\ntry:\n    print('ready')\n    while True:\n        time.sleep(0.05)\n"
+        "except KeyboardInterrupt:\n    print('caught')"
     )
 
     with screen(house, tier, PYTHON, "-c", catching) as program:
