@@ -100,6 +100,7 @@ def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         forwarded_allow_ips=settings.forwarded_allow_ips,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
+        timeout_keep_alive=settings.keep_alive,
         timeout_graceful_shutdown=5,
     )
 

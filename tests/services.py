@@ -30,7 +30,7 @@ from tests.toys import ToyHook, Toys
 
 KEY = "tk_the_admin_key_of_all_tests"
 ADMIN = Session("admin", "default")
-HANG = 5.0
+HANG = 20.0
 
 
 async def until(question: Callable[[], object]) -> None:
@@ -170,7 +170,15 @@ class Service(Crib):
         self.house = self.app.state.house
         settings = self._settings()
         protocol = protocol_of(settings.header_limit, settings.header_count, settings.read_timeout)
-        config = uvicorn.Config(self.app, lifespan="on", http=protocol, ws="none", log_config=None, access_log=False)
+        config = uvicorn.Config(
+            self.app,
+            lifespan="on",
+            http=protocol,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=settings.keep_alive,
+        )
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)

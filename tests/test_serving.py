@@ -20,6 +20,7 @@ from app.net.client import ServiceClient, ServiceProblem, probe
 from app.server import configure
 from app.store import lock
 from tests import certificates
+from tests.api.lines import connected, head
 from tests.commands import HANG, key_of, serving, toolcrib, url_of
 from tests.services import Service
 from tests.speaking import spoken
@@ -224,9 +225,10 @@ async def _nobody(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
-    seen = {"client": scope["client"][0], "scheme": scope["scheme"]}
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": json.dumps(seen).encode()})
+    seen = json.dumps({"client": scope["client"][0], "scheme": scope["scheme"]}).encode()
+    length = (b"content-length", str(len(seen)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": seen})
 
 
 @asynccontextmanager
@@ -242,6 +244,22 @@ async def echoing(settings: Settings) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{door.getsockname()[1]}"
         server.should_exit = True
         await task
+
+
+async def test_a_connection_without_requests_is_kept_for_a_while_and_then_closed() -> None:
+    async with echoing(Settings(keep_alive=2)) as url, connected(httpx.URL(url).port or 0) as line:
+        for _ in range(3):
+            await line.send(head("GET /"))
+            assert (await line.answer()).status == 200
+            await asyncio.sleep(0.1)
+
+        assert await line.rest() == b""
+
+
+@pytest.mark.parametrize(("who", "seconds"), [("httpx", 5), ("aiohttp", 15), ("nginx", 60), ("AWS", 60)])
+def test_it_is_kept_for_longer_than_those_at_the_other_end_keep_it(who: str, seconds: int) -> None:
+    """Whoever closes first never meets a request of the other one's."""
+    assert configure(_echo, Settings()).timeout_keep_alive > seconds
 
 
 async def ask_from(address: str, url: str, headers: dict[str, str]) -> dict[str, Any]:

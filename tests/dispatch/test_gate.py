@@ -258,7 +258,7 @@ class Family:
 
     async def end(self, *names: str) -> None:
         await self.go(*names)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             for task in self.tasks.values():
                 await asyncio.wait([task])
         assert self.gates._gates == {}
@@ -489,7 +489,7 @@ async def test_a_parent_aside_twice_comes_back_once(family: Family) -> None:
 async def test_lanes_do_not_wait_for_each_other() -> None:
     gates = Gates(queue_timeout=60)
 
-    async with AsyncExitStack() as stack, asyncio.timeout(5):
+    async with AsyncExitStack() as stack, asyncio.timeout(20):
         await stack.enter_async_context(gates.enter("one", WRITE, None))
         await stack.enter_async_context(gates.enter("two", WRITE, None))
         assert gates.try_enter("one", READ, None) is None
@@ -567,7 +567,7 @@ async def test_in_a_batch_one_whose_lane_is_not_known_yet_is_waited_for() -> Non
     await settle()
 
     assert (reader.is_clear, nowhere.is_clear, waiting.done()) == (False, True, False)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await nowhere.clear()
     thinking.declare("lane", READ)
     await settle()
@@ -669,7 +669,7 @@ async def test_trees_of_holders_never_write_beside_strangers_and_never_wait_for_
     tribe = Tribe(random.Random(seed))
     trees = [tribe.grow(3) for _ in range(6)]
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         results = await asyncio.gather(*(tribe.run(tree) for tree in trees), return_exceptions=True)
 
     assert failures(results) == []

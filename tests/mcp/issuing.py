@@ -38,7 +38,7 @@ async def served(make: Callable[[str], ASGIApp], port: int = 0) -> AsyncIterator
         yield origin
     finally:
         server.force_exit = True
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await server.shutdown(sockets=[door])
 
 

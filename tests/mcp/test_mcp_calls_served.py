@@ -51,7 +51,7 @@ async def test_progress_is_told_as_events_and_what_fails_says_so(talking: Servic
 
 async def test_a_canceled_call_is_given_up_by_the_server_too(talking: Service) -> None:
     id = await begun(talking, "mcp__talk__hang")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not await events(talking, id, "call.progress"):
             pass
 

@@ -562,7 +562,7 @@ async def test_a_request_that_is_given_up_lets_go_of_its_connection(out: Checked
 
     peer.pages["/"] = watch
     task = asyncio.create_task(get(out, peer.url()))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asked.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -583,7 +583,7 @@ async def test_a_body_that_is_cut_is_not_read_to_its_end(out: CheckedOutbound, p
     peer.pages["/"] = endless
 
     assert (await get(out, peer.url(), limit=1000)).is_cut
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await left.wait()
 
 
@@ -648,7 +648,7 @@ async def test_a_handshake_that_takes_too_long_leaves_no_connection_behind(out: 
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, asyncio.timeout(10):
+    async with server, asyncio.timeout(20):
         with pytest.raises(NetworkTimeout):
             await get(out, f"https://api.example:{port}/", timeout=0.5)
         await left.wait()

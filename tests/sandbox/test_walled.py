@@ -501,7 +501,7 @@ async def test_a_process_can_be_closed_twice_and_by_two_at_once(field: Field) ->
         Command(argv=("sleep", "60")), SESSION, field.workspace(), lambda decision: None
     )
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asyncio.gather(child.close(), child.close())
         await child.close()
 

@@ -125,7 +125,7 @@ def test_a_magic_link_is_never_followed() -> None:
 @pytest.mark.usefixtures("opener")
 @pytest.mark.parametrize(("path", "code"), FAILURES)
 async def test_a_failure_has_the_systems_code_and_the_callers_path(ws: LocalWorkspace, path: str, code: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(FileFailed) as caught:
             await asyncio.to_thread(ws.open, path)
 
@@ -158,7 +158,7 @@ async def test_a_socket_is_not_a_file(ws: LocalWorkspace, root: Path, monkeypatc
 async def test_a_device_is_not_a_file_and_keeps_nobody_waiting(device: str) -> None:
     workspace = LocalWorkspace(Path("/dev"))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(FileFailed) as caught:
             await asyncio.to_thread(workspace.open, device)
 

@@ -214,7 +214,7 @@ async def test_a_reader_that_goes_while_it_is_let_in_leaves_no_connection_behind
     engine = open_readers(url)
     reading = asyncio.ensure_future(read_once(engine))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await reached.wait()
         reading.cancel()
         await asyncio.wait([reading])

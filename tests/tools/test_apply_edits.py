@@ -43,7 +43,7 @@ def diff(path: str, hunks: str) -> str:
 async def edit(ctx: Context, content: str, format: str = "search_replace", **more: Any) -> Result:
     args = tool.parse({"format": format, "content": content, **more})
     approved = frozenset(need.pattern for need in tool.needs(args, ctx.workspace))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return await tool.run(args, replace(ctx, approved=approved or None))
 
 

@@ -19,7 +19,7 @@ CODES = {"list_dir-198": "ENOENT"}
 
 
 async def listing(ctx: Context, **arguments: Any) -> list[str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         result = await tool.run(tool.parse(arguments), ctx)
     head, *lines = result.output.split("\n")
     assert head.startswith("Absolute path: ")

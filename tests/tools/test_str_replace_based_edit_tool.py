@@ -15,7 +15,7 @@ from app.tools.str_replace_based_edit_tool import tool
 
 
 async def edit(ctx: Context, command: str, path: str, **more: Any) -> Result:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return await tool.run(tool.parse({"command": command, "path": path, **more}), ctx)
 
 

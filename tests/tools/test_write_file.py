@@ -16,7 +16,7 @@ from app.tools.write_file import tool
 
 
 async def write(ctx: Context, **arguments: Any) -> Result:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return await tool.run(tool.parse(arguments), ctx)
 
 

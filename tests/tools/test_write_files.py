@@ -21,7 +21,7 @@ def parsed(**files: str) -> Any:
 
 
 async def write(ctx: Context, **files: str) -> Result:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return await tool.run(parsed(**files), ctx)
 
 
