@@ -294,12 +294,7 @@ class Settings(BaseSettings):
     read_timeout: float = Field(
         default=10, gt=0, description="Seconds for a request's headers to come, and for its body to make headway."
     )
-    keep_alive: int = Field(
-        default=75,
-        gt=0,
-        description="Seconds a connection stays open between requests. Clients and proxies that keep theirs for longer "
-        "may lose a request that they send at its end.",
-    )
+    keep_alive: int = Field(default=75, gt=0, description="Seconds a connection stays open between two requests.")
     calls_per_key: int = Field(default=512, gt=0, description="Most calls of one key under way at once.")
     streams_per_key: int = Field(default=256, gt=0, description="Most event streams of one key open at once.")
     calls_limit: int = Field(default=4096, gt=0, description="Most calls under way at once, waiting ones included.")
