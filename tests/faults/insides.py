@@ -1,10 +1,13 @@
 """What a service holds of the machine, asked of itself and of the kernel."""
 
 import asyncio
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.services import HANG
+from tests.faults.walled import tree_of
 from tests.faults.wires import Body, wired
 
 
@@ -25,6 +28,31 @@ class Memory:
     def _read(self, name: str) -> float:
         line = next(line for line in self._status.read_text().splitlines() if line.startswith(name))
         return int(line.split()[1]) / 1024
+
+
+async def settled(pid: int) -> Body:
+    """What they hold when nothing changes any more: processes for the next calls are started behind the last ones."""
+    seen = list[Body]()
+    while len(seen) < 4 or seen[-4:] != seen[-1:] * 4:
+        await asyncio.sleep(0.2)
+        with suppress(FileNotFoundError, ProcessLookupError):  # one of them has just ended
+            seen.append(holdings(pid))
+    return seen[-1]
+
+
+def holdings(pid: int) -> Body:
+    """What a service and its spawner hold, and how many processes wait for their call: as many as were lately needed
+    at once. Of those pairs the service has one descriptor each."""
+    family = tree_of(pid)
+    states = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in family]
+    residents = [one for one, state in zip(family, states, strict=True) if one == pid or int(state[1]) == pid]
+    spares = (len(family) - len(residents)) / 2
+    return {
+        "descriptors": sum(len(os.listdir(f"/proc/{one}/fd")) for one in residents) - spares,
+        "threads": sum(len(os.listdir(f"/proc/{one}/task")) for one in residents),
+        "spares": spares,
+        "zombies": [state[0] for state in states].count("Z"),
+    }
 
 
 async def inside(port: int) -> Body:

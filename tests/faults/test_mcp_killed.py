@@ -8,9 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.faults.insides import Memory, inside, wait_inside
+from tests.faults.insides import Memory, inside, settled, wait_inside
 from tests.faults.services import HANG, Started, runner
-from tests.faults.test_walled_orphans import settled
 from tests.faults.walled import alive, kill_all_around
 from tests.faults.wires import Body, Wire, wired
 from tests.mcp.fleets import hostile, kill, until_gone, variables

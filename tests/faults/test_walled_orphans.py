@@ -1,18 +1,15 @@
 """Whatever a command starts, and however its call ends: nothing of it is alive afterwards."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
 from app.sandbox.spawning import SPARES
-from tests.faults.walled import BACKENDS, WalledService, alive, kill_all_around, run, tree_of, walled
+from tests.faults.insides import settled
+from tests.faults.walled import BACKENDS, WalledService, alive, kill_all_around, run, walled
 
 pytestmark = pytest.mark.faults
 
@@ -148,28 +145,3 @@ async def test_hundreds_of_calls_leave_no_descriptors_threads_or_zombies(service
 async def calls(client: httpx.AsyncClient, count: int) -> None:
     for start in range(0, count, 10):
         await asyncio.gather(*(run(client, f"echo {number}") for number in range(start, min(start + 10, count))))
-
-
-async def settled(pid: int) -> dict[str, Any]:
-    """What they hold when nothing changes any more: processes for the next calls are started behind the last ones."""
-    seen = list[dict[str, Any]]()
-    while len(seen) < 4 or seen[-4:] != seen[-1:] * 4:
-        await asyncio.sleep(0.2)
-        with suppress(FileNotFoundError, ProcessLookupError):  # one of them has just ended
-            seen.append(holdings(pid))
-    return seen[-1]
-
-
-def holdings(pid: int) -> dict[str, Any]:
-    """What a service and its spawner hold, and how many processes wait for their call: as many as were lately needed
-    at once. Of those pairs the service has one descriptor each."""
-    family = tree_of(pid)
-    states = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in family]
-    residents = [one for one, state in zip(family, states, strict=True) if one == pid or int(state[1]) == pid]
-    spares = (len(family) - len(residents)) / 2
-    return {
-        "descriptors": sum(len(os.listdir(f"/proc/{one}/fd")) for one in residents) - spares,
-        "threads": sum(len(os.listdir(f"/proc/{one}/task")) for one in residents),
-        "spares": spares,
-        "zombies": [state[0] for state in states].count("Z"),
-    }

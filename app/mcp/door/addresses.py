@@ -67,13 +67,12 @@ def fits(uri: str, template: object) -> bool:
         return uri == template
     if not uri.startswith(literals[0]):
         return False
-    at, may_slash = len(literals[0]), False
-    for literal, operator in zip(literals[1:-1], operators[:-1], strict=True):
+    plain = next((number for number, operator in enumerate(operators) if operator), len(operators))
+    at = len(literals[0])
+    for number, literal in enumerate(literals[1:-1]):
         found = uri.find(literal, at)
-        may_slash = may_slash or bool(operator)
-        if found < 0 or (not may_slash and "/" in uri[at:found]):
+        if found < 0 or (number < plain and "/" in uri[at:found]):
             return False
         at = found + len(literal)
     end = len(uri) - len(literals[-1])
-    may_slash = may_slash or bool(operators[-1])
-    return end >= at and uri.endswith(literals[-1]) and (may_slash or "/" not in uri[at:end])
+    return end >= at and uri.endswith(literals[-1]) and (plain < len(operators) or "/" not in uri[at:end])
