@@ -49,7 +49,7 @@ migrate: setup
 
 bench: setup-test
 	@bash scripts/need wrk bubblewrap
-	for which in run files walls mcp runs million streams; do $(BIN)/python -m bench.$$which || exit 1; done
+	for which in run files sandbox mcp runs million streams; do $(BIN)/python -m bench.$$which || exit 1; done
 
 check: lint types
 

@@ -1,5 +1,5 @@
 """`python -m app` is the `toolcrib` command."""
 
-from app.cli import main
+from app.cli.main import main
 
 main()

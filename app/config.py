@@ -16,14 +16,14 @@ from pydantic_settings import (
 )
 
 from app.core.hooks import OnFailure, Point
-from app.core.hosts import read_url
-from app.core.models import ShellChoice
-from app.core.networks import NetworkPolicy
+from app.core.llm_models import ShellChoice
+from app.core.network_policy import NetworkPolicy
 from app.core.principals import OnAsk
-from app.core.profiles import Profile
 from app.core.rules import Action, Approval, Rule
+from app.core.sandbox import Network
+from app.core.sandbox_profile import Profile
 from app.core.secrets import EVERYBODY, MAX_VALUE, InvalidSecret, Secret, check_name, check_value, read_domains
-from app.core.walls import Network
+from app.core.util.urls import read_url
 
 CONFIG_FILE = Path("toolcrib.toml")
 MAX_FILE = 4 * MAX_VALUE + 8  # a few bytes more than any value takes, so that a longer one is seen to be so

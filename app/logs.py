@@ -6,9 +6,9 @@ import time
 from typing import Any, TextIO
 
 from app.core.calls import current_call
-from app.core.clocks import rfc3339
-from app.core.jsons import dumps
 from app.core.redaction import Redactor
+from app.core.util.clocks import rfc3339
+from app.core.util.json_codec import dumps
 
 
 class CallFilter(logging.Filter):

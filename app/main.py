@@ -10,32 +10,34 @@ from starlette.routing import Route
 from app import __version__
 from app.api import asks as ask_routes
 from app.api import attachments as attachment_routes
-from app.api import calls, dialects, events, health, keys, metrics, openapi, problems, tickets
+from app.api import calls, events, health, keys, metrics, openapi, tickets
 from app.api import files as file_routes
-from app.api import mcp_resources as mcp_resource_routes
-from app.api import mcp_servers as mcp_server_routes
-from app.api import oauth as oauth_routes
 from app.api import rules as rule_routes
-from app.api import runs as run_routes
 from app.api import sandbox as sandbox_routes
 from app.api import secrets as secret_routes
 from app.api import sessions as session_routes
 from app.api import terminals as terminal_routes
 from app.api import tools as tool_routes
-from app.api.access import HostGuard
-from app.api.access_log import AccessLog
-from app.api.express import PATH, ExpressApp
-from app.api.limits import BodyLimit
-from app.api.mcp import SpeakMcp
-from app.api.runs import CreateRun
-from app.api.submissions import CreateCall
+from app.api.auth import HostGuard
+from app.api.create_call import CreateCall
+from app.api.http import problems
+from app.api.http.access_log import AccessLog
+from app.api.http.body_limit import BodyLimit
+from app.api.http.fast_path import PATH, FastPathApp
+from app.api.mcp import oauth as oauth_routes
+from app.api.mcp import resources as mcp_resource_routes
+from app.api.mcp import servers as mcp_server_routes
+from app.api.mcp.endpoint import McpEndpoint
+from app.api.runs import dialects
+from app.api.runs import routes as run_routes
+from app.api.runs.routes import CreateRun
 from app.api.tickets import Tickets
 from app.config import Settings
 from app.core.hooks import Hook
-from app.core.hosts import read_url
 from app.core.redaction import Redactor
 from app.core.tools import Tool
-from app.house import House
+from app.core.util.urls import read_url
+from app.service import Service
 from app.tools import BUILTINS
 
 ABOUT = "Lists tools, runs them for any LLM agent, and keeps a durable, watchable record of every call."
@@ -48,7 +50,7 @@ def create_app(
     redactor: Redactor | None = None,
 ) -> FastAPI:
     """The service as an ASGI application; `app.state.house` is the house once it is open."""
-    house = House(settings, tools, hooks, redactor)
+    house = Service(settings, tools, hooks, redactor)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -57,7 +59,7 @@ def create_app(
         await house.close()
 
     create_call, create_run = CreateCall(), CreateRun()
-    app = ExpressApp(
+    app = FastPathApp(
         create_call,
         create_run,
         HostGuard([*settings.allowed_hosts, settings.host, *_public(settings)], settings.allowed_origins),
@@ -86,7 +88,7 @@ def create_app(
 
 def _add_routes(app: FastAPI, create_call: CreateCall, create_run: CreateRun) -> None:
     app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
-    app.router.routes.append(Route("/mcp", SpeakMcp(), include_in_schema=False))
+    app.router.routes.append(Route("/mcp", McpEndpoint(), include_in_schema=False))
     of_calls = (calls, attachment_routes, events, tool_routes, run_routes, dialects, ask_routes, rule_routes)
     of_sessions = (session_routes, file_routes, terminal_routes)
     of_servers = (mcp_server_routes, oauth_routes, mcp_resource_routes)

@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple
 from app.config import Settings
 from app.core.errors import Misconfigured
 from app.core.mcp_servers import BearerAuth, HttpServer, InvalidServer, OAuth, StdioServer
-from app.mcp.clear_values import clear_values
-from app.mcp.entries import define, legal_name, shaped, translate
-from app.texts import jsonc
-from app.texts.variables import Find, Unset, expand, has_variables
+from app.mcp.client.config_entries import define, legal_name, shaped, translate
+from app.mcp.client.plaintext_secrets import clear_values
+from app.text import jsonc
+from app.text.env_expand import Find, Unset, expand, has_variables
 
 log = logging.getLogger(__name__)
 

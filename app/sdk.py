@@ -26,10 +26,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from app.core.definitions import NAME
+from app.core.custom_tools import NAME
 from app.core.errors import CallError, FileFailed, Internal
 from app.core.hooks import hook
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Attachment, Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context, Effect, Lane, Ready, Tool, typed
@@ -105,7 +105,7 @@ def define_tool(
     *,
     title: str | None = None,
     effect: Effect | str = Effect.WRITE,
-    needs: Sequence[Need] | Callable[[A, Scope], list[Need]] | None = None,
+    needs: Sequence[Need] | Callable[[A, PathScope], list[Need]] | None = None,
     timeout: float = 120.0,
     lane: str = Lane.WORKSPACE,
     init: Init | None = None,
@@ -140,7 +140,7 @@ def define_tool(
     return define
 
 
-def _needs(given: Sequence[Need] | Callable[[A, Scope], list[Need]]) -> Callable[[A, Scope], list[Need]]:
+def _needs(given: Sequence[Need] | Callable[[A, PathScope], list[Need]]) -> Callable[[A, PathScope], list[Need]]:
     if callable(given):
         return given
     always = list(given)

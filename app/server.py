@@ -13,13 +13,13 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.api.protocol import protocol_of
+from app.api.http.protocol import protocol_of
 from app.config import Settings
 from app.core.redaction import Redactor
 from app.core.tools import Tool
-from app.house import House
 from app.main import create_app
-from app.store import certificates
+from app.net import tls
+from app.service import Service
 from app.tools import BUILTINS
 
 Announce = Callable[[str], None]
@@ -30,7 +30,7 @@ UNREAD_MILLISECONDS = 60_000
 class Server(uvicorn.Server):
     """uvicorn, with calls drained between the last accepted connection and the last answer."""
 
-    def __init__(self, config: uvicorn.Config, house: House, announce: Announce) -> None:
+    def __init__(self, config: uvicorn.Config, house: Service, announce: Announce) -> None:
         super().__init__(config)
         self._house = house
         self._announce = announce
@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
 
     def _certificate(self) -> dict[str, str]:
         """What it shows now, for those on this machine who want to know it is us."""
-        return {"certificate": certificates.leaf(Path(self.config.ssl_certfile))} if self.config.ssl_certfile else {}
+        return {"certificate": tls.leaf(Path(self.config.ssl_certfile))} if self.config.ssl_certfile else {}
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
@@ -77,7 +77,7 @@ async def serve(
     settings: Settings, announce: Announce, tools: Iterable[Tool] = BUILTINS, redactor: Redactor | None = None
 ) -> None:
     """Run until a signal comes. The house is open before the first connection is accepted."""
-    certificates.check(settings.tls_cert, settings.tls_key)
+    tls.check(settings.tls_cert, settings.tls_key)
     app = create_app(settings, tools, redactor=redactor)
     async with app.router.lifespan_context(app):
         tune_collector()

@@ -18,9 +18,9 @@ from typing import Any
 
 from app.sandbox import ripgrep
 from app.server import tune_collector
-from bench.machines import Machine
-from bench.sections import RESULTS, loads, write
-from bench.workbench import HEAD, TOOLS, Row, Workbench
+from bench.machine import Machine
+from bench.results_sections import RESULTS, loads, write
+from bench.tool_bench import HEAD, TOOLS, Row, Workbench
 
 SIZES = (25_000, 50_000, 100_000)
 FOLDERS, FILES_EACH = 400, 50

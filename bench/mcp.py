@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from bench.loads import ROOT, Slice
-from bench.machines import Machine
+from bench.load import ROOT, Slice
+from bench.machine import Machine
 from bench.proxies import DIRECT, FASTMCP, LEAST, MCPO, OURS, UPSTREAMS, Way, echoing, ways
+from bench.results_sections import RESULTS, loads, spread, write
 from bench.run import count_stored
-from bench.sections import RESULTS, loads, spread, write
 
 
 @dataclass(slots=True)
@@ -124,8 +124,8 @@ def render(measured: Measured, machine: Machine, rounds: int, seconds: float) ->
         f"`python -m bench.mcp`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC: {rounds} rounds of",
         f"{seconds:g} s in turn, all of them up at once; median [min to max], ratios within a round. `direct` is the",
         "SDK's own client in a process of its own, with nothing between and no record; `mcpo` (on uvloop) and",
-        "`fastmcp` are those proxies as `bench/peers` names them; `least` (`bench/least.py`) makes two commits of one",
-        "row around the call, and does nothing else. Toolcrib answers after two commits with",
+        "`fastmcp` are those proxies as `bench/peers` names them; `least` (`bench/minimal_proxy.py`) makes two commits",
+        "of one row around the call, and does nothing else. Toolcrib answers after two commits with",
         f"`synchronous=FULL` ({measured.stored} calls stored, all completed). Whoever speaks MCP to the echo has one",
         "core, the echo and wrk have the other. CPU is that of the proxy, or of the direct client. fdatasync takes",
         f"{machine.fsync_ms:.2f} ms here. Load average before {loads(machine.load_before)}, after",

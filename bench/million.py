@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 
-from app.core.clocks import rfc3339
+from app.core.util.clocks import rfc3339
 from app.store import db, migrate
-from bench.loads import Server, Slice, load, serving, started
-from bench.machines import Machine
-from bench.sections import RESULTS, loads, spread, write
+from bench.load import Server, Slice, load, serving, started
+from bench.machine import Machine
+from bench.results_sections import RESULTS, loads, spread, write
 from bench.servers import KEY, TEXT
 
 EMPTY, FULL = "empty", "full"

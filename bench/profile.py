@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.loads import ROOT, run_wrk, serving, start_wrk
+from bench.load import ROOT, run_wrk, serving, start_wrk
 
 Stack = tuple[str, ...]
 RATE = 400

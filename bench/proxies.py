@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from bench.loads import ROOT, Request, Server, Slice, cores, free_port, load, pinned
+from bench.load import ROOT, Request, Server, Slice, cores, free_port, load, pinned
 from bench.servers import KEY, TEXT
 
-ECHO = str(ROOT / "bench" / "echoes.py")
+ECHO = str(ROOT / "bench" / "echo_server.py")
 PEERS = ROOT / ".peers"
 DIRECT, OURS, MCPO, FASTMCP, LEAST = "direct", "toolcrib", "mcpo", "fastmcp", "least"
 UPSTREAMS = {
@@ -162,7 +162,7 @@ def serving_fastmcp(kind: str, target: list[str]) -> Iterator[Server]:
 def serving_least(mode: str, target: list[str], data_dir: Path) -> Iterator[Server]:
     port = free_port()
     options = ["--port", str(port), "--data-dir", str(data_dir), mode]
-    command = [sys.executable, "-m", "bench.least", *options, *target]
+    command = [sys.executable, "-m", "bench.minimal_proxy", *options, *target]
     request = own_request("least")
     with stopped(Server(command, port, cores()[0], lambda port: answers(port, request))) as server:
         yield server

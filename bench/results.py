@@ -7,9 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.loads import Slice
-from bench.machines import Machine
-from bench.sections import loads, marks, spread, written
+from bench.load import Slice
+from bench.machine import Machine
+from bench.results_sections import loads, marks, spread, written
 
 if TYPE_CHECKING:
     from bench.run import Measured

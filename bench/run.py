@@ -8,10 +8,10 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.loads import Server, Slice, load, serving, started
-from bench.machines import Machine
+from bench.load import Server, Slice, load, serving, started
+from bench.machine import Machine
 from bench.results import render
-from bench.sections import RESULTS
+from bench.results_sections import RESULTS
 
 BARE, OURS = "echo", "toolcrib"
 

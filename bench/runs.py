@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.loads import Request, Server, Slice, load, serving
-from bench.machines import Machine
-from bench.sections import RESULTS, loads, spread, write
+from bench.load import Request, Server, Slice, load, serving
+from bench.machine import Machine
+from bench.results_sections import RESULTS, loads, spread, write
 from bench.servers import TEXT
 
 RUN, BATCH = "run", "batch"

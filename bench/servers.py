@@ -67,7 +67,7 @@ def bare_echo() -> FastAPI:
 async def toolcrib(data_dir: Path, port: int) -> None:
     """Key, envelope, arguments, one need against three rules, the workspace's gate, two commits with fsync."""
     from app.config import load  # here, because the bare server should not pay for it
-    from app.core.ports import Scope
+    from app.core.ports import PathScope
     from app.core.results import Result
     from app.core.rules import Need
     from app.core.tools import Context, Effect, Lane, typed
@@ -77,7 +77,7 @@ async def toolcrib(data_dir: Path, port: int) -> None:
     class Args(BaseModel, extra="forbid"):
         text: str
 
-    def needs(args: Args, scope: Scope) -> list[Need]:
+    def needs(args: Args, scope: PathScope) -> list[Need]:
         return [Need("read", "src/echo.txt")]
 
     async def run(args: Args, ctx: Context) -> Result:

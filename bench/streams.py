@@ -21,9 +21,9 @@ from statistics import median, quantiles
 
 import uvloop
 
-from bench.loads import Server, cores, free_port, pinned
-from bench.machines import Machine
-from bench.sections import RESULTS, loads, write
+from bench.load import Server, cores, free_port, pinned
+from bench.machine import Machine
+from bench.results_sections import RESULTS, loads, write
 from bench.servers import KEY
 
 SAMPLE = 20

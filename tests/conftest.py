@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 
 from app.store import db, migrate
-from tests.services import Crib, Service, copy_database
-from tests.toys import Toys
+from tests.support.services import Crib, RunningService, copy_database
+from tests.support.toy_tools import Toys
 
 settings.register_profile("house", deadline=None)  # no test asserts a wall-clock time
 settings.load_profile("house")
@@ -42,15 +42,15 @@ async def crib(data_dir: Path, toys: Toys) -> AsyncIterator[Crib]:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
     """A house with its door, open."""
-    service = Service(data_dir, toys)
+    service = RunningService(data_dir, toys)
     await service.open()
     yield service
     await service.close()
 
 
 @pytest.fixture
-def client(service: Service) -> httpx.AsyncClient:
+def client(service: RunningService) -> httpx.AsyncClient:
     """A client with the admin's key; closed with the service."""
     return service.client

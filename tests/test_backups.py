@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from app import backups
+from app.cli import backup
 from app.config import Settings
 from app.core.errors import SchemaTooNew, StoreError, StoreUnavailable
 from app.store import backups as stored
-from app.store import checkup, lock, migrate
+from app.store import integrity, lock, migrate
 from app.store.backups import Contents
-from tests.commands import HANG, environment, toolcrib
-from tests.faults.loads import Load
-from tests.faults.services import Service as Killable
-from tests.faults.services import Zygote
-from tests.services import Crib
+from tests.faults.load import Load
+from tests.faults.service_processes import Service as Killable
+from tests.faults.service_processes import Zygote
+from tests.support.cli import HANG, environment, toolcrib
+from tests.support.services import Crib
 
 NEWEST = migrate.revisions()[-1]
 TABLES = ("principals", "keys", "sessions", "calls", "events", "outputs", "idempotency_keys", "secrets", "counters")
@@ -49,8 +49,8 @@ def settings_of(data_dir: Path, **more: Any) -> Settings:
     return Settings(data_dir=data_dir, **more)
 
 
-def restore(data_dir: Path, file: Path, **more: Any) -> backups.Restored:
-    done = backups.restore(settings_of(data_dir, **more), file, lambda found: True)
+def restore(data_dir: Path, file: Path, **more: Any) -> backup.Restored:
+    done = backup.restore(settings_of(data_dir, **more), file, lambda found: True)
     assert done is not None
     return done
 
@@ -114,7 +114,7 @@ async def test_a_backup_under_load_is_whole_and_a_restore_brings_back_exactly_th
                 await asyncio.sleep(0)
         file = tmp_path / f"copy{number}.db"
         before = load.answers
-        contents = await asyncio.to_thread(backups.backup, settings, file, force=False)
+        contents = await asyncio.to_thread(backup.backup, settings, file, force=False)
         made.append((file, contents, load.answers - before))
     loading.cancel()
     await asyncio.wait([loading])
@@ -149,7 +149,7 @@ def test_a_backup_holds_what_is_only_in_the_wal_and_is_one_file_for_its_owner(da
         db.execute("PRAGMA journal_mode=WAL")
         add_call(data_dir / "toolcrib.db", "call_1")
         (tmp_path / "out").mkdir()
-        made = backups.backup(settings_of(data_dir), tmp_path / "out" / "copy.db", force=False)
+        made = backup.backup(settings_of(data_dir), tmp_path / "out" / "copy.db", force=False)
 
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["copy.db"]
     assert calls_in(tmp_path / "out" / "copy.db") == ["call_1"]
@@ -160,7 +160,7 @@ def test_a_backup_holds_what_is_only_in_the_wal_and_is_one_file_for_its_owner(da
 def test_a_backup_of_a_service_that_does_not_run_leaves_nothing_behind(data_dir: Path, tmp_path: Path) -> None:
     before = sorted(path.name for path in data_dir.iterdir())
 
-    backups.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
+    backup.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
 
     assert sorted(path.name for path in data_dir.iterdir()) == before
 
@@ -170,10 +170,10 @@ def test_a_file_is_overwritten_only_when_told(data_dir: Path, tmp_path: Path) ->
     file.write_text("precious")
 
     with pytest.raises(StoreUnavailable, match=r"copy\.db exists\. Give another name, or --force"):
-        backups.backup(settings, file, force=False)
+        backup.backup(settings, file, force=False)
     assert file.read_text() == "precious"
 
-    backups.backup(settings, file, force=True)
+    backup.backup(settings, file, force=True)
     assert calls_in(file) == []
 
 
@@ -183,7 +183,7 @@ def test_the_database_itself_is_never_overwritten_by_its_backup(data_dir: Path, 
     before = (data_dir / "toolcrib.db").read_bytes()
 
     with pytest.raises(StoreUnavailable, match="is the database itself"):
-        backups.backup(settings_of(data_dir), data_dir / name, force=True)
+        backup.backup(settings_of(data_dir), data_dir / name, force=True)
     with pytest.raises(StoreUnavailable, match=r"is the database itself|There is no backup"):
         restore(data_dir, data_dir / name)
 
@@ -213,14 +213,14 @@ def test_what_cannot_be_backed_up_is_one_sentence(tmp_path: Path, data_dir: Path
         (settings_of(data_dir), tmp_path / "no" / "copy.db", "is no file name in a folder that exists"),
     ):
         with pytest.raises(StoreUnavailable, match=sentence):
-            backups.backup(settings, file, force=False)
+            backup.backup(settings, file, force=False)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_restore_keeps_what_it_replaces_with_what_was_only_in_the_wal(data_dir: Path, tmp_path: Path) -> None:
     database = data_dir / "toolcrib.db"
     add_call(database, "call_1")
-    backups.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
+    backup.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
     leave_a_wal(database, "call_2")
 
     done = restore(data_dir, tmp_path / "copy.db")
@@ -236,7 +236,7 @@ def test_restore_keeps_what_it_replaces_with_what_was_only_in_the_wal(data_dir: 
 
 def test_records_that_are_broken_can_be_replaced_and_are_kept_with_their_wal(data_dir: Path, tmp_path: Path) -> None:
     database = data_dir / "toolcrib.db"
-    backups.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
+    backup.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
     database.write_text("this is no database, it is a letter to a friend")
     (data_dir / "toolcrib.db-wal").write_text("and this is its other half")
 
@@ -245,17 +245,17 @@ def test_records_that_are_broken_can_be_replaced_and_are_kept_with_their_wal(dat
     assert calls_in(database) == []
     assert done.kept is not None
     assert done.kept.read_text().endswith("a letter to a friend")
-    assert checkup.beside(done.kept, "-wal").read_text() == "and this is its other half"
+    assert integrity.beside(done.kept, "-wal").read_text() == "and this is its other half"
 
 
 def test_a_restore_to_a_new_place_makes_it(data_dir: Path, tmp_path: Path) -> None:
     add_call(data_dir / "toolcrib.db", "call_1")
-    backups.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
+    backup.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
     elsewhere = f"sqlite:///{tmp_path}/far/away/records.db"
 
     plain = restore(tmp_path / "new", tmp_path / "copy.db")
     named = restore(tmp_path / "other", tmp_path / "copy.db", database_url=elsewhere)
-    again = backups.backup(settings_of(tmp_path / "other", database_url=elsewhere), tmp_path / "2.db", force=False)
+    again = backup.backup(settings_of(tmp_path / "other", database_url=elsewhere), tmp_path / "2.db", force=False)
 
     assert (plain.kept, named.kept) == (None, None)
     assert calls_in(tmp_path / "new" / "toolcrib.db") == ["call_1"]
@@ -268,7 +268,7 @@ def test_a_database_that_is_a_link_is_replaced_where_it_really_is(data_dir: Path
     database, real = data_dir / "toolcrib.db", tmp_path / "real.db"
     database.rename(real)
     database.symlink_to(real)
-    backups.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
+    backup.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
     leave_a_wal(real, "call_1")
 
     done = restore(data_dir, tmp_path / "copy.db")
@@ -299,13 +299,13 @@ def test_an_older_backup_is_brought_up_to_date(data_dir: Path, tmp_path: Path, m
         later.unlink()
     with monkeypatch.context() as context:
         context.setattr(migrate, "directory", lambda: old_migrations)
-        migrate.upgrade(backups._url(settings_of(tmp_path, database_url=f"sqlite:///{old}")))
+        migrate.upgrade(backup._url(settings_of(tmp_path, database_url=f"sqlite:///{old}")))
 
     done = restore(data_dir, old)
 
     assert (done.contents.revision, done.was_upgraded) == ("0001", True)
-    assert checkup.examine(data_dir / "toolcrib.db").revision == NEWEST
-    assert checkup.examine(old).revision == "0001"
+    assert integrity.examine(data_dir / "toolcrib.db").revision == NEWEST
+    assert integrity.examine(old).revision == "0001"
 
 
 def damaged(path: Path) -> None:
@@ -343,7 +343,7 @@ def test_a_file_that_is_no_good_backup_changes_nothing(
 ) -> None:
     file = tmp_path / "copy.db"
     add_call(data_dir / "toolcrib.db", "call_1")
-    backups.backup(settings_of(data_dir), file, force=False)
+    backup.backup(settings_of(data_dir), file, force=False)
     spoil(file)
     before = (data_dir / "toolcrib.db").read_bytes()
 
@@ -369,9 +369,9 @@ def test_a_last_step_that_fails_leaves_the_old_records_with_their_wal(data_dir: 
 
 
 def test_records_in_use_are_not_replaced(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(integrity, "BUSY_SECONDS", 0.1)
     database = data_dir / "toolcrib.db"
-    backups.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
+    backup.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
     held = lock.DataDirLock(data_dir)
     with pytest.raises(lock.AlreadyRunning, match="Stop it"):
         restore(data_dir, tmp_path / "copy.db")
@@ -396,7 +396,7 @@ async def test_a_call_that_waited_in_the_backup_is_not_run_again(crib: Crib, tmp
     await crib.started("first")
     second = crib.submit("note", {"text": "once"})
     await crib.at_the_gate(second)
-    made = await asyncio.to_thread(backups.backup, settings_of(crib.data_dir), tmp_path / "copy.db", force=False)
+    made = await asyncio.to_thread(backup.backup, settings_of(crib.data_dir), tmp_path / "copy.db", force=False)
     crib.toys.go["first"].set()
     await crib.ended(second)
     await crib.close()
@@ -447,13 +447,13 @@ def leave_a_wal(database: Path, id: str) -> None:
         "(sys.argv[2],)); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", script, str(database), id], timeout=HANG, check=False)
-    assert checkup.beside(database, "-wal").stat().st_size > 0
+    assert integrity.beside(database, "-wal").stat().st_size > 0
 
 
 def test_restoring_as_root_gives_the_records_to_their_owner(data_dir: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    backups.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
+    backup.backup(settings_of(data_dir), tmp_path / "copy.db", force=False)
     os.chown(data_dir / "toolcrib.db", 65534, 65534)
 
     restore(data_dir, tmp_path / "copy.db")

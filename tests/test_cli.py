@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app import __version__
-from tests.commands import HANG, environment, start, stop, toolcrib
+from tests.support.cli import HANG, environment, start, stop, toolcrib
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.asking import QUESTIONS
-from tests.commands import HANG, environment, key_of, serving, start, stop, toolcrib, url_of
-from tests.terminals import Terminal, at_terminal
+from tests.support.ask_calls import QUESTIONS
+from tests.support.cli import HANG, environment, key_of, serving, start, stop, toolcrib, url_of
+from tests.support.terminals import Terminal, at_terminal
 
 FOLLOW = ("asks", "--follow")
 CHOICE = "[s]kip: "
 REPLY = "- declines): "
 FILL = "s skips): "
-TALKING = str(Path(__file__).parent / "mcp" / "talking_server.py")
+TALKING = str(Path(__file__).parent / "mcp" / "progress_server.py")
 
 
 class Office:

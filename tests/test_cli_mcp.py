@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import app
-from tests.commands import serving, toolcrib
+from app.cli.main import app
+from tests.support.cli import serving, toolcrib
 
-SHOP = Path(__file__).parent / "mcp" / "shop_server.py"
+SHOP = Path(__file__).parent / "mcp" / "catalog_server.py"
 SETTINGS = '[mcp]\nstdio_over_rest = true\n[secrets]\nDISK = { env = "PATH" }\n'
 
 

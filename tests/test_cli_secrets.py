@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import HANG, environment, start, stop, toolcrib
+from tests.support.cli import HANG, environment, start, stop, toolcrib
 
 CANARY = "canary-in-the-coal-mine"
 

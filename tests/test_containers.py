@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from app.config import Settings
-from tests.images import Container, Image, Workshop, build, build_context, read_dockerfile, why_not
+from tests.support.container_images import Container, Image, Workshop, build, build_context, read_dockerfile, why_not
 
 jsonschema: Any = importlib.import_module("jsonschema")
 yaml: Any = importlib.import_module("yaml")
@@ -90,9 +90,16 @@ def test_a_change_of_the_code_does_not_install_the_dependencies_again() -> None:
 
 def test_the_build_sees_nothing_but_what_it_needs(tmp_path: Path) -> None:
     shutil.copy(ROOT / ".dockerignore", tmp_path)
-    needed = ["LICENSE", "README.md", "app/api/calls.py", "app/cli.py", "migrations/env.py"]
+    needed = ["LICENSE", "README.md", "app/api/calls.py", "app/cli/main.py", "migrations/env.py"]
     needed += ["migrations/versions/0001_first.py", "pyproject.toml", "requirements-image.lock"]
-    unwanted = [".git/config", ".venv/bin/python", ".toolcrib/admin.key", "tests/toys.py", "bench/run.py", ".env"]
+    unwanted = [
+        ".git/config",
+        ".venv/bin/python",
+        ".toolcrib/admin.key",
+        "tests/support/toy_tools.py",
+        "bench/run.py",
+        ".env",
+    ]
     unwanted += ["app/__pycache__/cli.pyc", "app/cli.pyc", "requirements-test.lock", "toolcrib.toml", "dist/app/x"]
     for name in needed + unwanted:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

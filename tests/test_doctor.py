@@ -15,19 +15,20 @@ from typing import Any
 
 import pytest
 
-from app import __version__, doctor
+from app import __version__
+from app.cli import doctor
+from app.cli.doctor import Finding
 from app.config import Settings
-from app.core.inspections import Report
-from app.core.profiles import Profile
-from app.core.walls import Backend, Network
-from app.doctor import Finding
-from app.sandbox.plans import Planner
+from app.core.sandbox import Backend, Network
+from app.core.sandbox_profile import Profile
+from app.core.sandbox_report import SandboxReport
+from app.sandbox.isolation.planner import SpawnPlanner
 from app.store import lock, migrate
-from tests import certificates
-from tests.commands import serving, toolcrib, url_of
+from tests.support import certificates
+from tests.support.cli import serving, toolcrib, url_of
 
 NEWEST = migrate.revisions()[-1]
-REPORT = Report(
+REPORT = SandboxReport(
     backend=Backend.LANDLOCK,
     requested="auto",
     reason="The backend landlock passed its self-test.",
@@ -38,11 +39,11 @@ REPORT = Report(
 
 
 @pytest.fixture(autouse=True)
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[SandboxReport]:
     """What an inspection of the walls would come to; a real one is made by the command and in a test of its own."""
     reports = [REPORT]
 
-    async def inspected(planner: Planner) -> Report:
+    async def inspected(planner: SpawnPlanner) -> SandboxReport:
         return reports[-1]
 
     monkeypatch.setattr(doctor, "_inspected", inspected)
@@ -354,7 +355,7 @@ def test_the_ripgrep_that_is_used_is_told_the_one_on_the_path_or_the_one_that_ca
 
 
 def test_the_walls_are_tried_and_what_they_do_not_keep_out_is_told(
-    data_dir: Path, reports: list[Report], monkeypatch: pytest.MonkeyPatch
+    data_dir: Path, reports: list[SandboxReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told(found("walls", data_dir)) == ("ok", f"{REPORT.reason} Something is not kept out.")
     reports.append(replace(REPORT, backend=None, reason="The backend landlock fails its self-test (tcp): no."))
@@ -367,7 +368,7 @@ def test_the_walls_are_tried_and_what_they_do_not_keep_out_is_told(
 
 
 def test_a_workspace_around_the_data_directory_is_told_where_it_cannot_be_hidden(
-    data_dir: Path, reports: list[Report]
+    data_dir: Path, reports: list[SandboxReport]
 ) -> None:
     surrounding = {"workspace": data_dir.parent}
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app import exports
+from app.cli import export as cli_export
 from app.config import Settings
 from app.core.calls import Status
 from app.core.errors import StoreUnavailable
 from app.store import calls, db
 from app.store.calls import CallFilter
-from tests.commands import HANG, environment, toolcrib
-from tests.services import Service
+from tests.support.cli import HANG, environment, toolcrib
+from tests.support.services import RunningService
 
 ALL = CallFilter(principal=None)
 ADD = (
@@ -36,13 +36,13 @@ def add_calls(data_dir: Path, *ids: str) -> None:
 async def exported(data_dir: Path, wanted: CallFilter = ALL, *, with_output: bool = False) -> list[dict[str, Any]]:
     file = data_dir.parent / "calls.jsonl"
     settings = Settings(data_dir=data_dir)
-    count = await asyncio.to_thread(exports.export, settings, wanted, to=file, with_output=with_output)
+    count = await asyncio.to_thread(cli_export.export, settings, wanted, to=file, with_output=with_output)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(lines) == count
     return lines
 
 
-async def listed(service: Service, **params: Any) -> list[dict[str, Any]]:
+async def listed(service: RunningService, **params: Any) -> list[dict[str, Any]]:
     """The same over HTTP, turned round."""
     page = (await service.client.get("/v1/calls", params={"limit": 500} | params)).json()
     assert page["next_cursor"] is None
@@ -50,7 +50,7 @@ async def listed(service: Service, **params: Any) -> list[dict[str, Any]]:
     return found[::-1]
 
 
-async def make_calls(service: Service) -> None:
+async def make_calls(service: RunningService) -> None:
     for number in range(8):
         await service.run("echo", {"text": f"päge {number}"})
         await service.run("fail", {})
@@ -58,9 +58,9 @@ async def make_calls(service: Service) -> None:
 
 
 async def test_it_writes_what_the_list_shows_oldest_first_while_the_service_runs(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "PAGE", 3)
+    monkeypatch.setattr(cli_export, "PAGE", 3)
     await make_calls(service)
 
     lines = await exported(service.data_dir)
@@ -69,8 +69,8 @@ async def test_it_writes_what_the_list_shows_oldest_first_while_the_service_runs
     assert lines == await listed(service)
 
 
-async def test_it_takes_the_filters_of_the_list(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "PAGE", 3)
+async def test_it_takes_the_filters_of_the_list(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_export, "PAGE", 3)
     await make_calls(service)
     every = await listed(service)
     moment = every[6]["created_at"]
@@ -91,9 +91,9 @@ async def test_it_takes_the_filters_of_the_list(service: Service, monkeypatch: p
 
 
 async def test_with_output_adds_what_the_output_route_answers(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "PIECE", 5)  # cuts characters in two
+    monkeypatch.setattr(cli_export, "PIECE", 5)  # cuts characters in two
     await service.run("echo", {"text": 'short "quoted" \n€'})
     await service.run("flood", {"text": "lang €\n\\", "times": 50})
     await service.run("say", {"texts": ["öne", '"\ttwo', "🙂"], "streams": ["stdout", "stderr"]})
@@ -207,7 +207,7 @@ def test_the_command_writes_to_stdout_or_a_file_for_its_owner(data_dir: Path, tm
 
 def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_made(data_dir: Path, tmp_path: Path) -> None:
     def export(where: Path, to: Path) -> None:
-        exports.export(Settings(data_dir=where), ALL, to=to, with_output=False)
+        cli_export.export(Settings(data_dir=where), ALL, to=to, with_output=False)
 
     with pytest.raises(StoreUnavailable, match="There is no database"):
         export(tmp_path / "nowhere", tmp_path / "calls.jsonl")

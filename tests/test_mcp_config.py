@@ -9,7 +9,7 @@ import pytest
 
 from app import mcp_config
 from app.config import Settings
-from app.core.definitions import SecretHeader
+from app.core.custom_tools import SecretHeader
 from app.core.errors import Misconfigured
 from app.core.mcp_servers import BearerAuth, HttpServer, SecretValue, StdioServer
 from app.mcp_config import Configured, Finding

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.commands import environment, key_of, start, stop, url_of
-from tests.services import Crib, Service, until
-from tests.toys import Toys
+from tests.support.cli import environment, key_of, start, stop, url_of
+from tests.support.services import Crib, RunningService, until
+from tests.support.toy_tools import Toys
 
 HANG = 30.0
 SERVER = """
@@ -49,27 +49,27 @@ def program(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys, program: dict[str, Any], tmp_path: Path) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys, program: dict[str, Any], tmp_path: Path) -> AsyncIterator[RunningService]:
     servers = {"my-srv": program, "my_srv": program, "own": program | {"per_session": True}}
-    service = Service(data_dir, toys, rules=RULES, workspace_roots=[tmp_path], mcp={"servers": servers})
+    service = RunningService(data_dir, toys, rules=RULES, workspace_roots=[tmp_path], mcp={"servers": servers})
     await service.open()
     yield service
     await service.close()
 
 
-async def tools_of(service: Service) -> list[str]:
+async def tools_of(service: RunningService) -> list[str]:
     listed = (await service.client.get("/v1/tools", params={"source": "mcp"})).json()["data"]
     return [tool["name"] for tool in listed]
 
 
-async def connected(service: Service, name: str) -> dict[str, Any]:
+async def connected(service: RunningService, name: str) -> dict[str, Any]:
     async with asyncio.timeout(HANG):
         while (view := (await service.client.get(f"/v1/mcp/servers/{name}")).json())["state"] != "connected":
             pass
     return dict(view)
 
 
-async def where(service: Service, tool: str, **more: Any) -> dict[str, Any]:
+async def where(service: RunningService, tool: str, **more: Any) -> dict[str, Any]:
     call = (await service.client.post("/v1/calls", json={"tool": tool, "arguments": {}} | more)).json()
     assert call["status"] == "completed", call
     return dict(json.loads(call["result"]["output"]))
@@ -85,7 +85,7 @@ async def gone(pid: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_servers_whose_names_look_alike_are_all_there_killed_and_back(service: Service) -> None:
+async def test_servers_whose_names_look_alike_are_all_there_killed_and_back(service: RunningService) -> None:
     for name in ("my-srv", "my_srv", "own"):
         await connected(service, name)
     names = await tools_of(service)
@@ -103,7 +103,7 @@ async def test_servers_whose_names_look_alike_are_all_there_killed_and_back(serv
     assert not any(is_alive(one["pid"]) for one in (*before, *after))
 
 
-async def test_a_session_has_a_server_of_its_own_in_its_workspace(service: Service, tmp_path: Path) -> None:
+async def test_a_session_has_a_server_of_its_own_in_its_workspace(service: RunningService, tmp_path: Path) -> None:
     await connected(service, "own")
     (tmp_path / "blue").mkdir()
     made = await service.client.post("/v1/sessions", json={"id": "blue", "workspace": str(tmp_path / "blue")})
@@ -119,7 +119,7 @@ async def test_a_session_has_a_server_of_its_own_in_its_workspace(service: Servi
     assert is_alive(plain["pid"])
 
 
-async def test_how_servers_are_is_counted(service: Service) -> None:
+async def test_how_servers_are_is_counted(service: RunningService) -> None:
     for name in ("my-srv", "my_srv", "own"):
         await connected(service, name)
 
@@ -175,7 +175,8 @@ from app.tools import BUILTINS
 async def main():
     house = House(Settings(data_dir=Path(sys.argv[1])), BUILTINS)
     await house.open()
-    print(*sorted({"mcp", "mcp_types", "aiohttp", "httpx2", "jsonschema", "app.mcp.links"} & set(sys.modules)))
+    heavy = {"mcp", "mcp_types", "aiohttp", "httpx2", "jsonschema", "app.mcp.client.connection"}
+    print(*sorted(heavy & set(sys.modules)))
     await house.close()
 
 asyncio.run(main())

@@ -12,36 +12,31 @@ from pydantic import BaseModel
 from app.api import (
     asks,
     attachments,
-    bounds,
     calls,
-    clients,
-    dialects,
+    client_results,
     events,
     files,
     health,
+    key_bounds,
     keys,
-    mcp_requests,
-    mcp_resources,
-    mcp_servers,
-    mcp_shapes,
     metrics,
-    oauth,
     rules,
-    run_shapes,
-    runs,
     sandbox,
     secrets,
-    session_requests,
     sessions,
-    shapes,
     terminals,
     tickets,
     tools,
 )
+from app.api.create_call import CreateCall, create_call
+from app.api.mcp import oauth, requests, resources, servers
 from app.api.openapi import CREATE_CALL
-from app.api.run_options import RunOptions
-from app.api.runs import CreateRun, create_run
-from app.api.submissions import CreateCall, create_call
+from app.api.runs import dialects
+from app.api.runs import routes as runs_routes
+from app.api.runs.options import RunOptions
+from app.api.runs.routes import CreateRun, create_run
+from app.api.schemas import mcp, runs, views
+from app.api.schemas.sessions import AllowlistRequest, SessionChange, SessionRequest
 from app.config import Settings
 from app.core.calls import CallRequest
 from app.main import create_app
@@ -49,7 +44,7 @@ from app.main import create_app
 COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
 ROUTERS = (
     *(asks, attachments, calls, events, files, health, keys, metrics, rules, sandbox, secrets, sessions),
-    *(terminals, tickets, tools, mcp_servers, oauth, mcp_resources, runs, dialects),
+    *(terminals, tickets, tools, servers, oauth, resources, runs_routes, dialects),
 )
 METHODS = {"get", "head", "post", "put", "patch", "delete"}
 
@@ -107,14 +102,14 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         calls.BatchRequest,
         keys.KeyRequest,
         secrets.SecretRequest,
-        bounds.BoundsRequest,
-        bounds.RuleLine,
-        session_requests.AllowlistRequest,
-        session_requests.SessionRequest,
-        session_requests.SessionChange,
+        key_bounds.BoundsRequest,
+        key_bounds.RuleLine,
+        AllowlistRequest,
+        SessionRequest,
+        SessionChange,
         terminals.SizeRequest,
         tickets.TicketRequest,
-        clients.ResultRequest,
+        client_results.ResultRequest,
         tools.HttpToolRequest,
         tools.ClientToolRequest,
         tools.ImportRequest,
@@ -123,16 +118,16 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         asks.ContentRequest,
         asks.RefusalRequest,
         rules.RuleRequest,
-        mcp_requests.HttpServerRequest,
-        mcp_requests.StdioServerRequest,
-        mcp_requests.ModelServerRequest,
-        mcp_requests.TokenRequest,
-        mcp_requests.ToolNames,
-        mcp_requests.ApprovalRequest,
-        mcp_resources.PromptRequest,
-        *views_of(shapes),
-        *views_of(mcp_shapes),
-        *views_of(run_shapes),
+        requests.HttpServerRequest,
+        requests.StdioServerRequest,
+        requests.ModelServerRequest,
+        requests.TokenRequest,
+        requests.ToolNames,
+        requests.ApprovalRequest,
+        resources.PromptRequest,
+        *views_of(views),
+        *views_of(mcp),
+        *views_of(runs),
     ]
 
     for model in models:

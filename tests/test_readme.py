@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.services import KEY, Service
-from tests.toys import Toys
+from tests.support.services import KEY, RunningService
+from tests.support.toy_tools import Toys
 
 README = Path(__file__).parent.parent / "README.md"
 MOST_LINES = 20
@@ -64,7 +64,7 @@ def loop_of(dialect: str) -> str:
     return found[1]
 
 
-async def run_loop(dialect: str, service: Service, tmp_path: Path, env: dict[str, str]) -> str:
+async def run_loop(dialect: str, service: RunningService, tmp_path: Path, env: dict[str, str]) -> str:
     script = tmp_path / "agent.py"
     script.write_text(loop_of(dialect))
     given = {"TOOLCRIB_URL": service.url, "TOOLCRIB_API_KEY": KEY, "MODEL": "some-model", "NO_PROXY": "*"} | env
@@ -82,7 +82,7 @@ def test_the_loops_are_short(dialect: str) -> None:
     assert len([line for line in loop_of(dialect).splitlines() if line.strip()]) <= MOST_LINES
 
 
-async def test_the_loop_for_openai_runs_as_it_stands(service: Service, toys: Toys, tmp_path: Path) -> None:
+async def test_the_loop_for_openai_runs_as_it_stands(service: RunningService, toys: Toys, tmp_path: Path) -> None:
     echo = {"name": "echo", "arguments": json.dumps({"text": "buy milk"})}
     calls = [{"id": "call_Zk3", "type": "function", "function": echo}]
     wants = {"role": "assistant", "content": None, "tool_calls": calls}
@@ -105,7 +105,7 @@ async def test_the_loop_for_openai_runs_as_it_stands(service: Service, toys: Toy
     ]
 
 
-async def test_the_loop_for_anthropic_runs_as_it_stands(service: Service, toys: Toys, tmp_path: Path) -> None:
+async def test_the_loop_for_anthropic_runs_as_it_stands(service: RunningService, toys: Toys, tmp_path: Path) -> None:
     wants = [{"type": "tool_use", "id": "toolu_Zk3", "name": "echo", "input": {"text": "buy milk"}}]
     says = [{"type": "text", "text": "It says: buy milk."}]
     lines = [

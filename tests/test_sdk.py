@@ -14,8 +14,8 @@ from app.core.errors import InvalidArgs, PermissionDenied, TooLarge
 from app.core.results import Attachment, Result
 from app.core.tools import Lane, Tool
 from app.sdk import Audience, DefinedTool, Effect, Need, Ready, ToolContext, ToolResult, define_tool
-from tests.services import HANG, Crib, Service
-from tests.toys import Toys
+from tests.support.services import HANG, Crib, RunningService
+from tests.support.toy_tools import Toys
 
 EXAMPLE = Path(__file__).parent / "scenarios" / "read_tool.txt"
 WEATHER = Path(__file__).parent / "scenarios" / "weather_tool.py"
@@ -51,7 +51,7 @@ async def test_the_example_that_tools_are_written_after_runs_with_only_its_impor
     letter = tmp_path / "letter.txt"
     letter.write_text("one\ntwo\nthree")
     rules = [{"permission": "read", "pattern": "*secret*", "action": "deny"}]
-    service = Service(data_dir, Toys(), tools_dir=folder, rules=rules)
+    service = RunningService(data_dir, Toys(), tools_dir=folder, rules=rules)
     await service.open()
 
     async def read(path: Path, **more: int) -> dict[str, Any]:
@@ -96,7 +96,7 @@ async def test_the_short_example_runs_in_a_real_service(data_dir: Path, tmp_path
     folder = tmp_path / "tools"
     folder.mkdir()
     (folder / "weather.py").write_text(WEATHER.read_text())
-    service = Service(data_dir, Toys(), tools_dir=folder)
+    service = RunningService(data_dir, Toys(), tools_dir=folder)
     await service.open()
 
     try:
@@ -229,7 +229,7 @@ async def test_what_a_tool_raises_is_told_in_a_sentence(
 
 
 async def test_a_bug_is_logged_and_its_message_keeps_no_secret(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: RunningService, caplog: pytest.LogCaptureFixture
 ) -> None:
     await service.client.put("/v1/secrets/TOKEN", json={"value": "canary-in-the-coal-mine"})
 

@@ -16,15 +16,15 @@ from starlette.types import Receive, Scope, Send
 
 from app.config import OWN_PATHS, Settings
 from app.main import create_app
-from app.net.client import ServiceClient, ServiceProblem, probe
+from app.net.service_client import ServiceClient, ServiceProblem, probe
 from app.server import configure
 from app.store import lock
-from tests import certificates
-from tests.api.lines import connected, head
-from tests.commands import HANG, key_of, serving, toolcrib, url_of
-from tests.services import Service
-from tests.speaking import spoken
-from tests.toys import Toys
+from tests.support import certificates
+from tests.support.cli import HANG, key_of, serving, toolcrib, url_of
+from tests.support.mcp_wire import spoken
+from tests.support.raw_http import connected, head
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 HELLO = {"tool": "read_file", "arguments": {"file_path": "hello.txt"}}
 WAITS = {"tool": "wait_free", "arguments": {"name": "here"}}
@@ -147,7 +147,7 @@ def test_what_only_looks_like_the_prefix_is_not_there(under_a_path: httpx.Client
 async def test_the_express_lane_is_open_under_a_path_and_names_the_call_there(
     data_dir: Path, toys: Toys, sent: str
 ) -> None:
-    service = Service(data_dir, toys, root_path="/crib")
+    service = RunningService(data_dir, toys, root_path="/crib")
     await service.open()
     try:
         service.app.middleware_stack = _nobody  # only the express lane gets past it

@@ -6,19 +6,19 @@ from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from app.api import examples
-from app.api.access import Answerer, AskReader, Use, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.problems import Problem, not_found
+from app.api.auth import Answerer, AskReader, Services, Used
+from app.api.create_call import refuse_when_stopping
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import Problem, not_found
 from app.api.rules import Text, refuse_secrets
-from app.api.shapes import AskView, Page
-from app.api.submissions import refuse_when_stopping
+from app.api.schemas import examples
+from app.api.schemas.views import AskView, Page
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision, misfit
-from app.core.jsons import dumps
 from app.core.principals import Key
 from app.core.rules import Action, Rule, RuleScope
-from app.dispatch.desk import AnswerRefused, AskEnded
-from app.mcp import forms
+from app.core.util.json_codec import dumps
+from app.dispatch.permission.asks import AnswerRefused, AskEnded
+from app.mcp import elicitation_forms
 from app.store import asks
 from app.store.asks import AskFilter
 
@@ -150,7 +150,7 @@ async def answer_ask(request: Request, id: AskId, said: Answered, key: Answerer,
     return Response(dumps(ended.view()), media_type=JSON)
 
 
-async def _seen(use: Use, key: Key, id: str) -> Ask:
+async def _seen(use: Services, key: Key, id: str) -> Ask:
     """The ask, if this key may see it; what it may not see is not there."""
     ask = await asks.get(use.engine, id, key.sees)
     if ask is None or not await use.sessions.shows_records(key, ask.principal, ask.session):
@@ -181,8 +181,8 @@ def _filled(content: dict[str, Any], ask: Ask) -> dict[str, Any]:
             raise _unfitting(wrong)
         return content
     try:
-        return forms.filled(content, ask.metadata)
-    except forms.Unfit as unfit:
+        return elicitation_forms.filled(content, ask.metadata)
+    except elicitation_forms.Unfit as unfit:
         raise _unfitting(str(unfit)) from None
 
 

@@ -10,12 +10,11 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.api import downloads
-from app.api.access import Reader, Use, Used
+from app.api.auth import Reader, Services, Used, call_seen
 from app.api.calls import CallId
-from app.api.downloads import About, Download, Pieces
-from app.api.problems import Problem, not_found
-from app.api.sights import call_seen
+from app.api.http import ranges
+from app.api.http.problems import Problem, not_found
+from app.api.http.ranges import About, Download, Pieces
 from app.core.calls import Call
 from app.core.principals import Key
 from app.core.results import data_of
@@ -27,8 +26,8 @@ router = APIRouter(prefix="/v1/calls", tags=["calls"])
 Number = Annotated[int, Path(ge=0, le=2**31, description="Its place in the list; the first is 0.", examples=[0])]
 DOWNLOAD: dict[str, Any] = {
     "response_class": Response,
-    "responses": downloads.RESPONSES,
-    "dependencies": [Depends(downloads.conditions)],
+    "responses": ranges.RESPONSES,
+    "dependencies": [Depends(ranges.conditions)],
 }
 PASSED_ON = re.compile(r"(?:/[^?#]*)?/v1/calls/(call_[0-9a-f]+)/attachments/(\d{1,9})")
 """An attachment of another call, which a tool has passed on."""
@@ -47,15 +46,15 @@ async def head_call_attachment(request: Request, id: CallId, n: Number, key: Rea
     return await _answer(request, use, key, id, n)
 
 
-async def _answer(request: Request, use: Use, key: Key, id: str, n: int) -> Response:
+async def _answer(request: Request, use: Services, key: Key, id: str, n: int) -> Response:
     about, pieces = await _find(use, key, id, n)
-    span = downloads.wanted(request, about)
+    span = ranges.wanted(request, about)
     if span is None or request.method == "HEAD":
-        return downloads.bare(about, 304 if span is None else 200, {})
+        return ranges.bare(about, 304 if span is None else 200, {})
     return Download(about, span, pieces, lambda: None, {})
 
 
-async def _find(use: Use, key: Key, id: str, n: int, *, is_origin: bool = False) -> tuple[About, Pieces]:
+async def _find(use: Services, key: Key, id: str, n: int, *, is_origin: bool = False) -> tuple[About, Pieces]:
     call = await call_seen(use, key, id)
     listed = _listed(call)
     if n >= len(listed):

@@ -1,26 +1,21 @@
-"""Several calls in one request: answered in order, and the same ones when it is sent again."""
+"""Several calls in one request: answered in order, and the same ones when it is sent again.
+
+Turns: requests that must not overtake each other.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 
 from starlette.types import Receive
 
-from app.api.access import Use
-from app.api.streams import client_left
-from app.api.submissions import (
-    GONE,
-    check_same,
-    claim_of,
-    first_of,
-    holder_of,
-    refuse_when_stopping,
-    trace_context,
-)
+from app.api.auth import Services
+from app.api.create_call import GONE, check_same, claim_of, first_of, holder_of, refuse_when_stopping, trace_context
+from app.api.http.sse import client_left
 from app.core.calls import CallRequest
 from app.core.errors import CallError, Canceled
 from app.core.principals import Key
 from app.core.sessions import Session
-from app.dispatch.running import LiveCall
+from app.dispatch.live_calls import LiveCall
 from app.store import calls
 from app.store.calls import Claim
 
@@ -28,7 +23,7 @@ Asked = Sequence[tuple[CallRequest, Session]]
 
 
 async def begin(
-    use: Use,
+    use: Services,
     key: Key,
     asked: Asked,
     headers: Mapping[str, str],
@@ -72,7 +67,7 @@ async def wait_for(lives: Sequence[LiveCall], seconds: float) -> None:
 
 
 async def _begin_once(
-    use: Use,
+    use: Services,
     key: Key,
     asked: Sequence[tuple[tuple[CallRequest, Session], CallError | None]],
     headers: Mapping[str, str],

@@ -9,25 +9,19 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from app.api import batches, examples
-from app.api.access import Reader, Runner, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.clients import ResultRequest, take
+from app.api import batches
+from app.api.auth import Reader, Runner, Used, call_seen
+from app.api.client_results import ResultRequest, take
+from app.api.create_call import DEFAULT_WAIT, MAX_WAIT, answer, sessions_of, settled
 from app.api.events import After, LastEventId, event_answer
-from app.api.shapes import CallView, EventView, Page
-from app.api.sights import call_seen
-from app.api.submissions import (
-    DEFAULT_WAIT,
-    MAX_WAIT,
-    answer,
-    sessions_of,
-    settled,
-)
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.schemas import examples
+from app.api.schemas.views import CallView, EventView, Page
 from app.api.tickets import Watcher
 from app.core.calls import Call, CallRequest, Status, note_calls
-from app.core.clocks import microseconds
-from app.core.ids import earliest
-from app.core.jsons import dumps
+from app.core.util.clocks import microseconds
+from app.core.util.ids import earliest
+from app.core.util.json_codec import dumps
 from app.store import calls, outputs
 from app.store.calls import CallFilter
 from app.store.events import EventFilter

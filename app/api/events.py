@@ -5,15 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
-from app.api.access import Use, Used
-from app.api.bodies import JSON
-from app.api.problems import Problem, events_gone, forbidden
-from app.api.shapes import EventView, Page
-from app.api.streams import EventStream
+from app.api.auth import Services, Used
+from app.api.http.json_body import JSON
+from app.api.http.problems import Problem, events_gone, forbidden
+from app.api.http.sse import EventStream
+from app.api.schemas.views import EventView, Page
 from app.api.tickets import Watcher
 from app.core.events import ASKS, EventType
-from app.core.jsons import dumps
 from app.core.principals import Key, Scope
+from app.core.util.json_codec import dumps
 from app.store import events
 from app.store.events import EventFilter
 
@@ -65,7 +65,7 @@ async def list_events(
 
 async def event_answer(
     request: Request,
-    use: Use,
+    use: Services,
     key: Key,
     wanted: EventFilter,
     *,
@@ -82,7 +82,7 @@ async def event_answer(
     return EventStream(frames, lambda: use.keyring.holds(key.id), slot=use.streams.slot(key))
 
 
-async def _page(use: Use, wanted: EventFilter, after: int, limit: int) -> bytes:
+async def _page(use: Services, wanted: EventFilter, after: int, limit: int) -> bytes:
     page = await events.page(use.engine, wanted, after, None, limit + 1)
     more = str(page[limit - 1][0].seq) if len(page) > limit else None
     return dumps({"data": [event.view(call) for event, call in page[:limit]], "next_cursor": more})

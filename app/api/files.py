@@ -9,15 +9,14 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import Response
 
-from app.api import downloads
-from app.api.bodies import JSON
-from app.api.downloads import About, Download, Span, tags_of
-from app.api.failures import CALL, of_call, problem_of_call
-from app.api.problems import Problem
-from app.api.shapes import CallView, FileView, Page, WrittenFileView
-from app.api.transfers import FilePath, Transfer, Transferred, pieces
+from app.api.file_calls import FilePath, Transfer, Transferred, pieces
+from app.api.http import ranges
+from app.api.http.json_body import JSON
+from app.api.http.problems import CALL, Problem, of_call, problem_of_call
+from app.api.http.ranges import About, Download, Span, tags_of
+from app.api.schemas.views import CallView, FileView, Page, WrittenFileView
 from app.core.calls import Call
-from app.core.jsons import dumps
+from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/sessions", tags=["files"])
 
@@ -54,8 +53,8 @@ PUT: dict[int | str, dict[str, Any]] = {
 BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
 DOWNLOAD: dict[str, Any] = {
     "response_class": Response,
-    "responses": LATER | downloads.RESPONSES,
-    "dependencies": [Depends(downloads.conditions)],
+    "responses": LATER | ranges.RESPONSES,
+    "dependencies": [Depends(ranges.conditions)],
 }
 
 
@@ -146,7 +145,7 @@ async def _download(transfer: Transfer, path: str) -> Response:
         about, named = _about(call, path), {CALL: call.id}
         span = _wanted(transfer, call, about)
         if span is None or transfer.request.method == "HEAD":
-            return downloads.bare(about, 304 if span is None else 200, named)
+            return ranges.bare(about, 304 if span is None else 200, named)
         file = await transfer.open(path, about.etag)
         if file is not None:
             return Download(about, span, partial(pieces, file), file.close, named)
@@ -155,7 +154,7 @@ async def _download(transfer: Transfer, path: str) -> Response:
 
 def _wanted(transfer: Transfer, call: Call, about: About) -> Span | None:
     try:
-        return downloads.wanted(transfer.request, about)
+        return ranges.wanted(transfer.request, about)
     except Problem as problem:
         raise of_call(call, problem) from None
 

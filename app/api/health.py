@@ -4,11 +4,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app import __version__
-from app.api.access import Use, shown_key
-from app.api.bodies import JSON
-from app.api.shapes import HealthView, ReadinessView
-from app.core.jsons import dumps
+from app.api.auth import Services, key_in_request
+from app.api.http.json_body import JSON
+from app.api.schemas.views import HealthView, ReadinessView
 from app.core.principals import Scope
+from app.core.util.json_codec import dumps
 
 router = APIRouter(tags=["health"])
 
@@ -24,11 +24,11 @@ async def get_health(request: Request) -> Response:
 @router.get("/readyz", response_model=ReadinessView, responses={503: {"model": ReadinessView}})
 async def get_readiness(request: Request) -> Response:
     """The service can take calls. With a key that may read calls or metrics, also what was looked at."""
-    use: Use | None = request.app.state.use
+    use: Services | None = request.app.state.use
     if use is None:
         return _answer({"status": "starting"})
     status, checks = await use.readiness.check()
-    key = shown_key(request.headers, use)
+    key = key_in_request(request.headers, use)
     if key is None or not any(key.may(scope) for scope in MAY_KNOW_WHY):
         return _answer({"status": status})
     return _answer({"status": status, "checks": [check.view() for check in checks]})

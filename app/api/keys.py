@@ -6,14 +6,14 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.access import Admin, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.bounds import BoundsRequest
-from app.api.problems import Problem, not_found
-from app.api.shapes import KeyView, NewKeyView, Page
-from app.core.jsons import dumps
+from app.api.auth import Admin, Used
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import Problem, not_found
+from app.api.key_bounds import BoundsRequest
+from app.api.schemas.views import KeyView, NewKeyView, Page
 from app.core.principals import DEFAULT_SCOPES, PRINCIPAL_NAME, Scope, make_key
 from app.core.sessions import InvalidSession
+from app.core.util.json_codec import dumps
 from app.store import principals
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=JsonRoute)

@@ -15,11 +15,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app import __version__
-from app.api.access import Scraper, Use, Used
+from app.api.auth import Scraper, Services, Used
 from app.core.calls import Status, Waiting
 from app.core.mcp_servers import ServerState
-from app.core.measures import Tally
-from app.dispatch.running import Running
+from app.core.util.histogram import Histogram
+from app.dispatch.live_calls import LiveCalls
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -52,12 +52,12 @@ class Reading:
     """Everything at one moment, to be read without the loop."""
 
     ends: Mapping[tuple[str, str, str], int]
-    durations: Mapping[str, Tally]
+    durations: Mapping[str, Histogram]
     live: Mapping[str, int]
     waiting: Mapping[str, int]
     writer_queue: int
-    batch_sizes: Tally
-    commit_seconds: Tally
+    batch_sizes: Histogram
+    commit_seconds: Histogram
     writer_failures: int
     streams: int
     streams_lagged: int
@@ -67,7 +67,7 @@ class Reading:
     servers: Mapping[str, int]
 
     @staticmethod
-    def take(use: Use) -> "Reading":
+    def take(use: Services) -> "Reading":
         live, waiting = _count(use.dispatcher.running)
         return Reading(
             ends=dict(use.ledger.ends),
@@ -167,7 +167,7 @@ class Collector:
         return servers
 
 
-def _backend(use: Use) -> str | None:
+def _backend(use: Services) -> str | None:
     """What makes the walls; `refused` where nothing does, None while that is not known."""
     report = use.walls.report
     if report is None:
@@ -175,7 +175,7 @@ def _backend(use: Use) -> str | None:
     return "refused" if report.backend is None else report.backend.value
 
 
-def _count(running: Running) -> tuple[dict[str, int], dict[str, int]]:
+def _count(running: LiveCalls) -> tuple[dict[str, int], dict[str, int]]:
     """Live calls by status, and what they wait for. One whose end is being written is still running."""
     statuses = Counter(Status.RUNNING if live.call.is_final else live.call.status for live in running)
     waiting = Counter(live.call.waiting for live in running if live.call.waiting is not None)
@@ -185,7 +185,7 @@ def _count(running: Running) -> tuple[dict[str, int], dict[str, int]]:
     )
 
 
-def _add(family: "HistogramMetricFamily", labels: list[str], tally: Tally) -> None:
+def _add(family: "HistogramMetricFamily", labels: list[str], tally: Histogram) -> None:
     buckets, below = [], 0
     for bound, count in zip((*map(float, tally.bounds), float("inf")), tally.counts, strict=True):
         below += count

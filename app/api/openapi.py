@@ -5,8 +5,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app.api.bodies import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
-from app.api.mcp_shapes import (
+from app.api.create_call import DEFAULT_WAIT, MAX_WAIT
+from app.api.http.json_body import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
+from app.api.http.problems import MEDIA_TYPE, ProblemBody
+from app.api.schemas.mcp import (
     ContentsView,
     InvalidToolView,
     McpServerView,
@@ -16,10 +18,8 @@ from app.api.mcp_shapes import (
     SignInView,
     TemplateView,
 )
-from app.api.problems import MEDIA_TYPE, ProblemBody
-from app.api.run_documents import create_run
-from app.api.run_shapes import DialectView, ModelCallView, ParsedView, RunView
-from app.api.shapes import (
+from app.api.schemas.runs import DialectView, ModelCallView, ParsedView, RunView, create_run
+from app.api.schemas.views import (
     AnswerView,
     AskView,
     AttachmentView,
@@ -53,7 +53,6 @@ from app.api.shapes import (
     UnloadedView,
     WrittenFileView,
 )
-from app.api.submissions import DEFAULT_WAIT, MAX_WAIT
 from app.core.calls import CallRequest
 
 PROBLEMS = {

@@ -9,8 +9,8 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import StoreUnavailable
-from app.core.inspections import Inspector
-from app.dispatch.running import Running
+from app.core.sandbox_report import SandboxInspector
+from app.dispatch.live_calls import LiveCalls
 from app.store import events
 from app.store.writer import Writer
 
@@ -68,9 +68,9 @@ class Readiness:
         self,
         writer: Writer,
         engine: AsyncEngine,
-        running: Running,
+        running: LiveCalls,
         *,
-        walls: Inspector,
+        walls: SandboxInspector,
         folders: Iterable[Path],
         calls_limit: int,
     ) -> None:

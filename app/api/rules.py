@@ -7,19 +7,18 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from app.api import examples
-from app.api.access import RuleReader, RuleWriter, Use, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.problems import Problem, forbidden, not_found
-from app.api.shapes import KeptRuleView, Page
-from app.api.sights import session_seen
-from app.core.jsons import dumps
+from app.api.auth import RuleReader, RuleWriter, Services, Used, session_seen
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import Problem, forbidden, not_found
+from app.api.schemas import examples
+from app.api.schemas.views import KeptRuleView, Page
 from app.core.principals import Key, Scope
 from app.core.redaction import Redactor
-from app.core.rules import Action, KeptRule, Rule, RuleScope
+from app.core.rules import Action, Rule, RuleScope, StoredRule
 from app.core.secrets import EVERYBODY
 from app.core.sessions import InvalidSession
-from app.dispatch.rules import DEFAULT_WORKSPACE
+from app.core.util.json_codec import dumps
+from app.dispatch.permission.rules import DEFAULT_WORKSPACE
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=JsonRoute)
 
@@ -102,7 +101,7 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, use
         await session_seen(use, key, asked.session)
     workspace = None if asked.workspace is None else await asyncio.to_thread(_located, asked.workspace, asked, key, use)
     id, at = use.ids.new("rule")
-    kept = KeptRule(
+    kept = StoredRule(
         id=id,
         principal=EVERYBODY if asked.everybody else key.principal,
         rule=Rule(asked.permission, asked.pattern, asked.action),
@@ -136,7 +135,7 @@ def refuse_secrets(request: Request, *texts: str) -> None:
         raise Problem(422, "InvalidRequest", "A rule must not hold a secret; say it with a `*` instead.")
 
 
-def _located(named: str, asked: RuleRequest, key: Key, use: Use) -> str:
+def _located(named: str, asked: RuleRequest, key: Key, use: Services) -> str:
     """The workspace as rules name it: as it really is, and one that sessions of this principal may have."""
     if named == DEFAULT_WORKSPACE:
         root: str | None = None
@@ -150,14 +149,14 @@ def _located(named: str, asked: RuleRequest, key: Key, use: Use) -> str:
     return DEFAULT_WORKSPACE if root in (None, use.places.home) else root
 
 
-async def _is_shown(kept: KeptRule, key: Key, use: Use) -> bool:
+async def _is_shown(kept: StoredRule, key: Key, use: Services) -> bool:
     """Whether a key sees a rule: one of a session or workspace within its bounds, or one that counts everywhere."""
     if kept.session is not None:
         return await use.sessions.shows_records(key, kept.principal, kept.session)
     return kept.workspace is None or key.bounds.allows_workspace(_folder(kept.workspace, use))
 
 
-def _folder(workspace: str, use: Use) -> str:
+def _folder(workspace: str, use: Services) -> str:
     return use.places.home if workspace == DEFAULT_WORKSPACE else workspace
 
 

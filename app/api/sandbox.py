@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from app.api.access import Reader, Used
-from app.api.bodies import JSON
-from app.api.problems import forbidden
-from app.api.shapes import SandboxView
-from app.core.jsons import dumps
+from app.api.auth import Reader, Used
+from app.api.http.json_body import JSON
+from app.api.http.problems import forbidden
+from app.api.schemas.views import SandboxView
 from app.core.principals import Scope
+from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/sandbox", tags=["sandbox"])
 

@@ -6,13 +6,11 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
-from app.api import examples
-from app.api.access import Reader, SecretWriter, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.problems import Problem, forbidden, not_found
-from app.api.shapes import Page, SecretView
-from app.core.hosts import MAX_HOST
-from app.core.jsons import dumps
+from app.api.auth import Reader, SecretWriter, Used
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import Problem, forbidden, not_found
+from app.api.schemas import examples
+from app.api.schemas.views import Page, SecretView
 from app.core.principals import Key, Scope
 from app.core.secrets import (
     DOMAIN,
@@ -24,6 +22,8 @@ from app.core.secrets import (
     InvalidSecret,
     SecretConfigured,
 )
+from app.core.util.json_codec import dumps
+from app.core.util.urls import MAX_HOST
 
 router = APIRouter(prefix="/v1/secrets", tags=["secrets"], route_class=JsonRoute)
 

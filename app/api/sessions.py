@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from app.api.access import Reader, Runner, Use, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.problems import Problem, not_found
-from app.api.session_requests import (
+from app.api.auth import Reader, Runner, Services, Used, session_seen
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import Problem, not_found
+from app.api.schemas.sessions import (
     BOUNDARIES,
     SessionChange,
     SessionRequest,
@@ -20,11 +20,10 @@ from app.api.session_requests import (
     require_fit,
     require_power,
 )
-from app.api.shapes import Page, PlanView, SessionView
-from app.api.sights import session_seen
-from app.core.jsons import dumps
+from app.api.schemas.views import Page, PlanView, SessionView
 from app.core.principals import Key, Scope
 from app.core.sessions import InvalidSession, Session
+from app.core.util.json_codec import dumps
 from app.store import sessions
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=JsonRoute)
@@ -125,7 +124,7 @@ async def get_session_plan(id: SessionId, key: Reader, use: Used, principal: Pri
     return Response(await sessions.plan_of(use.engine, session) or NO_PLAN, media_type=JSON)
 
 
-async def _placed(use: Use, key: Key, session: Session, asked: str | None) -> Session:
+async def _placed(use: Services, key: Key, session: Session, asked: str | None) -> Session:
     """The session in its workspace, which is there by now."""
     if asked is None and key.bounds.workspaces:
         raise _out_of_bounds("workspaces it is bound to; name a `workspace` in one of them")
@@ -135,7 +134,7 @@ async def _placed(use: Use, key: Key, session: Session, asked: str | None) -> Se
         raise Problem(422, "InvalidRequest", str(error)) from None
 
 
-async def _place(use: Use, key: Key, session: Session, asked: str | None) -> Session:
+async def _place(use: Services, key: Key, session: Session, asked: str | None) -> Session:
     if asked is None:
         root: str | None = await asyncio.to_thread(use.places.make, session.principal, session.id)
     else:

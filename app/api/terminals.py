@@ -7,16 +7,15 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api import examples
-from app.api.access import Reader, Runner, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.problems import Problem, not_found
+from app.api.auth import Reader, Runner, Used, session_seen
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import Problem, not_found
+from app.api.schemas import examples
+from app.api.schemas.views import Page, TerminalView
 from app.api.sessions import Principal, SessionId
-from app.api.shapes import Page, TerminalView
-from app.api.sights import session_seen
 from app.core.errors import InvalidArgs
-from app.core.jsons import dumps
-from app.core.walls import Window
+from app.core.sandbox import WindowSize
+from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/sessions/{id}/terminals", tags=["sessions"], route_class=JsonRoute)
 
@@ -69,7 +68,7 @@ async def resize_terminal(
 ) -> Response:
     """Give one that has a tty another size; it begins with 24 rows of 80 columns."""
     session = await session_seen(use, key, id, principal)
-    window = Window(asked.rows, asked.columns)
+    window = WindowSize(asked.rows, asked.columns)
     try:
         was_there = use.dispatcher.terminals.resize(session.principal, session.id, terminal, window)
     except InvalidArgs as error:

@@ -7,15 +7,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api import examples
-from app.api.access import AskReader, Used, key_of, unauthorized
-from app.api.bodies import JSON, JsonRoute
-from app.api.problems import forbidden
-from app.api.shapes import TicketView
-from app.api.sights import call_seen
-from app.core.clocks import rfc3339
-from app.core.jsons import dumps
+from app.api.auth import AskReader, Used, call_seen, require_key, unauthorized
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import forbidden
+from app.api.schemas import examples
+from app.api.schemas.views import TicketView
 from app.core.principals import Key, Scope, digest, new_token
+from app.core.util.clocks import rfc3339
+from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"], route_class=JsonRoute)
 
@@ -98,7 +97,7 @@ async def _may_watch(
     read calls; of the others, who answers asks hears what concerns asks."""
     call = request.path_params.get("id")
     if ticket is None:
-        return key_of(request.headers, use, Scope.CALLS_READ, *([Scope.ASKS_ANSWER] if call is None else []))
+        return require_key(request.headers, use, Scope.CALLS_READ, *([Scope.ASKS_ANSWER] if call is None else []))
     key = _tickets(request).take(ticket, call, use.clock.monotonic())
     if key is None or not use.keyring.holds(key.id):
         raise unauthorized()

@@ -6,21 +6,21 @@ from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import Field, TypeAdapter, model_validator
 
-from app.api import examples
-from app.api.access import Admin, Reader, ToolWriter, Use, Used
-from app.api.bodies import JSON, JsonRoute
-from app.api.offers import HEADERS, Wished
-from app.api.problems import Problem, forbidden, not_found
-from app.api.shapes import ImportView, Page, ReloadView, ToolLineView, ToolView
-from app.api.submissions import session_of
-from app.core.definitions import NAME, AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
-from app.core.jsons import dumps
+from app.api.auth import Admin, Reader, Services, ToolWriter, Used
+from app.api.create_call import session_of
+from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.problems import Problem, forbidden, not_found
+from app.api.schemas import examples
+from app.api.schemas.views import ImportView, Page, ReloadView, ToolLineView, ToolView
+from app.api.tool_export import HEADERS, Wished
+from app.core.custom_tools import NAME, AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
 from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Audience, Effect
-from app.dispatch.listings import ToolFilter
-from app.dispatch.registry import NameTaken
-from app.dispatch.tools import InvalidDefinition
+from app.core.util.json_codec import dumps
+from app.dispatch.tools.listing import ToolFilter
+from app.dispatch.tools.registry import NameTaken
+from app.dispatch.tools.runtime_tools import InvalidDefinition
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 
@@ -185,7 +185,7 @@ def _refuse_foreign(key: Key, name: str) -> None:
         raise forbidden()
 
 
-def _no_such(use: Use, key: Key, name: str, owner: str | None) -> Problem:
+def _no_such(use: Services, key: Key, name: str, owner: str | None) -> Problem:
     if use.listing.get(name, Session(key.principal, DEFAULT_SESSION), key) is None or owner is not None:
         return not_found(f"tool {name} of yours")
     return Problem(409, "NotRegistered", f"{name} was not registered over HTTP, so it cannot be removed here.")

@@ -1,5 +1,4 @@
-"""Floor 0, the words: types, pure rules and the ports. May import: nothing of the house.
+"""Layer 0: types, pure rules and the ports (Protocols). May import: nothing of app.
 
-Everything here can be read, built and tested without a database, a file or a
-socket. No I/O ever happens here.
+Everything here can be built and tested without a database, a file or a socket. No I/O ever happens here.
 """

@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import Any
 
 from app.core.calls import Waiting
-from app.core.clocks import rfc3339
 from app.core.rules import Need, Rule, RuleScope
+from app.core.util.clocks import rfc3339
 
 
 class AskKind(StrEnum):

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.core.clocks import rfc3339
-from app.core.jsons import Fragment
 from app.core.sessions import DEFAULT_SESSION
+from app.core.util.clocks import rfc3339
+from app.core.util.json_codec import Fragment
 
 current_call: ContextVar[str | None] = ContextVar("current_call", default=None)
 """The call that the current task carries, for the log."""

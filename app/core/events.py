@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from app.core.calls import Call, raw
-from app.core.clocks import rfc3339
-from app.core.jsons import dumps
+from app.core.util.clocks import rfc3339
+from app.core.util.json_codec import dumps
 
 
 class EventType(StrEnum):

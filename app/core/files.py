@@ -9,7 +9,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from app.core.errors import FileFailed, PermissionDenied
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.rules import Need
 
 EXTERNAL = "external_directory"
@@ -17,7 +17,7 @@ CLOSED_NAME = ".git"
 ASKED_AT_ONCE = 64
 
 
-def touching(scope: Scope, permission: str, paths: Iterable[str]) -> list[Need]:
+def touching(scope: PathScope, permission: str, paths: Iterable[str]) -> list[Need]:
     """What a tool needs that reads or edits these paths: each by its canonical name, and each once.
 
     Only what lies in an extra root of the operator has an absolute name; its folder is a need of its own.

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, WithJsonSchema
 
-from app.core.definitions import SecretHeader
+from app.core.custom_tools import SecretHeader
 
 SERVER_NAME = r"^(?:[A-Za-z0-9](?:_?[.-])*_?)*[A-Za-z0-9]$"
 """Two underscores in a row stand between the server and the tool in the name of a tool."""

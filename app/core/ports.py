@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
 
 from app.core.calls import Call
-from app.core.networks import NetworkPolicy
+from app.core.network_policy import NetworkPolicy
 from app.core.sessions import Session
 
 if TYPE_CHECKING:
     from app.core.files import Change, Snapshot, Stamp
-    from app.core.walls import Child, LentSecrets
+    from app.core.sandbox import Process, SessionSecrets
 
 MOST_LOADED = 64 * 1024 * 1024
 EntryKind = Literal["file", "directory", "symlink", "other"]
@@ -55,7 +55,7 @@ class Entry:
     kind: EntryKind
 
 
-class Scope(Protocol):
+class PathScope(Protocol):
     """What `needs` may ask before anything runs."""
 
     def name(self, path: str) -> str:
@@ -71,7 +71,7 @@ class Scope(Protocol):
         ...
 
 
-class Workspace(Scope, Protocol):
+class Workspace(PathScope, Protocol):
     """A folder tools may touch, and nothing outside it. Every path goes through the race-free opener."""
 
     @property
@@ -174,7 +174,7 @@ class Uploads(Protocol):
         ...
 
 
-class Places(Protocol):
+class WorkspaceLocator(Protocol):
     """The folders sessions work in. What is asked for badly raises `InvalidSession`."""
 
     @property
@@ -224,7 +224,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confines:
+class FolderConfinement:
     """How far a program reaches that works on what others wrote, as far as the kernel can see to it.
 
     It opens nothing for reading but these (open descriptors or paths), what is below them, itself and the system's
@@ -240,7 +240,7 @@ class Processes(Protocol):
 
     async def start(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
-    ) -> "Child":
+    ) -> "Process":
         """Start one that stays, with input and output. Who closes it ends its whole tree.
 
         Raises `OSError` when it cannot be started.
@@ -255,7 +255,7 @@ class Processes(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         pass_fds: Collection[int] = (),
-        confines: Confines | None = None,
+        confines: FolderConfinement | None = None,
         seconds: float,
         limit: int = 1024 * 1024,
         until_full: bool = False,
@@ -269,7 +269,7 @@ class Processes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What ripgrep answered: its exit code (1: nothing found), and its output up to a limit.
 
     `name` is the canonical name of what was searched, and the names in the output are relative to it; `is_file`: that
@@ -297,7 +297,7 @@ class Searcher(Protocol):
         approved: Collection[str] | None,
         seconds: float,
         limit: int,
-    ) -> "Found":
+    ) -> "SearchResult":
         """Search a folder or one file with these arguments of `rg`. Ripgrep is stopped when it has said enough.
 
         Raises `ToolUnavailable` when there is no ripgrep, `TimedOut`, `TooLarge` when it took too much memory, and
@@ -317,7 +317,7 @@ class SecretUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class HttpRequest:
     """A request to the world."""
 
     method: str
@@ -330,7 +330,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class HttpResponse:
     """What the world answered; `is_cut` when there was more than the limit."""
 
     status: int
@@ -349,13 +349,13 @@ class Outbound(Protocol):
 
     async def send(
         self,
-        request: Outgoing,
+        request: HttpRequest,
         *,
         owner: str,
         policies: Sequence[NetworkPolicy | None] = (),
         agree: Agree | None = None,
-        lent: "LentSecrets | None" = None,
-    ) -> Incoming:
+        lent: "SessionSecrets | None" = None,
+    ) -> HttpResponse:
         """Send it with the secrets of this owner. Placeholders of lent secrets in its headers become their values
         where the host is within their domain, and stay what they are elsewhere. Raises `NetworkError`,
         `NetworkTimeout`, `DNSError`, `PermissionDenied` when a policy or a secret's domains do not allow the host,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from app.core.clocks import rfc3339
-from app.core.ids import Ids
 from app.core.rules import Approval, Rule, RuleScope, matches, to_rule
 from app.core.sessions import is_inside
+from app.core.util.clocks import rfc3339
+from app.core.util.ids import Ids
 
 ADMIN_PRINCIPAL = "admin"
 PRINCIPAL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"

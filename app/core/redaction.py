@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from app.core.jsons import dumps
+from app.core.util.json_codec import dumps
 
 MARK = "[redacted]"
 LEAST = 6  # characters: shorter forms would be found in innocent text

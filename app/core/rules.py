@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
-from app.core.clocks import rfc3339
+from app.core.util.clocks import rfc3339
 
 
 class Action(StrEnum):
@@ -79,7 +79,7 @@ class RuleScope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRule:
+class StoredRule:
     """A rule written at run time: by a key that may, or by a person's "always". `session` and `workspace` narrow it."""
 
     id: str

@@ -158,7 +158,7 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ParsedMessage:
     """What was found in a model's message.
 
     `text` is what it said besides, `message_id` the provider's id of it, `items` what must be sent along when the
@@ -173,7 +173,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class CallSpec:
     """What one of our tools is asked to do for a model's call."""
 
     tool: str

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.core.clocks import rfc3339
-from app.core.hosts import MAX_HOST, to_ascii
+from app.core.util.clocks import rfc3339
+from app.core.util.urls import MAX_HOST, to_ascii
 
 EVERYBODY = "*"
 """The principal of a global secret."""

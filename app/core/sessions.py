@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.clocks import rfc3339
-from app.core.networks import NetworkPolicy
-from app.core.profiles import Profile
+from app.core.network_policy import NetworkPolicy
 from app.core.rules import Approval, Rule
+from app.core.sandbox_profile import Profile
+from app.core.util.clocks import rfc3339
 
 DEFAULT_SESSION = "default"
 SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from app.core.clocks import rfc3339
-from app.core.walls import Ended, Walls
+from app.core.sandbox import ExitStatus, Isolation
+from app.core.util.clocks import rfc3339
 
 Tell = Callable[[str, str], Awaitable[None]]
 """Who hears what is written, as it comes: a text, and the stream it came on."""
@@ -22,7 +22,7 @@ class Collected(NamedTuple):
     size: int
     lines: int
     omitted: int
-    ended: Ended | None
+    ended: ExitStatus | None
 
 
 class Terminal(Protocol):
@@ -37,7 +37,7 @@ class Terminal(Protocol):
         ...
 
     @property
-    def walls(self) -> Walls: ...
+    def walls(self) -> Isolation: ...
 
     @property
     def takes_input(self) -> bool: ...
@@ -75,7 +75,7 @@ class TerminalView:
     call: str
     command: str
     is_tty: bool
-    walls: Walls
+    walls: Isolation
     opened_at: int
     used_at: int
     exit_code: int | None

@@ -12,18 +12,18 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.core.asks import Answer
-from app.core.attendants import Attendant
+from app.core.back_channel import BackChannel
+from app.core.context import Line
 from app.core.errors import CallError, Canceled, FileFailed, InvalidArgs, ToolUnavailable
 from app.core.files import Snapshot
-from app.core.kernels import Kernel
-from app.core.lines import Line
-from app.core.neighbours import Neighbours
-from app.core.ports import Found, Incoming, Outgoing, Scope, Workspace
+from app.core.mcp_resources import McpResources
+from app.core.ports import HttpRequest, HttpResponse, PathScope, SearchResult, Workspace
+from app.core.repl_kernel import Kernel
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.sandbox import Command, Process
 from app.core.sessions import Session
 from app.core.terminals import Terminal
-from app.core.walls import Child, Command
 
 T = TypeVar("T")
 Payload = Literal["arguments", "input"]
@@ -129,7 +129,7 @@ class Context:
         """The same for needs that say more than a permission and a pattern."""
         await self.line.require(needs, metadata)
 
-    async def send(self, request: Outgoing) -> Incoming:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         """Send an HTTP request, as far as the session's network policy lets it."""
         return await self.line.send(request)
 
@@ -137,7 +137,9 @@ class Context:
         """The session's environment and what `shell.env` hooks add to it."""
         return await self.line.environment()
 
-    async def search(self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = SEARCHED) -> Found:
+    async def search(
+        self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = SEARCHED
+    ) -> SearchResult:
         """Run ripgrep on a folder or a file of the workspace."""
         return await self.line.search(path, arguments, seconds, limit)
 
@@ -162,7 +164,7 @@ class Context:
         return self.line.upload(id)
 
     @asynccontextmanager
-    async def started(self, command: Command) -> AsyncIterator[Child]:
+    async def started(self, command: Command) -> AsyncIterator[Process]:
         """A process behind the session's walls, for as long as the context lasts; nothing of it lives longer."""
         child = await self.line.start(command)
         try:
@@ -203,12 +205,12 @@ class Context:
         return self.line.session
 
     @property
-    def attendant(self) -> Attendant | None:
+    def attendant(self) -> BackChannel | None:
         """The MCP client that waits for this call, if there is one."""
         return self.line.attendant
 
     @property
-    def neighbours(self) -> Neighbours:
+    def neighbours(self) -> McpResources:
         """What MCP servers have besides tools."""
         return self.line.neighbours
 
@@ -276,7 +278,7 @@ class Tool:
     description: str
     schema: dict[str, Any]
     parse: Callable[[Any], Any]
-    needs: Callable[[Any, Scope], list[Need]]
+    needs: Callable[[Any, PathScope], list[Need]]
     run: Callable[[Any, Context], Awaitable[Result]]
     effect: Effect | Callable[[Any], Effect]
     takes: Payload = "arguments"
@@ -346,7 +348,7 @@ def typed(
     name: str,
     description: str,
     effect: Effect | Callable[[A], Effect],
-    needs: Callable[[A, Scope], list[Need]],
+    needs: Callable[[A, PathScope], list[Need]],
     run: Callable[[A, Context], Awaitable[Result]],
     title: str | None = None,
     **more: Any,

@@ -1,4 +1,1 @@
-"""Floor 2, what comes from outside: files, HTTP, OpenAPI and client-run tools become `Tool` values, hooks `Hook`.
-
-May import: core.
-"""
+"""Layer 2: tools and hooks from outside: Python files, HTTP, OpenAPI, client-run. May import: core."""

@@ -26,9 +26,9 @@ from typing import Any, Protocol
 
 from app.core.errors import CallError, Misconfigured
 from app.core.hooks import Hook, HookFailed, HookRun, OnFailure, Point, marked
-from app.core.jsons import dumps
-from app.core.ports import Clock, Finished, Outbound, Outgoing, Processes
+from app.core.ports import Clock, Finished, HttpRequest, Outbound, Processes
 from app.core.secrets import EVERYBODY
+from app.core.util.json_codec import dumps
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class WebhookRun:
 
     async def __call__(self, point: Point, about: dict[str, Any]) -> dict[str, Any] | None:
         body = dumps({"point": point.value} | about)
-        request = Outgoing(
+        request = HttpRequest(
             method="POST",
             url=self._url,
             headers={"Content-Type": "application/json"} | self._signature(body),

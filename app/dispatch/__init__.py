@@ -1,5 +1,5 @@
-"""Floor 2, the line: what happens to every call. May import: core, store.
+"""Layer 2: the pipeline every call goes through. May import: core, store.
 
-Nothing else in the house runs a tool. Durable before visible: a change is
-committed first and told then. No HTTP here, no SQL, no file is opened.
+Nothing else in the service runs a tool. Durable before visible: a change is committed first and published then.
+No HTTP here, no SQL, no file is opened.
 """

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.results import MOST_ATTACHED, MOST_INLINE, Attachment, Result, attach, data_of
-from app.dispatch.redaction import Cover
+from app.dispatch.redaction import CallRedactor
 from app.store import attachments
 
 DROPPED = "attachments_dropped"
@@ -23,16 +23,16 @@ Attached = tuple[dict[str, Any], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class StoredAttachment:
     """An attachment that is kept beside its result, by its number there."""
 
     number: int
     data: bytes
 
 
-def set_apart(result: Result, place: str, cover: Cover) -> tuple[Result, list[Apart]]:
+def set_apart(result: Result, place: str, cover: CallRedactor) -> tuple[Result, list[StoredAttachment]]:
     """The result as it is kept, and what is kept beside it, at `{place}/{number}`. Large ones take a while."""
-    kept, apart, dropped, room = list[Attachment](), list[Apart](), list[dict[str, Any]](), MOST_ATTACHED
+    kept, apart, dropped, room = list[Attachment](), list[StoredAttachment](), list[dict[str, Any]](), MOST_ATTACHED
     for one in result.attachments:
         data = data_of(one.url)
         if data is None and (len(one.url) <= MOST_INLINE or not one.url.lower().startswith("data:")):
@@ -43,7 +43,7 @@ def set_apart(result: Result, place: str, cover: Cover) -> tuple[Result, list[Ap
             room -= len(data)
             clean = cover.data(data)
             if len(clean) > MOST_INLINE:
-                apart.append(Apart(len(kept), clean))
+                apart.append(StoredAttachment(len(kept), clean))
                 kept.append(replace(one, url=f"{place}/{len(kept)}"))
             else:
                 kept.append(one if clean == data else attach(clean, one.mime, one.filename))

@@ -16,34 +16,34 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from app.core.attendants import Attendant
+from app.core.back_channel import BackChannel
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
 from app.core.errors import CallError, Internal, Interrupted
 from app.core.hooks import Point
-from app.core.ids import Ids
-from app.core.jsons import dumps
-from app.core.neighbours import Neighbours
+from app.core.mcp_resources import McpResources
 from app.core.ports import Outbound, Searcher, TraceContext, Tracer, Uploads, Workspace
 from app.core.principals import Key
 from app.core.results import Result
+from app.core.sandbox import SandboxedProcesses
 from app.core.sessions import Session
 from app.core.tools import Context, Lane, Tool
-from app.core.walls import WalledProcesses
-from app.dispatch import calls
-from app.dispatch.asks import Asks
+from app.core.util.ids import Ids
+from app.core.util.json_codec import dumps
+from app.dispatch import call_records
 from app.dispatch.capacity import Capacity
-from app.dispatch.clients import ClientRun
-from app.dispatch.gate import Gates, Order, Place
+from app.dispatch.client_run import ClientRun
+from app.dispatch.finish import FinishStage
+from app.dispatch.gate import BatchOrder, BatchSlot, Gates
 from app.dispatch.hooks import Hooks
-from app.dispatch.journal import Journal, Lost
-from app.dispatch.kernels import Kernels
-from app.dispatch.lines import LentLine
-from app.dispatch.listings import visible
-from app.dispatch.outcomes import Outcomes
-from app.dispatch.registry import Registry
-from app.dispatch.running import LiveCall, Running, Suspended, TimeLimit
-from app.dispatch.steps import Step, payload_of
-from app.dispatch.terminals import Terminals
+from app.dispatch.journal import Journal, TransitionLost
+from app.dispatch.live_calls import LiveCall, LiveCalls, Suspended, TimeLimit
+from app.dispatch.permission.stage import PermissionStage
+from app.dispatch.prepared_call import PreparedCall, payload_of
+from app.dispatch.session.repl_kernels import Kernels
+from app.dispatch.session.terminals import Terminals
+from app.dispatch.tool_context import CallContext
+from app.dispatch.tools.listing import visible
+from app.dispatch.tools.registry import Registry
 from app.store.calls import Claim
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Dispatcher:
         *,
         registry: Registry,
         hooks: Hooks,
-        asks: Asks,
+        asks: PermissionStage,
         gates: Gates,
         journal: Journal,
         ids: Ids,
@@ -66,21 +66,21 @@ class Dispatcher:
         outbound: Outbound,
         searcher: Searcher,
         uploads: Uploads,
-        walled: WalledProcesses,
+        walled: SandboxedProcesses,
         terminals: Terminals,
         kernels: Kernels,
-        neighbours: Neighbours,
+        neighbours: McpResources,
         secret: Callable[[str, str], str | None],
         tracer: Tracer | None = None,
     ) -> None:
         self.registry = registry
         self.capacity = capacity
-        self.running = Running(self._dispatch, capacity)
+        self.running = LiveCalls(self._dispatch, capacity)
         self.hooks = hooks
         self._asks = asks
         self._gates = gates
         self._journal = journal
-        self._outcomes = Outcomes(journal, hooks, registry)
+        self._outcomes = FinishStage(journal, hooks, registry)
         self._ids = ids
         self._workspaces = workspaces
         self._tracer = tracer
@@ -101,8 +101,8 @@ class Dispatcher:
         key: Key | None = None,
         claim: Claim | None = None,
         parent: LiveCall | None = None,
-        place: Place | None = None,
-        attendant: Attendant | None = None,
+        place: BatchSlot | None = None,
+        attendant: BackChannel | None = None,
         fault: CallError | None = None,
         origin: TraceContext | None = None,
     ) -> LiveCall:
@@ -112,7 +112,9 @@ class Dispatcher:
             self.capacity.admit(key)
         id, at = self._ids.new("call")
         live = LiveCall(
-            calls.of_request(id, at, request, session, parent.call.id if parent else None, key.id if key else None),
+            call_records.of_request(
+                id, at, request, session, parent.call.id if parent else None, key.id if key else None
+            ),
             request,
             session,
             key=parent.key if parent else key,
@@ -136,7 +138,7 @@ class Dispatcher:
     ) -> list[LiveCall]:
         """Several calls that keep their order; all of them are let in, or none."""
         self.capacity.admit(key, len(asked))
-        order, nothing = Order(), [None] * len(asked)
+        order, nothing = BatchOrder(), [None] * len(asked)
         return [
             self.submit(one, session, key=key, claim=claim, place=order.next(), fault=fault, origin=origin)
             for (one, session), claim, fault in zip(asked, claims or nothing, faults or nothing, strict=True)
@@ -145,7 +147,7 @@ class Dispatcher:
     async def resume(self, call: Call, session: Session, key: Key | None) -> LiveCall:
         """Set a call of an earlier start on the line again: one that is pending, or one that runs at its client."""
         given = self._journal.cover.originals(call)
-        live = LiveCall(call, calls.to_request(call, given), session, key=key, is_resumed=True)
+        live = LiveCall(call, call_records.to_request(call, given), session, key=key, is_resumed=True)
         live.settled = given.effective
         await self._asks.desk.restore(live)
         await self._journal.adopt(live)
@@ -182,7 +184,7 @@ class Dispatcher:
             error = failed
         except asyncio.CancelledError:
             error = live.stop or Internal("The tool was canceled from inside; this is a bug of the tool.")
-        except Lost as lost:
+        except TransitionLost as lost:
             live.failure = lost
             return
         except (Exception, SystemExit):
@@ -197,7 +199,7 @@ class Dispatcher:
         await self._close(live, shown, error)
         self._asks.note(live)
 
-    async def _open(self, live: LiveCall) -> Step | None:
+    async def _open(self, live: LiveCall) -> PreparedCall | None:
         """Look ahead without awaiting; what is certain already goes into the first commit."""
         live.stage("open")
         if live.is_resumed:
@@ -215,9 +217,9 @@ class Dispatcher:
                 if ahead and ahead.held and not is_accepted:
                     ahead.held.leave()
         live.opened()
-        return ahead if isinstance(ahead, Step) else None
+        return ahead if isinstance(ahead, PreparedCall) else None
 
-    def _look_ahead(self, live: LiveCall) -> Step | CallError | None:
+    def _look_ahead(self, live: LiveCall) -> PreparedCall | CallError | None:
         """A step that can run now, an error that is certain, or None: walk the line stage by stage."""
         if live.stop is not None:
             return None
@@ -249,7 +251,7 @@ class Dispatcher:
         tool = self.registry.get(live.call.tool, live.session.principal)
         return None if tool and self.hooks.concern(Point.AFTER, tool.name) else error
 
-    async def _approach(self, live: LiveCall) -> Step:
+    async def _approach(self, live: LiveCall) -> PreparedCall:
         """The way to the gate. A resumed call that had its arguments settled does not meet the hooks again."""
         live.stage("approach")
         live.loosen()
@@ -266,7 +268,7 @@ class Dispatcher:
         await self._asks.meet(live, step)
         return step
 
-    async def _walk(self, live: LiveCall, ahead: Step | None) -> tuple[Result, str | None]:
+    async def _walk(self, live: LiveCall, ahead: PreparedCall | None) -> tuple[Result, str | None]:
         """One line, one stage. The order is the product; keep it readable here."""
         if ahead is None and live.call.status is Status.RUNNING:  # at its client, since an earlier start
             return self._outcomes.shown(live, None, await self._wait_for_client(live))
@@ -275,17 +277,17 @@ class Dispatcher:
         live.stage("close")
         return self._outcomes.shown(live, step.tool, result)
 
-    def _prepare(self, live: LiveCall, tool: Tool, payload: Any) -> Step:
+    def _prepare(self, live: LiveCall, tool: Tool, payload: Any) -> PreparedCall:
         """Arguments become typed, and say what they need."""
         workspace = self._workspaces(live.session)
         args = tool.parse(payload)
         live.client = ClientRun(live.request.timeout or tool.timeout) if tool.is_client_run else None
-        step = Step(tool, payload, args, tool.needs(args, workspace), workspace)
+        step = PreparedCall(tool, payload, args, tool.needs(args, workspace), workspace)
         if live.place is not None:
             live.place.declare(self._lane_of(live, step), tool.effect_of(args))
         return step
 
-    def _lane_of(self, live: LiveCall, step: Step) -> str | None:
+    def _lane_of(self, live: LiveCall, step: PreparedCall) -> str | None:
         match step.tool.lane:
             case Lane.WORKSPACE:
                 return step.workspace.lane
@@ -296,7 +298,7 @@ class Dispatcher:
             case other:
                 return other
 
-    def _enter_now(self, live: LiveCall, step: Step) -> bool:
+    def _enter_now(self, live: LiveCall, step: PreparedCall) -> bool:
         """Take the pass for the look-ahead, if nobody is in the way."""
         lane = self._lane_of(live, step)
         if live.place is not None and not live.place.is_clear:
@@ -305,7 +307,7 @@ class Dispatcher:
             step.held = self._gates.try_enter(lane, step.tool.effect_of(step.args), live.held_above(lane))
         return lane is None or step.held is not None
 
-    async def _execute_ahead(self, live: LiveCall, step: Step) -> Result:
+    async def _execute_ahead(self, live: LiveCall, step: PreparedCall) -> Result:
         """The look-ahead took the pass and committed the start."""
         live.held = step.held
         try:
@@ -315,7 +317,7 @@ class Dispatcher:
             if step.held is not None:
                 step.held.leave()
 
-    async def _execute_in_turn(self, live: LiveCall, step: Step) -> Result:
+    async def _execute_in_turn(self, live: LiveCall, step: PreparedCall) -> Result:
         """Gate, then running, then the tool."""
         live.stage("gate")
         async with self._enter(live, step):
@@ -323,7 +325,7 @@ class Dispatcher:
             await self._journal.start(live)
             return await self._execute(live, step)
 
-    def _note_walls(self, live: LiveCall, step: Step) -> None:
+    def _note_walls(self, live: LiveCall, step: PreparedCall) -> None:
         """The record says behind which walls the call runs before it does."""
         if step.tool.is_walled:
             is_escalated = any(need.permission == "escalate" for need in step.needs)
@@ -331,7 +333,7 @@ class Dispatcher:
             live.call.sandbox = None if walls is None else dumps(walls.view()).decode()
 
     @asynccontextmanager
-    async def _enter(self, live: LiveCall, step: Step) -> AsyncIterator[None]:
+    async def _enter(self, live: LiveCall, step: PreparedCall) -> AsyncIterator[None]:
         if not self._enter_now(live, step):
             await self._journal.wait(live, Waiting.GATE)
             async with self._queue(live, step):
@@ -345,7 +347,7 @@ class Dispatcher:
                 step.held.leave()
 
     @asynccontextmanager
-    async def _queue(self, live: LiveCall, step: Step) -> AsyncIterator[None]:
+    async def _queue(self, live: LiveCall, step: PreparedCall) -> AsyncIterator[None]:
         if live.place is not None:
             async with self._gates.patience():
                 await live.place.clear()
@@ -356,7 +358,7 @@ class Dispatcher:
         async with self._gates.enter(lane, step.tool.effect_of(step.args), live.held_above(lane)) as live.held:
             yield
 
-    async def _execute(self, live: LiveCall, step: Step) -> Result:
+    async def _execute(self, live: LiveCall, step: PreparedCall) -> Result:
         """Run the tool. Its time limit is one more reason to be interrupted."""
         if live.client is not None:
             return await self._wait_for_client(live)
@@ -377,12 +379,12 @@ class Dispatcher:
         assert live.client is not None, "only what a client runs is waited for"
         return await live.client.result(live.call.tool, live.interrupt)
 
-    def _context(self, live: LiveCall, step: Step) -> Context:
+    def _context(self, live: LiveCall, step: PreparedCall) -> Context:
         return Context(
             id=live.call.id,
             session_id=live.session.id,
             workspace=step.workspace,
-            line=LentLine(live, step, self._journal, self._asks, self),
+            line=CallContext(live, step, self._journal, self._asks, self),
             call_id=live.call.call_id,
             message_id=live.call.message_id,
             agent=live.session.agent,

@@ -73,7 +73,7 @@ class Gate:
                 turn.set_result(None)
 
 
-class Pass:
+class GateHold:
     """The right to work in a lane. Children of a writer work inside it, ordered by a gate of its own; children of a
     reader read beside it, and for one that writes it steps aside. While it is aside, its other children wait."""
 
@@ -91,7 +91,7 @@ class Pass:
         "outer",
     )
 
-    def __init__(self, gates: "Gates", gate: Gate, lane: str, effect: Effect, outer: "Pass | None") -> None:
+    def __init__(self, gates: "Gates", gate: Gate, lane: str, effect: Effect, outer: "GateHold | None") -> None:
         self._gates = gates
         self._gate = gate
         self._aside = 0
@@ -184,15 +184,15 @@ class Gates:
                 f"Other calls kept this place busy for {self._queue_timeout:g} s; try again later."
             ) from None
 
-    def try_enter(self, lane: str, effect: Effect, held: Pass | None) -> Pass | None:
+    def try_enter(self, lane: str, effect: Effect, held: GateHold | None) -> GateHold | None:
         """A pass, if the lane is free now. `held` is the caller's own pass of the same lane, if it has one."""
         if held and not (held.is_held and held.covers(effect)):
             return None
         gate = self._gate_of(lane, held)
-        return Pass(self, gate, lane, effect, held) if gate.try_enter(effect, beside=_reads(held)) else None
+        return GateHold(self, gate, lane, effect, held) if gate.try_enter(effect, beside=_reads(held)) else None
 
     @asynccontextmanager
-    async def enter(self, lane: str, effect: Effect, held: Pass | None) -> AsyncIterator[Pass]:
+    async def enter(self, lane: str, effect: Effect, held: GateHold | None) -> AsyncIterator[GateHold]:
         """Wait for the lane, at most `queue_timeout` seconds."""
         if held and not held.covers(effect):
             with held.aside():
@@ -201,13 +201,13 @@ class Gates:
             return
         async with self.patience():
             gate = await self.admit(lane, effect, held)
-        mine = Pass(self, gate, lane, effect, held)
+        mine = GateHold(self, gate, lane, effect, held)
         try:
             yield mine
         finally:
             mine.leave()
 
-    async def admit(self, lane: str, effect: Effect, held: Pass | None) -> Gate:
+    async def admit(self, lane: str, effect: Effect, held: GateHold | None) -> Gate:
         """Wait until the lane lets this in: beside a caller who reads there, else in the order of arrival."""
         while held is not None and not await held.is_back():
             held = held.outer
@@ -221,7 +221,7 @@ class Gates:
             if self._gates[lane].is_idle:
                 del self._gates[lane]
 
-    def _gate_of(self, lane: str, held: Pass | None) -> Gate:
+    def _gate_of(self, lane: str, held: GateHold | None) -> Gate:
         """Where a child of this pass goes: inside the nearest writer, else to the lane's own gate."""
         while held is not None:
             if held.effect is Effect.WRITE:
@@ -233,26 +233,26 @@ class Gates:
         return gate
 
 
-def _reads(held: Pass | None) -> bool:
+def _reads(held: GateHold | None) -> bool:
     return held is not None and held.effect is Effect.READ
 
 
-class Order:
+class BatchOrder:
     """The order within one batch: a writer comes after all before it in its lane, all after a writer wait for it."""
 
     def __init__(self) -> None:
-        self._places: list[Place] = []
+        self._places: list[BatchSlot] = []
 
-    def next(self) -> "Place":
-        place = Place(tuple(self._places))
+    def next(self) -> "BatchSlot":
+        place = BatchSlot(tuple(self._places))
         self._places.append(place)
         return place
 
 
-class Place:
+class BatchSlot:
     """One call's place in its batch."""
 
-    def __init__(self, earlier: "tuple[Place, ...]") -> None:
+    def __init__(self, earlier: "tuple[BatchSlot, ...]") -> None:
         self._earlier = earlier
         self._known = asyncio.Event()
         self._left = asyncio.Event()
@@ -281,7 +281,7 @@ class Place:
             if self._minds(place):
                 await place._left.wait()
 
-    def _minds(self, earlier: "Place") -> bool:
+    def _minds(self, earlier: "BatchSlot") -> bool:
         if self._wish is None or earlier._wish is None or self._wish[0] != earlier._wish[0]:
             return False
         return Effect.WRITE in (self._wish[1], earlier._wish[1])

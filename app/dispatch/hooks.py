@@ -11,12 +11,12 @@ from typing import Any
 from app.core.calls import Call
 from app.core.errors import CallError, HookDenied
 from app.core.hooks import Hook, HookFailed, Point
-from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.results import Result
 from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.tools import Effect, Payload, Tool
+from app.core.util.json_codec import dumps
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ ANSWERS: dict[Point, set[str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class HookOutcome:
     """How a call went, before its end is written. `executed`: the tool was started. `whole` is output not shown."""
 
     executed: bool
@@ -45,7 +45,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class HookAnswer:
     """What a hook had to say, after it was understood."""
 
     verdict: str = "ok"
@@ -87,8 +87,8 @@ class Hooks:
         return None
 
     async def after(
-        self, call: Call, tool: Tool, session: Session, payload: Any, outcome: Outcome, tell: Tell
-    ) -> Outcome:
+        self, call: Call, tool: Tool, session: Session, payload: Any, outcome: HookOutcome, tell: Tell
+    ) -> HookOutcome:
         """How the call went, as the hooks want it told. A no is the call's error, and the result stays."""
         for hook in self._at(Point.AFTER, tool.name):
             about = _about(call, tool, session, payload) | _told(outcome)
@@ -128,8 +128,8 @@ class Hooks:
         return (hook for hook in self._hooks[point] if hook.concerns(point, tool))
 
     async def _ask(
-        self, hook: Hook, point: Point, about: dict[str, Any], read: Callable[[dict[str, Any]], Said], tell: Tell
-    ) -> Said:
+        self, hook: Hook, point: Point, about: dict[str, Any], read: Callable[[dict[str, Any]], HookAnswer], tell: Tell
+    ) -> HookAnswer:
         """Ask one hook and tell of it. Raises `HookDenied` when it says no, or fails and must not be passed."""
         begun = self._clock.monotonic()
         try:
@@ -137,12 +137,12 @@ class Hooks:
                 answer = await hook.run(point, _plain(about))
             said = _understood(point, answer, read)
         except HookFailed as failed:
-            said = Said("failed", message=str(failed))
+            said = HookAnswer("failed", message=str(failed))
         except TimeoutError:
-            said = Said("failed", message=f"it did not answer within {hook.timeout:g} s")
+            said = HookAnswer("failed", message=f"it did not answer within {hook.timeout:g} s")
         except (Exception, SystemExit) as error:
             log.exception("the hook %s broke", hook.name)
-            said = Said("failed", message=f"it raised {type(error).__name__}")
+            said = HookAnswer("failed", message=f"it raised {type(error).__name__}")
         took = round((self._clock.monotonic() - begun) * 1000, 3)
         data = {"name": hook.name, "point": point.value, "verdict": said.verdict, "duration_ms": took}
         tell(data if said.message is None else data | {"message": said.message})
@@ -178,7 +178,7 @@ def _effect(tool: Tool, payload: Any) -> Effect:
         return Effect.WRITE
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _told(outcome: HookOutcome) -> dict[str, Any]:
     """What an after-hook gets to see of how it went."""
     error = outcome.error
     return {
@@ -195,10 +195,10 @@ def _plain(value: Any) -> Any:
     return json.loads(dumps(value))
 
 
-def _understood(point: Point, answer: Any, read: Callable[[dict[str, Any]], Said]) -> Said:
+def _understood(point: Point, answer: Any, read: Callable[[dict[str, Any]], HookAnswer]) -> HookAnswer:
     """What an answer means here. What cannot be understood is a failure, because it may have meant a no."""
     if answer is None:
-        return Said()
+        return HookAnswer()
     if not isinstance(answer, dict):
         raise HookFailed("its answer is not an object")
     if unknown := sorted(str(name) for name in answer if name not in ANSWERS[point]):
@@ -209,49 +209,49 @@ def _understood(point: Point, answer: Any, read: Callable[[dict[str, Any]], Said
         raise HookFailed("its answer cannot be written as JSON") from None
     reason = plain.pop("deny", None)
     if reason is None:
-        return read(plain) if plain else Said()
-    return Said("deny", message=_text("deny", reason)[:PREVIEW])
+        return read(plain) if plain else HookAnswer()
+    return HookAnswer("deny", message=_text("deny", reason)[:PREVIEW])
 
 
-def _read_payload(takes: Payload, was: Any, answer: dict[str, Any]) -> Said:
+def _read_payload(takes: Payload, was: Any, answer: dict[str, Any]) -> HookAnswer:
     if takes not in answer or len(answer) > 1:
         raise HookFailed(f"its answer has `{'input' if takes == 'arguments' else 'arguments'}`, not `{takes}`")
     given = answer[takes]
     payload = _object(takes, given) if takes == "arguments" else _text(takes, given, is_empty_fine=True)
-    return Said() if payload == was else Said("changed", payload)
+    return HookAnswer() if payload == was else HookAnswer("changed", payload)
 
 
-def _read_decision(answer: dict[str, Any]) -> Said:
+def _read_decision(answer: dict[str, Any]) -> HookAnswer:
     message = _text("message", answer["message"]) if "message" in answer else None
     match answer.get("decision"):
         case "allow" | "deny" as decision:
-            return Said(decision, message=message)
+            return HookAnswer(decision, message=message)
         case None:
             raise HookFailed("its answer has a message and no decision")
         case _:
             raise HookFailed("its decision is neither `allow` nor `deny`")
 
 
-def _read_output(answer: dict[str, Any]) -> Said:
-    return Said("changed", _text("output", answer["output"], is_empty_fine=True))
+def _read_output(answer: dict[str, Any]) -> HookAnswer:
+    return HookAnswer("changed", _text("output", answer["output"], is_empty_fine=True))
 
 
-def _read_env(answer: dict[str, Any]) -> Said:
+def _read_env(answer: dict[str, Any]) -> HookAnswer:
     env = _object("env", answer["env"])
     for name, value in env.items():
         if not isinstance(value, str):
             raise HookFailed(f"the variable `{name}` is not text")
         if not name or "=" in name or "\0" in name + value:
             raise HookFailed(f"`{name}` cannot be a variable")
-    return Said("changed", env)
+    return HookAnswer("changed", env)
 
 
-def _read_definition(answer: dict[str, Any]) -> Said:
+def _read_definition(answer: dict[str, Any]) -> HookAnswer:
     if "description" in answer:
         _text("description", answer["description"])
     if "parameters" in answer:
         _object("parameters", answer["parameters"])
-    return Said("changed", answer)
+    return HookAnswer("changed", answer)
 
 
 def _text(name: str, value: Any, *, is_empty_fine: bool = False) -> str:

@@ -11,23 +11,23 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Ask, AskStatus
 from app.core.calls import Call, Status, Waiting
-from app.core.ends import encoded, whole_characters
 from app.core.errors import CallError, Internal, StoreUnavailable
 from app.core.events import Event, EventType
-from app.core.jsons import dumps
 from app.core.ports import Clock
 from app.core.results import Result
+from app.core.sandbox import NetworkDecision
 from app.core.tools import Truncation
-from app.core.walls import Decision
-from app.dispatch.attachments import Apart, is_large, set_apart
-from app.dispatch.calls import given_to
-from app.dispatch.clients import left_of
-from app.dispatch.events import Hub
-from app.dispatch.ledger import Ledger
-from app.dispatch.outputs import CHUNK, Spool, shown_of
-from app.dispatch.redaction import Cover
-from app.dispatch.retries import insist
-from app.dispatch.running import LiveCall
+from app.core.util.head_tail import encoded, whole_characters
+from app.core.util.json_codec import dumps
+from app.dispatch.attachments import StoredAttachment, is_large, set_apart
+from app.dispatch.call_records import given_to
+from app.dispatch.call_stats import CallStats
+from app.dispatch.client_run import left_of
+from app.dispatch.events.hub import EventHub
+from app.dispatch.events.output_spool import CHUNK, Spool, shown_of
+from app.dispatch.live_calls import LiveCall
+from app.dispatch.redaction import CallRedactor
+from app.dispatch.retries import submit_until_stored
 from app.store import asks, attachments, calls, outputs, sessions
 from app.store.calls import Claimed
 from app.store.writer import Batch, Writer
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Lost(Exception):
+class TransitionLost(Exception):
     """A compare-and-set found the call elsewhere: another owner has it, or it has ended."""
 
 
@@ -46,11 +46,11 @@ class Journal:
         self,
         writer: Writer,
         engine: AsyncEngine,
-        hub: Hub,
+        hub: EventHub,
         *,
         clock: Clock,
-        cover: Cover,
-        ledger: Ledger,
+        cover: CallRedactor,
+        ledger: CallStats,
         owner: str,
         output_limit: int,
         root_path: str = "",
@@ -112,7 +112,7 @@ class Journal:
 
         with live.steady():
             if not await self._step(live, note):
-                raise Lost(call.id)
+                raise TransitionLost(call.id)
             call.waiting = waiting  # until it runs or ends
 
     async def start(self, live: LiveCall) -> None:
@@ -129,7 +129,7 @@ class Journal:
 
         with live.steady():
             if not await self._step(live, begin):
-                raise Lost(call.id)
+                raise TransitionLost(call.id)
             self._mark_running(live, at)
 
     async def close(self, live: LiveCall, result: Result | None, error: CallError | None, whole: str | None) -> None:
@@ -169,7 +169,7 @@ class Journal:
         except Exception:  # noqa: BLE001 - this end cannot be stored, so the call gets one that can
             is_mine = await self._end_otherwise(live, was)
         if not is_mine:
-            raise Lost(call.id)
+            raise TransitionLost(call.id)
         self._ledger.note(call, error)
 
     def request_cancel(self, live: LiveCall) -> None:
@@ -242,7 +242,7 @@ class Journal:
         """Tell what a hook said. Nobody waits for it, but it comes before whatever is told next."""
         self._tell(live, EventType.CALL_HOOK, data, "what a hook said")
 
-    def tell_decision(self, live: LiveCall, decision: Decision) -> None:
+    def tell_decision(self, live: LiveCall, decision: NetworkDecision) -> None:
         """Tell what became of a connection. It may be of a process that goes on after its call."""
         self._tell(live, EventType.NETWORK_DECISION, decision.view(), "a connection")
 
@@ -267,7 +267,7 @@ class Journal:
         try:
             await self._writer.submit(keep)
         except StoreUnavailable:
-            await insist(self._writer, keep)
+            await submit_until_stored(self._writer, keep)
 
     async def partial(self, call: Call, policy: Truncation) -> Result:
         """What is stored of a call's output, as it is shown."""
@@ -299,14 +299,14 @@ class Journal:
             return await self._writer.submit(change)
         except StoreUnavailable as refused:
             log.warning("call %s waits for the store: %s", live.call.id, refused)
-            return await insist(self._writer, change, live.pause)
+            return await submit_until_stored(self._writer, change, live.pause)
 
     async def _end_late(self, live: LiveCall, end: Callable[[Batch], bool], refused: StoreUnavailable) -> bool:
         """The tool has ended, but the store cannot be told yet: the end is kept here until it can."""
         log.warning("the end of call %s waits for the store: %s", live.call.id, refused)
         if live.place is not None:
             live.place.leave()
-        return await insist(self._writer, end)
+        return await submit_until_stored(self._writer, end)
 
     async def _end_otherwise(self, live: LiveCall, was: Status) -> bool:
         """An end without the result that the database does not take."""
@@ -328,7 +328,7 @@ class Journal:
         except StoreUnavailable as refused:
             return await self._end_late(live, end, refused)
 
-    async def _set_apart(self, call: Call, result: Result | None) -> tuple[Result | None, list[Apart]]:
+    async def _set_apart(self, call: Call, result: Result | None) -> tuple[Result | None, list[StoredAttachment]]:
         if result is None or not result.attachments:
             return result, []
         place = f"{self._root_path}/v1/calls/{call.id}/attachments"

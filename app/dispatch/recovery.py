@@ -14,7 +14,7 @@ from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Truncation
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.journal import Journal
-from app.dispatch.sessions import DELETED
+from app.dispatch.session.sessions import DELETED
 from app.store import asks, calls, sessions
 
 log = logging.getLogger(__name__)

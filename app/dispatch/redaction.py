@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from app.core.calls import Call
 from app.core.errors import CallError
-from app.core.jsons import dumps
 from app.core.ports import Sealer
 from app.core.redaction import OutputStream, Redactor
 from app.core.results import Result
+from app.core.util.json_codec import dumps
 
 PIECE = 1024 * 1024
 
@@ -23,7 +23,7 @@ class Originals:
     effective: str | None = None
 
 
-class Cover:
+class CallRedactor:
     """Every text of a call passes here before it is written."""
 
     def __init__(self, redactor: Redactor, sealer: Sealer) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import StoreError
 from app.core.ports import Clock
-from app.dispatch.events import Hub
+from app.dispatch.events.hub import EventHub
 from app.store import retention
 from app.store.retention import Old
 from app.store.writer import Writer
@@ -39,7 +39,7 @@ class Limits:
 
 
 class Retention:
-    def __init__(self, engine: AsyncEngine, writer: Writer, hub: Hub, clock: Clock, limits: Limits) -> None:
+    def __init__(self, engine: AsyncEngine, writer: Writer, hub: EventHub, clock: Clock, limits: Limits) -> None:
         self._engine = engine
         self._writer = writer
         self._hub = hub

@@ -13,7 +13,7 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
 
 
-async def insist(
+async def submit_until_stored(
     writer: Writer, change: Callable[[Batch], T], pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> T:
     """Bring a change that was refused to the store after all. `pause` is where the caller can be interrupted."""

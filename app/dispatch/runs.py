@@ -6,16 +6,16 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.jsons import dumps
 from app.core.redaction import Redactor
 from app.core.runs import Run
+from app.core.util.json_codec import dumps
 from app.store import runs
 from app.store.writer import Writer
 
 Calls = tuple[tuple[str, ...], ...]
 
 
-class RunBook:
+class RunStore:
     """Keeps runs. Of what a model wrote only that is kept which its answers need; the rest is in the calls."""
 
     def __init__(self, engine: AsyncEngine, writer: Writer, redactor: Redactor) -> None:

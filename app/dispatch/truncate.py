@@ -1,4 +1,4 @@
-"""Truncation: no output floods a model's context. The whole of it stays readable in the store."""
+"""Truncation of long output to its head and tail."""
 
 from app.core.results import Result
 from app.core.tools import Keep, Truncation

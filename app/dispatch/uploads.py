@@ -3,7 +3,7 @@
 import logging
 
 from app.core.ports import Uploads
-from app.dispatch.running import LiveCall, Running
+from app.dispatch.live_calls import LiveCall, LiveCalls
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def keep_until_end(uploads: Uploads, live: LiveCall, id: str) -> None:
     live.task.add_done_callback(lambda done: look())
 
 
-def take_up(uploads: Uploads, running: Running) -> None:
+def take_up(uploads: Uploads, running: LiveCalls) -> None:
     """After a start: the calls that go on have their uploads still, and the others need none."""
     kept = {id: live for live in running if isinstance(id := (live.request.arguments or {}).get("upload"), str)}
     for id, live in kept.items():

@@ -1,1 +1,1 @@
-"""Floor 3, the neighbours: MCP servers as tools, and Toolcrib as one. May import: core, store, dispatch."""
+"""Layer 3: MCP servers as tools, and Toolcrib as an MCP server. May import: core, store, dispatch."""

@@ -1,6 +1,5 @@
-"""Floor 1, the wire out: outgoing HTTP. May import: core.
+"""Layer 1: outgoing HTTP, the checked resolver, the egress proxy, traces. May import: core.
 
-Only this room (and the MCP transports) opens outgoing connections: those of
-tools (`outbound`), and those of processes behind walls (`egress`), which go
-through a proxy of ours.
+Only this package and the MCP transports open outgoing connections: those of tools (`outbound`), and those of sandboxed
+processes, which go through the egress proxy (`egress`).
 """

@@ -11,18 +11,18 @@ from urllib.parse import quote, unquote_plus, urljoin
 
 from app import __version__
 from app.core.errors import InvalidArgs, NetworkError, NetworkTimeout, PermissionDenied, ToolUnavailable
-from app.core.headers import UNWRITABLE, check_header, check_secret
-from app.core.hosts import PORTS, InvalidUrl, Where, read_url
-from app.core.networks import NetworkPolicy, allow
-from app.core.ports import Agree, Incoming, Outgoing, SecretUse
-from app.core.walls import LentSecrets
-from app.net.encodings import ACCEPTED
-from app.net.placeholders import Find, bound_to, is_in, put, require_writable, value_for
+from app.core.network_policy import NetworkPolicy, allow
+from app.core.ports import Agree, HttpRequest, HttpResponse, SecretUse
+from app.core.sandbox import SessionSecrets
+from app.core.util.headers import UNWRITABLE, check_header, check_secret
+from app.core.util.urls import PORTS, InvalidUrl, ParsedUrl, read_url
+from app.net.decompress import ACCEPTED
 from app.net.resolver import Resolve, Resolver, resolve
+from app.net.secret_placeholders import Find, bound_to, is_in, put, require_writable, value_for
 from app.net.tls import trusting_the_web
 
 if TYPE_CHECKING:
-    from app.net.exchanges import Answer
+    from app.net.pinned_http import PinnedResponse
 
 MAX_REDIRECTS = 5
 METHOD = re.compile(r"[A-Z]{3,16}")
@@ -36,7 +36,7 @@ class Hop:
     """One request of the chain, before its secrets."""
 
     method: str
-    where: Where
+    where: ParsedUrl
     headers: Mapping[str, str]
     secrets: tuple[SecretUse, ...]
     body: bytes | None
@@ -61,22 +61,22 @@ class CheckedOutbound:
 
     async def send(
         self,
-        request: Outgoing,
+        request: HttpRequest,
         *,
         owner: str,
         policies: Sequence[NetworkPolicy | None] = (),
         agree: Agree | None = None,
-        lent: LentSecrets | None = None,
-    ) -> Incoming:
+        lent: SessionSecrets | None = None,
+    ) -> HttpResponse:
         hop = _first(request)
         try:
             async with asyncio.timeout(request.timeout) as clock:
-                purse = _Purse(self._find, owner, lent)
-                return await self._follow(hop, request.limit, purse, _Consent(policies, agree, clock))
+                purse = _ByteBudget(self._find, owner, lent)
+                return await self._follow(hop, request.limit, purse, _RedirectConsent(policies, agree, clock))
         except TimeoutError:
             raise NetworkTimeout(f"{hop.where.host} did not answer within {request.timeout:g} s.") from None
 
-    async def _follow(self, hop: Hop, limit: int, purse: "_Purse", consent: "_Consent") -> Incoming:
+    async def _follow(self, hop: Hop, limit: int, purse: "_ByteBudget", consent: "_RedirectConsent") -> HttpResponse:
         """From the first host to the one that answers, each hop judged anew."""
         private = {use.name for use in hop.secrets if use.into == "query"}
         self._admit(hop.where.host, consent.policies)
@@ -84,7 +84,7 @@ class CheckedOutbound:
             answer = await self._send(hop, limit, purse)
             if answer.location is None:
                 url = str(_without(hop.where, private))  # a redirect may have repeated a secret
-                return Incoming(
+                return HttpResponse(
                     status=answer.status, headers=answer.headers, body=answer.body, url=url, is_cut=answer.is_cut
                 )
             before, hop = hop.where.host, _next(hop, answer.status, answer.location)
@@ -99,18 +99,18 @@ class CheckedOutbound:
         if not allow(host, policies):
             raise PermissionDenied(f"The session's network policy does not allow {host}.", details={"host": host})
 
-    async def _send(self, hop: Hop, limit: int, purse: "_Purse") -> "Answer":
+    async def _send(self, hop: Hop, limit: int, purse: "_ByteBudget") -> "PinnedResponse":
         headers, where = _dress(hop, purse)
         addresses = await self._resolver.find(where.host, where.port)
         if self._trust is None and where.scheme == "https":
             self._trust = await asyncio.to_thread(trusting_the_web)
         # The HTTP client is loaded by the first request: a service without one starts sooner and stays smaller.
-        from app.net.exchanges import Sent, exchange
+        from app.net.pinned_http import PinnedRequest, exchange
 
-        return await exchange(Sent(hop.method, where, headers, hop.body), addresses, self._trust, limit)
+        return await exchange(PinnedRequest(hop.method, where, headers, hop.body), addresses, self._trust, limit)
 
 
-def _dress(hop: Hop, purse: "_Purse") -> tuple[list[tuple[bytes, bytes]], Where]:
+def _dress(hop: Hop, purse: "_ByteBudget") -> tuple[list[tuple[bytes, bytes]], ParsedUrl]:
     """The request with the values of its secrets: its headers, and where it goes."""
     headers, where, cookies = purse.fill(hop.headers, hop.where.host), hop.where, list[str]()
     for use in hop.secrets:
@@ -129,12 +129,12 @@ def _dress(hop: Hop, purse: "_Purse") -> tuple[list[tuple[bytes, bytes]], Where]
 
 
 @dataclass(frozen=True, slots=True)
-class _Purse:
+class _ByteBudget:
     """The secrets a request may take along: those of who made the tool, and those lent by who uses it."""
 
     find: Find
     owner: str
-    lent: LentSecrets | None
+    lent: SessionSecrets | None
 
     def value(self, use: SecretUse, host: str) -> str:
         """A secret as it goes along, if it may go to this host."""
@@ -163,7 +163,7 @@ class _Purse:
 
 
 @dataclass(frozen=True, slots=True)
-class _Consent:
+class _RedirectConsent:
     """Who has to agree to a host. While a person thinks about it, no time passes for the request."""
 
     policies: Sequence[NetworkPolicy | None]
@@ -180,7 +180,7 @@ class _Consent:
         self.clock.reschedule(loop.time() + left)
 
 
-def _first(request: Outgoing) -> Hop:
+def _first(request: HttpRequest) -> Hop:
     try:
         where = read_url(request.url)
     except InvalidUrl as error:
@@ -221,21 +221,21 @@ def _only(headers: Mapping[str, str], keeps: Callable[[str], bool]) -> dict[str,
     return {name: text for name, text in headers.items() if keeps(name.lower())}
 
 
-def _is_same(before: Where, after: Where) -> bool:
+def _is_same(before: ParsedUrl, after: ParsedUrl) -> bool:
     """Whether it is the same server: also where only https took the place of http, each on its usual port."""
     was, becomes = (before.scheme, before.port), (after.scheme, after.port)
     is_raised = was == ("http", PORTS["http"]) and becomes == ("https", PORTS["https"])
     return before.host == after.host and (is_raised or was == becomes)
 
 
-def _with(where: Where, name: str, value: str) -> Where:
+def _with(where: ParsedUrl, name: str, value: str) -> ParsedUrl:
     """With a query parameter that is there only once, whatever a caller or a redirect put there."""
     where = _without(where, {name})
     glue = "&" if "?" in where.target else "?"
     return replace(where, target=f"{where.target}{glue}{quote(name, safe='')}={quote(value, safe='')}")
 
 
-def _without(where: Where, names: Set[str]) -> Where:
+def _without(where: ParsedUrl, names: Set[str]) -> ParsedUrl:
     path, mark, query = where.target.partition("?")
     if not names or not mark:
         return where

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.core.runs import Known, Media, Part, Reading, Reply, SearchResult, ToolOffer, Unreadable
-from app.providers import chat_calls, chat_choices, chat_tools, contents
+from app.core.runs import Known, Media, ParsedMessage, Part, Reply, SearchResult, ToolOffer, Unreadable
+from app.providers import reply_content
+from app.providers.chat import calls as chat_calls
+from app.providers.chat import tool_choice
+from app.providers.chat.tools import NO_STRICT, export
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, NameRule, Quirks, Supports, Wire
 
 WORDS: dict[Mode, str] = {"none": "NONE", "required": "REQUIRED"}
@@ -17,16 +20,16 @@ READABLE = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)")
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    exported = chat_tools.export(offers, options)
-    exported.warnings = [STRICT if said == chat_tools.NO_STRICT else said for said in exported.warnings]
+    exported = export(offers, options)
+    exported.warnings = [STRICT if said == NO_STRICT else said for said in exported.warnings]
     return exported
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    return chat_choices.fill(tools, choice, quirks, warnings, words=WORDS)
+    return tool_choice.fill(tools, choice, quirks, warnings, words=WORDS)
 
 
-def read_calls(message: Any, known: Known) -> Reading:
+def read_calls(message: Any, known: Known) -> ParsedMessage:
     match message:
         case list() if any(isinstance(event, dict) and event.get("type") in STARTS for event in message):
             return _response(_gathered(message))
@@ -37,12 +40,12 @@ def read_calls(message: Any, known: Known) -> Reading:
     return chat_calls.read(message)
 
 
-def _response(response: dict[str, Any]) -> Reading:
+def _response(response: dict[str, Any]) -> ParsedMessage:
     reading = _message(response["message"], is_cut=chat_calls.is_cut(response.get("finish_reason")))
     return replace(reading, message_id=chat_calls.id_of(response), is_response=True)
 
 
-def _message(message: dict[str, Any], *, is_cut: bool = False) -> Reading:
+def _message(message: dict[str, Any], *, is_cut: bool = False) -> ParsedMessage:
     """What the model plans to do is the text beside its calls."""
     try:
         reading = chat_calls.of_message(message, is_cut=is_cut)
@@ -116,11 +119,11 @@ def _answer(reply: Reply) -> Wire:
     """Text is text; what can be cited is a document."""
     documents = [document for part in reply.parts if (document := _document(part)) is not None]
     rest = tuple(part for part in reply.parts if _document(part) is None)
-    kept = [contents.placeholder(part) for part in rest if isinstance(part, Media)]
-    text = "\n".join(line for line in (contents.text_of(replace(reply, parts=rest)), *kept) if line)
+    kept = [reply_content.placeholder(part) for part in rest if isinstance(part, Media)]
+    text = "\n".join(line for line in (reply_content.text_of(replace(reply, parts=rest)), *kept) if line)
     content = [*([{"type": "text", "text": text}] if text else []), *documents] if documents else text
     called = {} if reply.call.id is None else {"tool_call_id": reply.call.id}
-    return {"role": "tool", **called, "content": content or contents.NOTHING}
+    return {"role": "tool", **called, "content": content or reply_content.NOTHING}
 
 
 def _document(part: Part) -> Wire | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from app.core.runs import Known, Reading, Reply, ToolOffer
+from app.core.runs import Known, ParsedMessage, Reply, ToolOffer
 
 Strictness = Literal["auto", "on", "off"]
 Mode = Literal["auto", "none", "required", "tool"]
@@ -115,7 +115,7 @@ class Dialect:
     title: str
     export_tools: Callable[[Sequence[ToolOffer], ExportOptions], Exported]
     fill_request: Callable[[list[Wire], Choice, Quirks, list[str]], Wire]
-    read_calls: Callable[[Any, Known], Reading]
+    read_calls: Callable[[Any, Known], ParsedMessage]
     write_results: Callable[[Sequence[Reply]], list[Wire]]
     supports: Supports
     quirks: Quirks = Quirks()

@@ -9,12 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 from app.core.errors import McpFailed
-from app.core.runs import Json, Known, Media, ModelCall, Part, Reading, Reply, Text, ToolOffer, Unreadable
-from app.providers import arguments, contents
+from app.core.runs import Json, Known, Media, ModelCall, ParsedMessage, Part, Reply, Text, ToolOffer, Unreadable
+from app.providers import call_arguments, reply_content
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, NameRule, Quirks, Supports, Wire
-from app.providers.fittings import Fitted, fit, mode_of, refuse
-from app.providers.media import kind_of
-from app.providers.names import wire_name
+from app.providers.reply_content import kind_of
+from app.providers.tool_limits import FittedTool, fit, mode_of, refuse, wire_name
 
 NAMES = NameRule(re.compile(r"[A-Za-z0-9_.-]+"), longest=128)
 HINTS = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -41,10 +40,10 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
     return {"tools": tools}
 
 
-def read_calls(message: Any, known: Known) -> Reading:
+def read_calls(message: Any, known: Known) -> ParsedMessage:
     if isinstance(message, list):
-        return Reading(calls=tuple(call for one in message for call in _calls(one)))
-    return Reading(calls=tuple(_calls(message)))
+        return ParsedMessage(calls=tuple(call for one in message for call in _calls(one)))
+    return ParsedMessage(calls=tuple(_calls(message)))
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
@@ -57,7 +56,7 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
     return answers
 
 
-def _entry(tool: Fitted, warnings: list[str]) -> Wire:
+def _entry(tool: FittedTool, warnings: list[str]) -> Wire:
     offer = tool.offer
     made: Wire = {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
     if offer.title:
@@ -90,7 +89,7 @@ def _call(params: dict[str, Any], request_id: Any) -> ModelCall:
         id=None if request_id is None else str(request_id),
         name=params["name"],
         caller=None if request_id is None else {JSONRPC_ID: request_id},
-        **arguments.read(params.get("arguments")),
+        **call_arguments.read(params.get("arguments")),
     )
 
 
@@ -108,12 +107,12 @@ def _result(reply: Reply) -> Wire:
 
 def _block(part: Part, number: int) -> Wire | None:
     if not isinstance(part, Media):
-        text = contents.plain(part)
+        text = reply_content.plain(part)
         return _text(text) if text else None
     kind = kind_of(part)
     if part.data is None:
         if part.url is None:
-            return _text(contents.placeholder(part))
+            return _text(reply_content.placeholder(part))
         return {"type": "resource_link", "uri": part.url, "name": part.name or part.url, "mimeType": kind}
     family = kind.partition("/")[0]
     if family in ("image", "audio"):

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.core.runs import Known, Media, Reading, Reply, ToolOffer
-from app.providers import chat_calls, chat_choices, chat_results, chat_tools, contents
+from app.core.runs import Known, Media, ParsedMessage, Reply, ToolOffer
+from app.providers import reply_content
+from app.providers.chat import results, tool_choice
+from app.providers.chat.calls import read
+from app.providers.chat.tools import export
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, Quirks, Supports, Wire
-from app.providers.schema_walks import inlined
+from app.providers.schema.inline import inlined
 
 WORDS: dict[Mode, str] = {"auto": "auto", "none": "none", "required": "any"}
 NO_ID = "null"
@@ -15,15 +18,15 @@ NO_ID = "null"
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return chat_tools.export(offers, options, inlined)
+    return export(offers, options, inlined)
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    return chat_choices.fill(tools, choice, quirks, warnings, words=WORDS)
+    return tool_choice.fill(tools, choice, quirks, warnings, words=WORDS)
 
 
-def read_calls(message: Any, known: Known) -> Reading:
-    reading = chat_calls.read(message)
+def read_calls(message: Any, known: Known) -> ParsedMessage:
+    reading = read(message)
     calls = (replace(call, id=None) if call.id == NO_ID else call for call in reading.calls)
     return replace(reading, calls=tuple(calls))
 
@@ -34,24 +37,26 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
 
 def _answer(reply: Reply) -> Wire:
     chunks: list[Wire] = []
-    lines = [contents.text_of(reply)]
-    for media in contents.media_of(reply):
+    lines = [reply_content.text_of(reply)]
+    for media in reply_content.media_of(reply):
         chunk = _chunk(media)
         if chunk is None:
-            lines.append(contents.placeholder(media))
+            lines.append(reply_content.placeholder(media))
         else:
             chunks.append(chunk)
     text = "\n".join(line for line in lines if line)
-    content = [*([{"type": "text", "text": text}] if text else []), *chunks] if chunks else text or contents.NOTHING
+    content = (
+        [*([{"type": "text", "text": text}] if text else []), *chunks] if chunks else text or reply_content.NOTHING
+    )
     called = {} if reply.call.id is None else {"tool_call_id": reply.call.id}
     return {"role": "tool", **called, "name": reply.call.name, "content": content}
 
 
 def _chunk(media: Media) -> Wire | None:
     """A document has to be where the provider can fetch it."""
-    if media.mime in chat_results.PICTURES and (url := chat_results.picture_url(media)):
+    if media.mime in results.PICTURES and (url := results.picture_url(media)):
         return {"type": "image_url", "image_url": {"url": url}}
-    if media.mime == chat_results.PDF and media.data is None and chat_results.is_on_the_web(media):
+    if media.mime == results.PDF and media.data is None and results.is_on_the_web(media):
         name = {"document_name": media.name} if media.name else {}
         return {"type": "document_url", "document_url": media.url, **name}
     return None

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.core.runs import Known, Reading, Reply, Unreadable
-from app.providers import chat_calls, chat_choices, chat_results, chat_tools, contents
+from app.core.runs import Known, ParsedMessage, Reply, Unreadable
+from app.providers import reply_content
+from app.providers.chat import results, tool_choice, tools
+from app.providers.chat.calls import TOO_DEEP, is_cut, of_message, read
 from app.providers.dialects import Dialect, Quirks, Supports, Wire
 
 NOTE = (
@@ -13,24 +15,24 @@ NOTE = (
 )
 
 
-def read_calls(message: Any, known: Known) -> Reading:
+def read_calls(message: Any, known: Known) -> ParsedMessage:
     pieces = message if isinstance(message, list) else [message]
     if not any(isinstance(piece, dict) and "message" in piece for piece in pieces):
-        return chat_calls.read(message)
+        return read(message)
     readings = [_piece(piece) for piece in pieces]
     calls = tuple(call for reading in readings for call in reading.calls)
-    return Reading(calls=calls, text="".join(reading.text for reading in readings), is_response=True)
+    return ParsedMessage(calls=calls, text="".join(reading.text for reading in readings), is_response=True)
 
 
-def _piece(piece: Any) -> Reading:
+def _piece(piece: Any) -> ParsedMessage:
     """A response, or one line of a stream; a call is never spread over several."""
     inner = piece.get("message", {}) if isinstance(piece, dict) else None
     if not isinstance(inner, dict):
         raise Unreadable("A message of a response is no object.")
     try:
-        return chat_calls.of_message(inner, is_cut=chat_calls.is_cut(piece.get("done_reason")))
+        return of_message(inner, is_cut=is_cut(piece.get("done_reason")))
     except RecursionError as error:
-        raise Unreadable(chat_calls.TOO_DEEP) from error
+        raise Unreadable(TOO_DEEP) from error
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
@@ -39,11 +41,11 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
 
 def _answer(reply: Reply) -> Wire:
     """Pictures go along as they are, without a type and without an address."""
-    shown = [media for media in contents.images_of(reply) if media.mime in chat_results.PICTURES]
-    kept = [contents.placeholder(media) for media in contents.media_of(reply) if media not in shown]
-    text = "\n".join(line for line in (contents.text_of(reply), *kept) if line)
+    shown = [media for media in reply_content.images_of(reply) if media.mime in results.PICTURES]
+    kept = [reply_content.placeholder(media) for media in reply_content.media_of(reply) if media not in shown]
+    text = "\n".join(line for line in (reply_content.text_of(reply), *kept) if line)
     if not shown:
-        return {"role": "tool", "tool_name": reply.call.name, "content": text or contents.NOTHING}
+        return {"role": "tool", "tool_name": reply.call.name, "content": text or reply_content.NOTHING}
     content = text or f"[images attached: {len(shown)}]"
     images = [media.data for media in shown]
     return {"role": "tool", "tool_name": reply.call.name, "content": content, "images": images}
@@ -52,8 +54,8 @@ def _answer(reply: Reply) -> Wire:
 dialect = Dialect(
     name="ollama",
     title="Ollama",
-    export_tools=chat_tools.export,
-    fill_request=chat_choices.fill,
+    export_tools=tools.export,
+    fill_request=tool_choice.fill,
     read_calls=read_calls,
     write_results=write_results,
     supports=Supports(images=True, note=NOTE),

@@ -4,25 +4,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.core.runs import Known, Reading, Reply
-from app.providers import chat_calls, chat_choices, chat_results, chat_tools, wrappers
+from app.core.runs import Known, ParsedMessage, Reply
+from app.providers import parallel_wrapper
+from app.providers.chat import calls, results, tool_choice, tools
 from app.providers.dialects import Dialect, Quirks, Supports, Wire
 
 
-def read_calls(message: Any, known: Known) -> Reading:
-    reading = chat_calls.read(message)
-    return replace(reading, calls=tuple(wrappers.expand(reading.calls, known)))
+def read_calls(message: Any, known: Known) -> ParsedMessage:
+    reading = calls.read(message)
+    return replace(reading, calls=tuple(parallel_wrapper.expand(reading.calls, known)))
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
-    return chat_results.write(wrappers.merge(replies))
+    return results.write(parallel_wrapper.merge(replies))
 
 
 dialect = Dialect(
     name="openai-chat",
     title="OpenAI Chat Completions",
-    export_tools=chat_tools.export,
-    fill_request=chat_choices.fill,
+    export_tools=tools.export,
+    fill_request=tool_choice.fill,
     read_calls=read_calls,
     write_results=write_results,
     supports=Supports(strict=True, images=True, files=True, freeform=True),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.runs import Failure, Media, ModelCall, Part, Reply, Text, ToolOffer
-from app.providers.errands import command_end
+from app.providers.builtin_calls import command_end
 
 NO_COMPUTER = Failure(
     "ToolUnavailable", "No computer is attached to this service, so nothing was done on one; use other tools."
@@ -13,7 +13,7 @@ NO_COMPUTER = Failure(
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedCall:
     """How a call ended: its result and its error as they are kept, and the files that go along, or what stands for
     them."""
 
@@ -22,7 +22,7 @@ class Ended:
     files: tuple[Media | Text, ...] = ()
 
 
-def reply_to(asked: ModelCall, ends: Sequence[Ended]) -> Reply:
+def reply_to(asked: ModelCall, ends: Sequence[FinishedCall]) -> Reply:
     """What one model's call gets back. Only a shell call has been carried out by several."""
     match asked.type:
         case "shell" | "local_shell":
@@ -40,16 +40,16 @@ def is_blocked(error: dict[str, Any]) -> bool:
     return error["code"] == "Declined" or bool((error.get("details") or {}).get("blocked"))
 
 
-def _of_commands(asked: ModelCall, ends: Sequence[Ended]) -> Reply:
+def _of_commands(asked: ModelCall, ends: Sequence[FinishedCall]) -> Reply:
     return Reply(call=asked, commands=tuple(command_end(end.result, end.error) for end in ends))
 
 
-def _parts(end: Ended) -> tuple[Part, ...]:
+def _parts(end: FinishedCall) -> tuple[Part, ...]:
     said = end.result["output"] if end.result else ""
     return (*((Text(said),) if said else ()), *end.files)
 
 
-def _failure(end: Ended) -> Failure | None:
+def _failure(end: FinishedCall) -> Failure | None:
     return None if end.error is None else Failure(end.error["code"], end.error["message"])
 
 

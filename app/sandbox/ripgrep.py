@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from app.core.errors import InvalidArgs, TimedOut, TooLarge, ToolUnavailable
-from app.core.ports import Confines, Finished, Found, Processes, Workspace
-from app.sandbox.openat2 import O_PATH
+from app.core.ports import Finished, FolderConfinement, Processes, SearchResult, Workspace
+from app.sandbox.files.openat2 import O_PATH
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Ripgrep:
         approved: Collection[str] | None,
         seconds: float,
         limit: int,
-    ) -> Found:
+    ) -> SearchResult:
         _require_sane(arguments)
         program = self._program = self._program or await self._find()
         name = workspace.name(path)
@@ -75,7 +75,7 @@ class Ripgrep:
                     [program.path, *FIXED, *here.arguments, *arguments, "--", here.target],
                     cwd=here.cwd,
                     pass_fds=here.passed,
-                    confines=Confines(readable=here.readable, memory=MEMORY) if program.is_confined else None,
+                    confines=FolderConfinement(readable=here.readable, memory=MEMORY) if program.is_confined else None,
                     seconds=seconds,
                     limit=limit,
                     until_full=True,
@@ -85,7 +85,7 @@ class Ripgrep:
                     f"The search took longer than {seconds:g} s; narrow it down with another path or pattern."
                 ) from None
         _require_end(done)
-        return Found(0 if done.is_cut else done.code, done.stdout, done.stderr, is_file, done.is_cut, name)
+        return SearchResult(0 if done.is_cut else done.code, done.stdout, done.stderr, is_file, done.is_cut, name)
 
     async def _find(self) -> _Program:
         """The first that starts and is new enough. One that cannot start with walls around it is the second choice."""
@@ -99,7 +99,7 @@ class Ripgrep:
         raise ToolUnavailable(f"There is no ripgrep {OLDEST} or newer here; the operator has to install it.")
 
     async def _works(self, path: str, is_confined: bool) -> bool:
-        confines = Confines(readable=(), memory=MEMORY) if is_confined else None
+        confines = FolderConfinement(readable=(), memory=MEMORY) if is_confined else None
         with suppress(OSError):  # a timeout is one, too
             said = await self._processes.run([path, "--version"], confines=confines, seconds=VERSION_SECONDS)
             version = re.match(rb"ripgrep (\d+)\.", said.stdout)

@@ -1,7 +1,6 @@
-"""Floor 1, the memory: the only SQL. May import: core.
+"""Layer 1: the database. The only package that runs SQL. May import: core.
 
-Rows go in and come out as the nouns of `core`; nobody else sees a row. All
-writing goes through the one writer (`writer.py`); reads use the async engine.
-Statements are said once, in SQLAlchemy Core, and must compile for SQLite and
-PostgreSQL. No decision is taken here.
+Rows go in and come out as the types of `core`. All writes go through the one writer (`writer.py`); reads use the async
+engine. Statements are defined once, in SQLAlchemy Core, and must compile for SQLite and PostgreSQL. No decision is
+taken here.
 """

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app.core.principals import new_token
-from app.store.files import written
+from app.store.atomic_write import written
 
 FILE_NAME = "admin.key"
 

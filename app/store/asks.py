@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
 from app.core.rules import Need, RuleScope, to_rule
 from app.store.db import Statement
-from app.store.sights import Sight, narrowed
 from app.store.tables import asks
+from app.store.visibility import SessionFilter, narrowed
 from app.store.writer import Batch
 
 COLUMNS = tuple(c.name for c in asks.columns)
@@ -38,7 +38,7 @@ class AskFilter:
     session: str | None = None
     call: str | None = None
     before: str | None = None
-    sight: Sight | None = None
+    sight: SessionFilter | None = None
 
 
 def add(batch: Batch, ask: Ask, body: str) -> None:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app.core.errors import SchemaTooNew, StoreUnavailable
-from app.store import files, migrate
-from app.store.checkup import SIDE_FILES, beside, connect, faults_of, looking, revision_of
+from app.store import atomic_write, migrate
+from app.store.integrity import SIDE_FILES, beside, connect, faults_of, looking, revision_of
 
 MAGIC = b"SQLite format 3\0"
 IN_WAL_MODE = b"\2\2"
@@ -76,7 +76,7 @@ def put_in_place(staged: Path, database: Path) -> Path | None:
     if not database.exists():
         _clear(database)
         staged.rename(database)
-        files.sync(database.parent)
+        atomic_write.sync(database.parent)
         return None
     _checkpoint(database)
     kept = beside(database, f".before-restore-{datetime.now(UTC).strftime(KEPT)}")
@@ -94,7 +94,7 @@ def put_in_place(staged: Path, database: Path) -> Path | None:
             beside(kept, suffix).rename(beside(database, suffix))
         kept.unlink()
         raise
-    files.sync(database.parent)
+    atomic_write.sync(database.parent)
     return kept
 
 
@@ -126,8 +126,8 @@ def _keep(database: Path, kept: Path) -> None:
         os.link(database, kept)
     except OSError:
         shutil.copy2(database, kept)
-        files.sync(kept)
-    files.sync(kept.parent)
+        atomic_write.sync(kept)
+    atomic_write.sync(kept.parent)
 
 
 def _clear(database: Path) -> None:

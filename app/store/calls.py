@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call, Status, Waiting
 from app.store.db import Statement
-from app.store.sights import Sight, narrowed
 from app.store.tables import calls, idempotency_keys
+from app.store.visibility import SessionFilter, narrowed
 from app.store.writer import Batch
 
 COLUMNS = tuple(c.name for c in calls.columns)
@@ -105,7 +105,7 @@ class CallFilter:
     since: str | None = None
     until: str | None = None
     before: str | None = None
-    sight: Sight | None = None
+    sight: SessionFilter | None = None
 
 
 def add(batch: Batch, call: Call, owner: str) -> None:

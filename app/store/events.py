@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.errors import StoreUnavailable
 from app.core.events import VIEWS, Event, EventType
 from app.store import calls
-from app.store.sights import Sight, narrowed
 from app.store.tables import calls as calls_table
 from app.store.tables import counters, events
+from app.store.visibility import SessionFilter, narrowed
 from app.store.writer import EVENT_COUNTER, Told
 
 
@@ -25,7 +25,7 @@ class EventFilter:
     session: str | None = None
     call: str | None = None
     types: frozenset[EventType] | None = None
-    sight: Sight | None = None
+    sight: SessionFilter | None = None
 
     def lets_pass(self, event: Event) -> bool:
         return (

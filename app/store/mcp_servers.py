@@ -25,7 +25,7 @@ DROP = Statement("mcp_servers.drop", delete(mcp_servers).where(*_mine))
 
 
 @dataclass(frozen=True, slots=True)
-class KeptServer:
+class StoredServer:
     """A definition as it is kept: JSON text, with whose server it is (None: everybody's)."""
 
     owner: str | None
@@ -33,7 +33,7 @@ class KeptServer:
     definition: str
 
 
-def put(batch: Batch, kept: KeptServer, at: int) -> None:
+def put(batch: Batch, kept: StoredServer, at: int) -> None:
     """Keep it, in place of the old one if there is one."""
     row = {"principal": kept.owner or EVERYBODY, "name": kept.name, "definition": kept.definition}
     batch.execute(PUT, row | {"created_at": at, "updated_at": at})
@@ -43,12 +43,12 @@ def drop(batch: Batch, name: str, owner: str | None) -> bool:
     return batch.execute(DROP, {"b_principal": owner or EVERYBODY, "b_name": name}) == 1
 
 
-async def all_kept(engine: AsyncEngine) -> list[KeptServer]:
+async def all_kept(engine: AsyncEngine) -> list[StoredServer]:
     async with engine.connect() as db:
         query = select(mcp_servers).order_by(mcp_servers.c.principal, mcp_servers.c.name)
         return [_kept(row) for row in (await db.execute(query)).mappings()]
 
 
-def _kept(row: RowMapping) -> KeptServer:
+def _kept(row: RowMapping) -> StoredServer:
     owner = None if row["principal"] == EVERYBODY else row["principal"]
-    return KeptServer(owner, row["name"], row["definition"])
+    return StoredServer(owner, row["name"], row["definition"])

@@ -16,9 +16,9 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import SealBroken
-from app.core.jsons import Raw, dumps
 from app.core.ports import Clock, Registrar
 from app.core.secrets import EVERYBODY
+from app.core.util.json_codec import Raw, dumps
 from app.store.db import Statement
 from app.store.tables import mcp_tokens
 from app.store.vault import Vault
@@ -70,7 +70,7 @@ class Grant:
         return replace(self, client=client, access_token=None, refresh_token=None, expires_at=None)
 
 
-class TokenBook:
+class TokenStore:
     """All grants in memory. What it shows is committed; what it holds is redacted.
 
     Of a grant that was replaced the values stay redacted until the next one comes: somebody may still be using them.

@@ -8,8 +8,8 @@ from sqlalchemy import RowMapping, bindparam, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or_ignore
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.ids import Ids
 from app.core.principals import ADMIN_PRINCIPAL, UNBOUND, Key, Scope, digest, to_bounds
+from app.core.util.ids import Ids
 from app.store import sessions
 from app.store.db import Statement
 from app.store.tables import keys, principals

@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, delete, exists, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Status
-from app.core.ids import earliest, time_of
+from app.core.util.ids import earliest, time_of
 from app.store.db import Statement
 from app.store.tables import asks, attachments, calls, counters, events, idempotency_keys, outputs, runs
 from app.store.writer import Batch

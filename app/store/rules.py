@@ -3,7 +3,7 @@
 from sqlalchemy import RowMapping, bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.rules import Action, KeptRule, Rule, RuleScope
+from app.core.rules import Action, Rule, RuleScope, StoredRule
 from app.store.db import Statement
 from app.store.tables import rules
 from app.store.writer import Batch
@@ -20,7 +20,7 @@ DROP_OF_SESSION = Statement(
 )
 
 
-def add(batch: Batch, kept: KeptRule) -> None:
+def add(batch: Batch, kept: StoredRule) -> None:
     batch.execute(
         ADD,
         {
@@ -49,14 +49,14 @@ def drop_of_session(batch: Batch, principal: str, session: str) -> int:
     return batch.execute(DROP_OF_SESSION, params)
 
 
-async def all_kept(engine: AsyncEngine) -> list[KeptRule]:
+async def all_kept(engine: AsyncEngine) -> list[StoredRule]:
     """Every rule, oldest first: of those that match, the newest is the last."""
     async with engine.connect() as db:
         return [_kept(row) for row in (await db.execute(select(rules).order_by(rules.c.id))).mappings()]
 
 
-def _kept(row: RowMapping) -> KeptRule:
-    return KeptRule(
+def _kept(row: RowMapping) -> StoredRule:
+    return StoredRule(
         id=row["id"],
         principal=row["principal"],
         rule=Rule(row["permission"], row["pattern"], Action(row["action"])),

@@ -47,7 +47,7 @@ CREATED = Statement("secrets.created", select(secrets.c.created_at).where(*_mine
 DROP = Statement("secrets.drop", delete(secrets).where(*_mine))
 
 
-class SecretBook:
+class SecretStore:
     """All secrets in memory, as the Keyring holds keys. What it shows is committed; what it holds is redacted."""
 
     def __init__(

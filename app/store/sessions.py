@@ -7,14 +7,14 @@ from sqlalchemy import RowMapping, Select, and_, bindparam, delete, func, or_, s
 from sqlalchemy.dialects.postgresql import insert as insert_or_ignore
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.networks import to_policy
-from app.core.profiles import Profile
+from app.core.network_policy import to_policy
 from app.core.rules import to_rule
+from app.core.sandbox_profile import Profile
 from app.core.sessions import DEFAULT_SESSION, Session
-from app.store import sights
+from app.store import visibility
 from app.store.db import Statement
-from app.store.sights import Sight
 from app.store.tables import sessions
+from app.store.visibility import SessionFilter
 from app.store.writer import Batch
 
 ADD = Statement(
@@ -65,7 +65,11 @@ async def get(engine: AsyncEngine, principal: str, id: str) -> Session | None:
 
 
 async def page(
-    engine: AsyncEngine, principal: str | None, after: tuple[str, str] | None, limit: int, sight: Sight | None = None
+    engine: AsyncEngine,
+    principal: str | None,
+    after: tuple[str, str] | None,
+    limit: int,
+    sight: SessionFilter | None = None,
 ) -> list[Session]:
     """A principal's sessions by id, or everybody's (None) by principal and id, behind one of them."""
     async with engine.connect() as db:
@@ -74,7 +78,7 @@ async def page(
 
 
 def page_query(
-    principal: str | None, after: tuple[str, str] | None, limit: int, sight: Sight | None = None
+    principal: str | None, after: tuple[str, str] | None, limit: int, sight: SessionFilter | None = None
 ) -> Select[Any]:
     owner, id = sessions.c.principal, sessions.c.id
     query = _seen(select(sessions), principal, sight).order_by(owner, id).limit(limit)
@@ -83,7 +87,7 @@ def page_query(
     return query
 
 
-async def within(engine: AsyncEngine, principal: str | None, sight: Sight) -> set[tuple[str, str]]:
+async def within(engine: AsyncEngine, principal: str | None, sight: SessionFilter) -> set[tuple[str, str]]:
     """The principal and the id of each session that is seen."""
     query = _seen(select(sessions.c.principal, sessions.c.id), principal, sight)
     async with engine.connect() as db:
@@ -98,13 +102,13 @@ async def roots(engine: AsyncEngine, but_in: str) -> list[str]:
         return list((await db.scalars(query)).all())
 
 
-def _seen(query: Select[Any], principal: str | None, sight: Sight | None) -> Select[Any]:
+def _seen(query: Select[Any], principal: str | None, sight: SessionFilter | None) -> Select[Any]:
     if principal is not None:
         query = query.where(sessions.c.principal == principal)
     if sight is None:
         return query
-    query = query.where(sights.is_named(sessions.c.id, sight))
-    return query.where(sights.lies_within(sight)) if sight.workspaces else query
+    query = query.where(visibility.is_named(sessions.c.id, sight))
+    return query.where(visibility.lies_within(sight)) if sight.workspaces else query
 
 
 async def plan_of(engine: AsyncEngine, session: Session) -> str | None:

@@ -36,7 +36,7 @@ from sqlalchemy import URL, bindparam, insert, update
 from app.core.calls import Call
 from app.core.errors import StoreUnavailable
 from app.core.events import Event
-from app.core.measures import Tally
+from app.core.util.histogram import Histogram
 from app.store import db
 from app.store.db import Statement, connect_writer
 from app.store.tables import counters, events
@@ -110,8 +110,8 @@ class Writer:
     def __init__(self, url: URL, publish: Publish) -> None:
         self.failing: str | None = None
         self.failures = 0
-        self.batch_sizes = Tally(SIZES)
-        self.commit_seconds = Tally(SECONDS)
+        self.batch_sizes = Histogram(SIZES)
+        self.commit_seconds = Histogram(SECONDS)
         self._url = url
         self._publish = publish
         self._gathered: list[_Item[Any]] = []

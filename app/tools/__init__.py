@@ -1,4 +1,4 @@
-"""Floor 2, the hands: one file is one tool. May import: core, texts.
+"""Layer 2: the built-in tools, one file each. May import: core, text.
 
 To add a tool, write `app/tools/<name>.py` with `Args`, `needs`, `run` and
 `tool`, and add its line here. Nothing else changes. A tool reaches the world
@@ -7,36 +7,31 @@ only through its `Context`: it never opens a path, a socket or a process itself.
 
 from app.core.tools import Tool
 from app.tools import (
+    list_mcp_resource_templates,
+    list_mcp_resources,
+    read_mcp_resource,
+    request_user_input,
+    tool_search,
+    update_plan,
+)
+from app.tools.exec import exec_command, js_repl, js_repl_reset, python, python_reset, shell, shell_command, write_stdin
+from app.tools.files import (
     apply_edits,
     apply_patch,
     delete_file,
     edit_file,
-    exec_command,
     get_file,
     glob,
     grep,
     grep_files,
-    js_repl,
-    js_repl_reset,
     list_dir,
     list_files,
-    list_mcp_resource_templates,
-    list_mcp_resources,
     put_file,
-    python,
-    python_reset,
     read_file,
-    read_mcp_resource,
-    request_user_input,
-    shell,
-    shell_command,
     str_replace_based_edit_tool,
-    tool_search,
-    update_plan,
     view_image,
     write_file,
     write_files,
-    write_stdin,
 )
 
 BUILTINS: tuple[Tool, ...] = (

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, typed
@@ -14,7 +14,7 @@ class Args(BaseModel, extra="forbid"):
     cursor: str | None = Field(default=None, description="`nextCursor` of the page before, of the same server.")
 
 
-def needs(args: Args, scope: Scope) -> list[Need]:
+def needs(args: Args, scope: PathScope) -> list[Need]:
     return [Need("mcp", f"{args.server or '*'}/resources")]
 
 

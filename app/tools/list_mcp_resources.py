@@ -2,12 +2,12 @@
 
 from pydantic import BaseModel, Field
 
-from app.core.jsons import Raw, dumps
-from app.core.neighbours import Listed
-from app.core.ports import Scope
+from app.core.mcp_resources import ResourceList
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, typed
+from app.core.util.json_codec import Raw, dumps
 
 
 class Args(BaseModel, extra="forbid"):
@@ -15,7 +15,7 @@ class Args(BaseModel, extra="forbid"):
     cursor: str | None = Field(default=None, description="`nextCursor` of the page before, of the same server.")
 
 
-def needs(args: Args, scope: Scope) -> list[Need]:
+def needs(args: Args, scope: PathScope) -> list[Need]:
     return [Need("mcp", f"{args.server or '*'}/resources")]
 
 
@@ -24,14 +24,14 @@ async def run(args: Args, ctx: Context) -> Result:
     return shown(args.server, "resources", found if args.server else permitted(found, ctx))
 
 
-def permitted(found: Listed, ctx: Context) -> Listed:
+def permitted(found: ResourceList, ctx: Context) -> ResourceList:
     """Of all servers only those that rules let the caller ask."""
     servers = sorted({item["server"] for item in found.items})
     may = dict(zip(servers, ctx.may([Need("mcp", f"{server}/resources") for server in servers]), strict=True))
-    return Listed([item for item in found.items if may[item["server"]]], found.next_cursor)
+    return ResourceList([item for item in found.items if may[item["server"]]], found.next_cursor)
 
 
-def shown(server: str | None, kind: str, found: Listed) -> Result:
+def shown(server: str | None, kind: str, found: ResourceList) -> Result:
     """A list as the model reads it: JSON, each row with the server it is of."""
     page: Raw = {kind: found.items}
     if server is not None:

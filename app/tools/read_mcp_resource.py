@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from app.core.jsons import Raw, dumps
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import MOST_ATTACHED, Attachment, Result, attach
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, typed
+from app.core.util.json_codec import Raw, dumps
 
 ANY_BYTES = "application/octet-stream"
 
@@ -20,7 +20,7 @@ class Args(BaseModel, extra="forbid"):
     uri: str = Field(min_length=1, description="The resource's address, as list_mcp_resources has it.")
 
 
-def needs(args: Args, scope: Scope) -> list[Need]:
+def needs(args: Args, scope: PathScope) -> list[Need]:
     return [Need("mcp", f"{args.server}/resource:{args.uri}")]
 
 

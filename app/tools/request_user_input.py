@@ -5,11 +5,11 @@ from typing import Any
 from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from app.core.jsons import dumps
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, typed
+from app.core.util.json_codec import dumps
 
 OTHER = "Other"
 OWN_WORDS = {"label": OTHER, "description": "Say it in your own words.", "is_other": True}
@@ -59,7 +59,7 @@ class Args(BaseModel, extra="forbid"):
         return questions
 
 
-def needs(args: Args, scope: Scope) -> list[Need]:
+def needs(args: Args, scope: PathScope) -> list[Need]:
     return []
 
 

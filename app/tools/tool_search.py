@@ -4,11 +4,11 @@ import re
 
 from pydantic import BaseModel, Field
 
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, Lane, typed
-from app.texts import ranking
+from app.text import bm25
 
 NAME = "tool_search"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
@@ -19,13 +19,13 @@ class Args(BaseModel, extra="forbid"):
     limit: int = Field(default=8, ge=1, le=50, description="Most tools to name.")
 
 
-def needs(args: Args, scope: Scope) -> list[Need]:
+def needs(args: Args, scope: PathScope) -> list[Need]:
     return []
 
 
 async def run(args: Args, ctx: Context) -> Result:
     known = [tool.view() for tool in ctx.tools() if tool.name != NAME]
-    found = ranking.rank(args.query, known)[: args.limit]
+    found = bm25.rank(args.query, known)[: args.limit]
     lines = [f"{tool['name']}: {_first_sentence(tool['description'])}" for tool in found]
     return Result(
         output="\n".join(lines) or f"No tool fits {args.query!r}; try other words.",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, Lane, typed
@@ -32,7 +32,7 @@ class Args(BaseModel, extra="forbid"):
         return plan
 
 
-def needs(args: Args, scope: Scope) -> list[Need]:
+def needs(args: Args, scope: PathScope) -> list[Need]:
     return []
 
 

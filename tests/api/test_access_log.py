@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 from app import logs
-from app.api.streams import EventStream
+from app.api.http.sse import EventStream
 from app.core.redaction import Redactor
 from tests.api.test_api_access import new_key
-from tests.services import HANG, KEY, Service, listening, until
-from tests.speaking import called
+from tests.support.mcp_wire import called
+from tests.support.services import HANG, KEY, RunningService, listening, until
 
-LOGGER = "app.api.access_log"
+LOGGER = "app.api.http.access_log"
 EVENTS = {"Accept": "text/event-stream"}
 
 
@@ -46,7 +46,7 @@ async def last_line(written: io.StringIO, count: int = 1) -> dict[str, Any]:
     return lines[-1]
 
 
-async def test_a_request_is_one_line_with_what_came_of_it(service: Service, written: io.StringIO) -> None:
+async def test_a_request_is_one_line_with_what_came_of_it(service: RunningService, written: io.StringIO) -> None:
     answer = await service.client.get("/v1/tools")
 
     line = await last_line(written)
@@ -65,28 +65,28 @@ async def test_a_request_is_one_line_with_what_came_of_it(service: Service, writ
     }
 
 
-async def test_a_new_call_is_named_by_the_request_that_made_it(service: Service, written: io.StringIO) -> None:
+async def test_a_new_call_is_named_by_the_request_that_made_it(service: RunningService, written: io.StringIO) -> None:
     call = (await service.client.post("/v1/calls", json={"tool": "echo"})).json()
 
     line = await last_line(written)
     assert (line["method"], line["path"], line["status"], line["call"]) == ("POST", "/v1/calls", 200, call["id"])
 
 
-async def test_a_repeat_names_the_call_that_came_first(service: Service, written: io.StringIO) -> None:
+async def test_a_repeat_names_the_call_that_came_first(service: RunningService, written: io.StringIO) -> None:
     for _ in range(2):
         answer = await service.client.post("/v1/calls", json={"tool": "echo"}, headers={"Idempotency-Key": "one"})
 
     assert (await last_line(written, 2))["call"] == answer.json()["id"]
 
 
-async def test_a_batch_names_all_its_calls(service: Service, written: io.StringIO) -> None:
+async def test_a_batch_names_all_its_calls(service: RunningService, written: io.StringIO) -> None:
     answer = await service.client.post("/v1/calls/batch", json={"calls": [{"tool": "echo"}, {"tool": "fail"}]})
 
     assert (await last_line(written))["call"] == [call["id"] for call in answer.json()["data"]]
 
 
 @pytest.mark.parametrize("path", ["", "/output", "/cancel"])
-async def test_a_request_about_a_call_names_it(service: Service, written: io.StringIO, path: str) -> None:
+async def test_a_request_about_a_call_names_it(service: RunningService, written: io.StringIO, path: str) -> None:
     call = (await service.client.post("/v1/calls", json={"tool": "echo"})).json()["id"]
 
     await service.client.request("POST" if path == "/cancel" else "GET", f"/v1/calls/{call}{path}")
@@ -95,7 +95,7 @@ async def test_a_request_about_a_call_names_it(service: Service, written: io.Str
     assert (line["path"], line["call"]) == (f"/v1/calls/{call}{path}", call)
 
 
-async def test_a_call_over_mcp_is_named(service: Service, written: io.StringIO) -> None:
+async def test_a_call_over_mcp_is_named(service: RunningService, written: io.StringIO) -> None:
     answer = await service.client.post("/mcp", **called("echo"))
 
     assert answer.status_code == 200, answer.text
@@ -114,7 +114,7 @@ async def test_a_call_over_mcp_is_named(service: Service, written: io.StringIO) 
     ],
 )
 async def test_a_request_that_is_refused_is_logged_too(
-    service: Service, written: io.StringIO, ask: Callable[[httpx.AsyncClient], Any], status: int
+    service: RunningService, written: io.StringIO, ask: Callable[[httpx.AsyncClient], Any], status: int
 ) -> None:
     answer = await ask(service.client)
 
@@ -124,7 +124,7 @@ async def test_a_request_that_is_refused_is_logged_too(
 
 
 async def test_a_bug_in_a_route_is_logged_as_the_500_it_became(
-    service: Service, written: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, written: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service.use.dispatcher.registry, "all", lambda principal: 1 / 0)
 
@@ -133,7 +133,7 @@ async def test_a_bug_in_a_route_is_logged_as_the_500_it_became(
     assert (answer.status_code, (await last_line(written))["status"]) == (500, 500)
 
 
-async def test_neither_a_query_nor_a_key_comes_into_the_log(service: Service, written: io.StringIO) -> None:
+async def test_neither_a_query_nor_a_key_comes_into_the_log(service: RunningService, written: io.StringIO) -> None:
     await service.client.get("/v1/calls", params={"ticket": "very-secret", "limit": 1})
     await service.client.get("/v1/calls?ticket=very-secret%zz")
     await last_line(written, 2)
@@ -143,7 +143,9 @@ async def test_neither_a_query_nor_a_key_comes_into_the_log(service: Service, wr
     assert KEY not in written.getvalue()
 
 
-async def test_a_path_can_neither_break_the_line_nor_fill_the_log(service: Service, written: io.StringIO) -> None:
+async def test_a_path_can_neither_break_the_line_nor_fill_the_log(
+    service: RunningService, written: io.StringIO
+) -> None:
     paths = ["/a%0Ab%1B[31m", "/" + "x" * 5000, "/é"]
     for path in paths:
         await service.client.get(path)
@@ -154,7 +156,7 @@ async def test_a_path_can_neither_break_the_line_nor_fill_the_log(service: Servi
     assert all(path.isascii() and path.isprintable() for path in told)
 
 
-async def test_bytes_that_do_not_belong_in_a_path_are_escaped(service: Service, written: io.StringIO) -> None:
+async def test_bytes_that_do_not_belong_in_a_path_are_escaped(service: RunningService, written: io.StringIO) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(b"GET /a\xff\x80 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     async with asyncio.timeout(HANG):
@@ -167,7 +169,7 @@ async def test_bytes_that_do_not_belong_in_a_path_are_escaped(service: Service, 
         assert b" 400 " in answer.partition(b"\r\n")[0]
 
 
-async def test_a_stream_is_logged_when_it_ends(service: Service, written: io.StringIO) -> None:
+async def test_a_stream_is_logged_when_it_ends(service: RunningService, written: io.StringIO) -> None:
     body = {"tool": "wait", "arguments": {"name": "x"}}
     async with listening(service.client, "/v1/calls", method="POST", json=body, headers=EVENTS) as stream:
         await service.started("x")
@@ -181,7 +183,7 @@ async def test_a_stream_is_logged_when_it_ends(service: Service, written: io.Str
     assert line["bytes"] > 100
 
 
-async def test_a_stream_whose_client_went_away_is_logged_then(service: Service, written: io.StringIO) -> None:
+async def test_a_stream_whose_client_went_away_is_logged_then(service: RunningService, written: io.StringIO) -> None:
     call = service.submit("wait", {"name": "x"})
     await service.started("x")
     async with listening(service.client, f"/v1/calls/{call.call.id}/events"):
@@ -192,7 +194,7 @@ async def test_a_stream_whose_client_went_away_is_logged_then(service: Service, 
 
 
 async def test_a_request_that_broke_before_any_answer_is_logged_as_a_500(
-    service: Service, written: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, written: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(self: EventStream, scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("broken")
@@ -205,7 +207,7 @@ async def test_a_request_that_broke_before_any_answer_is_logged_as_a_500(
     assert (answer.status_code, line["status"]) == (500, 500)
 
 
-async def test_nothing_is_logged_when_it_is_switched_off(service: Service, written: io.StringIO) -> None:
+async def test_nothing_is_logged_when_it_is_switched_off(service: RunningService, written: io.StringIO) -> None:
     await service.close()
     service.settings["access_log"] = False
     await service.open()
@@ -215,7 +217,7 @@ async def test_nothing_is_logged_when_it_is_switched_off(service: Service, writt
     assert lines_of(written) == []
 
 
-async def test_nothing_is_logged_below_the_level(service: Service, written: io.StringIO) -> None:
+async def test_nothing_is_logged_below_the_level(service: RunningService, written: io.StringIO) -> None:
     logging.getLogger().setLevel("WARNING")
 
     await service.client.post("/v1/calls", json={"tool": "echo"})
@@ -223,7 +225,7 @@ async def test_nothing_is_logged_below_the_level(service: Service, written: io.S
     assert lines_of(written) == []
 
 
-async def test_every_request_of_many_at_once_has_its_own_line(service: Service, written: io.StringIO) -> None:
+async def test_every_request_of_many_at_once_has_its_own_line(service: RunningService, written: io.StringIO) -> None:
     ann = await new_key(service)
     async with service.client_of(ann["token"]) as client:
         answers = await asyncio.gather(*(client.post("/v1/calls", json={"tool": "echo"}) for _ in range(50)))

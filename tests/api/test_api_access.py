@@ -8,7 +8,7 @@ import pytest
 
 from app.core.calls import CallRequest
 from app.core.sessions import Session
-from tests.services import HANG, KEY, Service, listening, until
+from tests.support.services import HANG, KEY, RunningService, listening, until
 
 PATHS = [
     ("POST", "/v1/calls"),
@@ -60,7 +60,7 @@ async def ask(client: httpx.AsyncClient, method: str, path: str, **options: Any)
     return await client.request(method, path, json=body, **options)
 
 
-async def new_key(service: Service, principal: str = "ann", scopes: list[str] | None = None) -> dict[str, Any]:
+async def new_key(service: RunningService, principal: str = "ann", scopes: list[str] | None = None) -> dict[str, Any]:
     body = {"principal": principal} | ({} if scopes is None else {"scopes": scopes})
     answer = await service.client.post("/v1/keys", json=body)
     assert answer.status_code == 201, answer.text
@@ -82,7 +82,7 @@ async def new_key(service: Service, principal: str = "ann", scopes: list[str] | 
         "Bearer é",
     ],
 )
-async def test_nobody_gets_in_without_a_valid_key(service: Service, header: str | None) -> None:
+async def test_nobody_gets_in_without_a_valid_key(service: RunningService, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header.encode()}
     async with service.client_of(None) as stranger:
         for method, path in PATHS:
@@ -93,14 +93,14 @@ async def test_nobody_gets_in_without_a_valid_key(service: Service, header: str 
     assert service.rows("SELECT * FROM calls") == []
 
 
-async def test_the_word_bearer_may_be_said_in_any_case(service: Service) -> None:
+async def test_the_word_bearer_may_be_said_in_any_case(service: RunningService) -> None:
     async with service.client_of(None) as client:
         answer = await client.get("/v1/tools", headers={"Authorization": f"bEaReR   {KEY}"})
 
     assert answer.status_code == 200
 
 
-async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
+async def test_a_key_does_only_what_its_scopes_say(service: RunningService) -> None:
     needed = {
         "calls:run": {
             ("POST", "/v1/calls"),
@@ -130,7 +130,7 @@ async def test_a_key_does_only_what_its_scopes_say(service: Service) -> None:
                     assert_problem(answer, 403, "Forbidden")
 
 
-async def test_what_belongs_to_somebody_else_is_not_there(service: Service) -> None:
+async def test_what_belongs_to_somebody_else_is_not_there(service: RunningService) -> None:
     call = (await service.client.post("/v1/calls", params={"wait": 0}, json={"tool": "wait"})).json()
     ann = await new_key(service)
     async with service.client_of(ann["token"]) as client:
@@ -152,7 +152,7 @@ async def test_what_belongs_to_somebody_else_is_not_there(service: Service) -> N
     assert service.row(call["id"])["status"] == "running"
 
 
-async def test_keys_of_one_principal_share_what_it_owns_and_an_admin_sees_all(service: Service) -> None:
+async def test_keys_of_one_principal_share_what_it_owns_and_an_admin_sees_all(service: RunningService) -> None:
     first, second = await new_key(service), await new_key(service)
     bob = await new_key(service, "bob")
     async with (
@@ -170,7 +170,7 @@ async def test_keys_of_one_principal_share_what_it_owns_and_an_admin_sees_all(se
     assert foreign.status_code == 404
 
 
-async def test_a_stream_tells_a_principal_only_of_its_own(service: Service) -> None:
+async def test_a_stream_tells_a_principal_only_of_its_own(service: RunningService) -> None:
     ann = await new_key(service)
     async with (
         service.client_of(ann["token"]) as client,
@@ -184,7 +184,7 @@ async def test_a_stream_tells_a_principal_only_of_its_own(service: Service) -> N
         assert len(await all_of_them.until("call.completed") + await all_of_them.until("call.completed")) == 4
 
 
-async def test_a_new_key_shows_its_token_once_and_works_at_once(service: Service) -> None:
+async def test_a_new_key_shows_its_token_once_and_works_at_once(service: RunningService) -> None:
     made = await service.client.post("/v1/keys", json={"principal": "ci", "name": "nightly", "scopes": ["calls:read"]})
     listed = (await service.client.get("/v1/keys")).json()
 
@@ -201,13 +201,13 @@ async def test_a_new_key_shows_its_token_once_and_works_at_once(service: Service
         assert (await client.get("/v1/tools")).status_code == 200
 
 
-async def test_a_key_made_without_scopes_may_run_and_read(service: Service) -> None:
+async def test_a_key_made_without_scopes_may_run_and_read(service: RunningService) -> None:
     made = await new_key(service)
 
     assert made["scopes"] == ["calls:read", "calls:run"]
 
 
-async def test_a_revoked_key_stops_working_at_once_and_stays_so(service: Service) -> None:
+async def test_a_revoked_key_stops_working_at_once_and_stays_so(service: RunningService) -> None:
     made = await new_key(service)
     async with service.client_of(made["token"]) as client:
         assert (await client.get("/v1/calls")).status_code == 200
@@ -224,7 +224,7 @@ async def test_a_revoked_key_stops_working_at_once_and_stays_so(service: Service
     assert listed[1]["revoked_at"] is not None
 
 
-async def test_an_open_stream_of_a_revoked_key_tells_nothing_more(service: Service) -> None:
+async def test_an_open_stream_of_a_revoked_key_tells_nothing_more(service: RunningService) -> None:
     made = await new_key(service)
     async with (
         service.client_of(made["token"]) as client,
@@ -239,7 +239,7 @@ async def test_an_open_stream_of_a_revoked_key_tells_nothing_more(service: Servi
         assert await stream.rest() == []
 
 
-async def test_the_configured_key_is_an_admins_even_if_it_was_made_as_less(service: Service) -> None:
+async def test_the_configured_key_is_an_admins_even_if_it_was_made_as_less(service: RunningService) -> None:
     made = await new_key(service, "ann", ["calls:read"])
     service.settings["api_key"] = made["token"]
     await service.restart()
@@ -248,7 +248,7 @@ async def test_the_configured_key_is_an_admins_even_if_it_was_made_as_less(servi
         assert (await client.get("/v1/keys")).status_code == 200
 
 
-async def test_the_first_of_a_repeated_header_counts_on_every_route(service: Service) -> None:
+async def test_the_first_of_a_repeated_header_counts_on_every_route(service: RunningService) -> None:
     two = [("Authorization", f"Bearer {KEY}"), ("Authorization", "Bearer nobody's")]
 
     async with httpx.AsyncClient(base_url=service.url) as client:
@@ -258,7 +258,7 @@ async def test_the_first_of_a_repeated_header_counts_on_every_route(service: Ser
     assert (read.status_code, ran.status_code) == (200, 200)
 
 
-async def test_a_new_key_works_after_a_restart(service: Service) -> None:
+async def test_a_new_key_works_after_a_restart(service: RunningService) -> None:
     made = await new_key(service)
     await service.restart()
 
@@ -266,14 +266,14 @@ async def test_a_new_key_works_after_a_restart(service: Service) -> None:
         assert (await client.get("/v1/calls")).status_code == 200
 
 
-async def test_a_key_cannot_revoke_itself(service: Service) -> None:
+async def test_a_key_cannot_revoke_itself(service: RunningService) -> None:
     own = (await service.client.get("/v1/keys")).json()["data"][0]
 
     assert_problem(await service.client.delete(f"/v1/keys/{own['id']}"), 409, "KeyInUse")
     assert_problem(await service.client.delete("/v1/keys/key_0"), 404, "NotFound")
 
 
-async def test_a_service_whose_first_admin_key_was_revoked_still_starts(service: Service) -> None:
+async def test_a_service_whose_first_admin_key_was_revoked_still_starts(service: RunningService) -> None:
     own = (await service.client.get("/v1/keys")).json()["data"][0]
     other = await new_key(service, "boss", ["admin"])
     async with service.client_of(other["token"]) as boss:
@@ -300,12 +300,12 @@ async def test_a_service_whose_first_admin_key_was_revoked_still_starts(service:
         {"principal": "ann", "token": "mine"},
     ],
 )
-async def test_a_key_asked_for_badly_is_refused(service: Service, body: dict[str, Any]) -> None:
+async def test_a_key_asked_for_badly_is_refused(service: RunningService, body: dict[str, Any]) -> None:
     assert_problem(await service.client.post("/v1/keys", json=body), 422, "InvalidRequest")
     assert len(service.rows("SELECT * FROM keys")) == 1
 
 
-async def test_a_key_with_a_name_that_is_no_text_is_refused(service: Service) -> None:
+async def test_a_key_with_a_name_that_is_no_text_is_refused(service: RunningService) -> None:
     content = b'{"principal":"ann","name":"\\ud800"}'
 
     answer = await service.client.post("/v1/keys", content=content, headers={"Content-Type": "application/json"})
@@ -329,7 +329,7 @@ async def test_a_key_with_a_name_that_is_no_text_is_refused(service: Service) ->
         ("crib.example:443", 200),
     ],
 )
-async def test_a_request_must_name_a_host_of_ours(service: Service, host: str, status: int) -> None:
+async def test_a_request_must_name_a_host_of_ours(service: RunningService, host: str, status: int) -> None:
     service.settings["allowed_hosts"] = ["Crib.Example"]
     await service.restart()
 
@@ -341,7 +341,7 @@ async def test_a_request_must_name_a_host_of_ours(service: Service, host: str, s
                 assert_problem(answer, 403, "HostNotAllowed")
 
 
-async def test_a_host_of_any_name_is_let_in_when_configured(service: Service) -> None:
+async def test_a_host_of_any_name_is_let_in_when_configured(service: RunningService) -> None:
     service.settings["allowed_hosts"] = ["*"]
     await service.restart()
 
@@ -364,7 +364,9 @@ async def test_a_host_of_any_name_is_let_in_when_configured(service: Service) ->
         ("", 403),
     ],
 )
-async def test_a_page_may_call_only_from_an_origin_of_ours(service: Service, origin: str | None, status: int) -> None:
+async def test_a_page_may_call_only_from_an_origin_of_ours(
+    service: RunningService, origin: str | None, status: int
+) -> None:
     service.settings["allowed_origins"] = ["https://app.example"]
     await service.restart()
     headers = {} if origin is None else {"Origin": origin.format(port=service.port)}
@@ -394,7 +396,7 @@ async def test_a_page_may_call_only_from_an_origin_of_ours(service: Service, ori
     ],
 )
 async def test_a_browser_that_says_a_page_is_foreign_is_believed(
-    service: Service, site: str, origin: str | None, status: int
+    service: RunningService, site: str, origin: str | None, status: int
 ) -> None:
     service.settings["allowed_origins"] = ["https://app.example"]
     await service.restart()
@@ -413,7 +415,9 @@ async def test_a_browser_that_says_a_page_is_foreign_is_believed(
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_a_link_on_another_page_leads_only_to_what_is_open_to_everybody(service: Service, site: str) -> None:
+async def test_a_link_on_another_page_leads_only_to_what_is_open_to_everybody(
+    service: RunningService, site: str
+) -> None:
     link = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 
     for path in ("/docs", "/openapi.json", "/healthz", "/readyz"):
@@ -426,7 +430,7 @@ async def test_a_link_on_another_page_leads_only_to_what_is_open_to_everybody(se
         assert_problem(await service.client.get(path, headers=link), 403, "OriginNotAllowed")
 
 
-async def test_a_request_without_a_host_is_refused(service: Service) -> None:
+async def test_a_request_without_a_host_is_refused(service: RunningService) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(f"GET /v1/tools HTTP/1.0\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
     async with asyncio.timeout(HANG):
@@ -436,7 +440,7 @@ async def test_a_request_without_a_host_is_refused(service: Service) -> None:
     assert b" 403 " in answer.partition(b"\r\n")[0]
 
 
-async def test_health_needs_no_key_and_tells_nothing(service: Service) -> None:
+async def test_health_needs_no_key_and_tells_nothing(service: RunningService) -> None:
     async with service.client_of(None) as stranger:
         alive = await stranger.get("/healthz")
         ready = await stranger.get("/readyz")
@@ -447,7 +451,7 @@ async def test_health_needs_no_key_and_tells_nothing(service: Service) -> None:
     assert documents == [200, 200]
 
 
-async def test_a_service_that_is_still_starting_says_so(service: Service) -> None:
+async def test_a_service_that_is_still_starting_says_so(service: RunningService) -> None:
     use, service.app.state.use = service.app.state.use, None
     try:
         ready = await service.client.get("/readyz")
@@ -460,7 +464,7 @@ async def test_a_service_that_is_still_starting_says_so(service: Service) -> Non
     assert answer.headers["retry-after"] == "1"
 
 
-async def test_tools_are_listed_by_name_and_described_one_by_one(service: Service) -> None:
+async def test_tools_are_listed_by_name_and_described_one_by_one(service: RunningService) -> None:
     listed = (await service.client.get("/v1/tools")).json()
     shout = (await service.client.get("/v1/tools/shout")).json()
 
@@ -490,7 +494,7 @@ async def test_tools_are_listed_by_name_and_described_one_by_one(service: Servic
 
 
 async def test_a_bug_in_a_route_is_a_problem_without_details(
-    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: RunningService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(principal: str) -> None:
         raise RuntimeError("secret detail")

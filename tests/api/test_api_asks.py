@@ -10,9 +10,20 @@ from app.core.principals import Bounds, Scope
 from app.core.rules import Action
 from app.core.sessions import Session
 from tests.api.test_api_access import assert_problem
-from tests.asking import QUESTIONS, AskingToys, answer, asked_by, asking, ended, key_with, open_ask, over, questioning
-from tests.services import Service, kinds, listening, until
-from tests.toys import Toys
+from tests.support.ask_calls import (
+    QUESTIONS,
+    AskingToys,
+    answer,
+    asked_by,
+    asking,
+    ended,
+    key_with,
+    open_ask,
+    over,
+    questioning,
+)
+from tests.support.services import RunningService, kinds, listening, until
+from tests.support.toy_tools import Toys
 
 CONTENT = {"colour": "Blue", "why": ["it is calm", "it is blue"]}
 
@@ -53,7 +64,7 @@ async def test_an_ask_shows_what_is_wanted_by_whom_and_until_when(client: httpx.
 
 @pytest.mark.parametrize("said", ["allow", "allow_once"])
 async def test_an_allowed_call_runs_and_the_next_one_asks_again(
-    service: Service, client: httpx.AsyncClient, said: str
+    service: RunningService, client: httpx.AsyncClient, said: str
 ) -> None:
     call, ask = await asking(client)
 
@@ -95,7 +106,7 @@ async def test_a_no_ends_the_call_with_what_the_person_said(client: httpx.AsyncC
     }
 
 
-async def test_a_second_answer_hears_who_was_first(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_second_answer_hears_who_was_first(service: RunningService, client: httpx.AsyncClient) -> None:
     call, ask = await asking(client)
     async with service.client_of(await key_with(service, Scope.ASKS_ANSWER, principal="admin")) as other:
         await answer(other, ask, decision="deny")
@@ -143,7 +154,7 @@ async def test_an_always_is_a_rule_that_is_listed_counts_and_can_be_taken_back(c
     ],
 )
 async def test_an_edited_always_counts_as_far_as_was_said_and_settles_what_it_covers(
-    service: Service, client: httpx.AsyncClient, scope: str, where: dict[str, Any]
+    service: RunningService, client: httpx.AsyncClient, scope: str, where: dict[str, Any]
 ) -> None:
     call, ask = await asking(client, "deploy/.env")
     covered, covered_ask = await asking(client, "deploy/eu/.env")
@@ -171,7 +182,9 @@ async def test_several_rules_can_be_made_at_once(client: httpx.AsyncClient) -> N
     assert len((await client.get("/v1/rules")).json()["data"]) == 2
 
 
-async def test_an_ask_nobody_answers_is_over_at_its_deadline(service: Service, client: httpx.AsyncClient) -> None:
+async def test_an_ask_nobody_answers_is_over_at_its_deadline(
+    service: RunningService, client: httpx.AsyncClient
+) -> None:
     body = {"tool": "need", "arguments": {"path": ".env"}, "ask_timeout": 0.05}
 
     call = (await client.post("/v1/calls", json=body)).json()
@@ -190,7 +203,7 @@ async def test_an_ask_nobody_answers_is_over_at_its_deadline(service: Service, c
     assert late.json()["detail"] == f"The ask {ask['id']} is over: Nobody answered in time."
 
 
-async def test_the_ask_of_a_canceled_call_is_over(service: Service, client: httpx.AsyncClient) -> None:
+async def test_the_ask_of_a_canceled_call_is_over(service: RunningService, client: httpx.AsyncClient) -> None:
     call, ask = await asking(client)
 
     await client.post(f"/v1/calls/{call}/cancel")
@@ -200,7 +213,9 @@ async def test_the_ask_of_a_canceled_call_is_over(service: Service, client: http
     assert (await ended(client, call))["error"]["code"] == "Canceled"
 
 
-async def test_a_call_that_does_not_wait_for_people_ends_at_once(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_call_that_does_not_wait_for_people_ends_at_once(
+    service: RunningService, client: httpx.AsyncClient
+) -> None:
     need = {"tool": "need", "arguments": {"path": ".env"}, "on_ask": "deny"}
     question = {"tool": "request_user_input", "arguments": {"questions": QUESTIONS}, "on_ask": "deny"}
 
@@ -211,7 +226,7 @@ async def test_a_call_that_does_not_wait_for_people_ends_at_once(service: Servic
 
 
 async def test_what_a_call_says_about_asks_counts_for_what_its_tool_calls(
-    service: Service, client: httpx.AsyncClient
+    service: RunningService, client: httpx.AsyncClient
 ) -> None:
     child = {"tool": "relay", "arguments": {"tool": "need", "arguments": {"path": ".env"}}}
 
@@ -222,7 +237,7 @@ async def test_what_a_call_says_about_asks_counts_for_what_its_tool_calls(
     assert len(service.rows("SELECT * FROM asks")) == 1
 
 
-async def test_the_deadline_of_the_service_counts_unless_a_call_says_otherwise(service: Service) -> None:
+async def test_the_deadline_of_the_service_counts_unless_a_call_says_otherwise(service: RunningService) -> None:
     await service.close()
     service.settings["ask_timeout"] = 0.05
     await service.open()
@@ -232,7 +247,7 @@ async def test_the_deadline_of_the_service_counts_unless_a_call_says_otherwise(s
     assert call.json()["error"]["code"] == "AskExpired"
 
 
-async def test_what_belongs_to_somebody_else_is_not_there(service: Service, client: httpx.AsyncClient) -> None:
+async def test_what_belongs_to_somebody_else_is_not_there(service: RunningService, client: httpx.AsyncClient) -> None:
     call, ask = await asking(client)
     scopes = [scope for scope in Scope if scope is not Scope.ADMIN]
     async with service.client_of(await key_with(service, *scopes)) as ann:
@@ -252,7 +267,7 @@ async def test_what_belongs_to_somebody_else_is_not_there(service: Service, clie
     assert (await client.get(f"/v1/asks/{ask['id']}")).json() == ask
 
 
-async def test_who_may_only_answer_can_list_read_and_answer_but_not_for_ever(service: Service) -> None:
+async def test_who_may_only_answer_can_list_read_and_answer_but_not_for_ever(service: RunningService) -> None:
     runner = await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ)
     reviewer = await key_with(service, Scope.ASKS_ANSWER)
     async with service.client_of(runner) as ann, service.client_of(reviewer) as eve:
@@ -277,7 +292,7 @@ async def test_who_may_only_answer_can_list_read_and_answer_but_not_for_ever(ser
 
 
 @pytest.mark.parametrize("scope", [None, "session", "workspace", "global"])
-async def test_no_answer_of_a_key_without_rules_write_makes_a_rule(service: Service, scope: str | None) -> None:
+async def test_no_answer_of_a_key_without_rules_write_makes_a_rule(service: RunningService, scope: str | None) -> None:
     token = await key_with(service, Scope.CALLS_RUN, Scope.ASKS_ANSWER)
     async with service.client_of(token) as ann:
         _, ask = await asking(ann)
@@ -290,7 +305,9 @@ async def test_no_answer_of_a_key_without_rules_write_makes_a_rule(service: Serv
     assert service.rows("SELECT * FROM rules") == []
 
 
-async def test_an_admin_answers_for_others_and_the_rule_is_theirs(service: Service, client: httpx.AsyncClient) -> None:
+async def test_an_admin_answers_for_others_and_the_rule_is_theirs(
+    service: RunningService, client: httpx.AsyncClient
+) -> None:
     async with service.client_of(await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ)) as ann:
         call, ask = await asking(ann)
         answered = await answer(client, ask, decision="allow_always", scope="global")
@@ -302,7 +319,7 @@ async def test_an_admin_answers_for_others_and_the_rule_is_theirs(service: Servi
     await asking(client)  # it counts for ann's calls alone
 
 
-async def test_a_key_that_is_bound_to_sessions_sees_and_answers_asks_of_those_only(service: Service) -> None:
+async def test_a_key_that_is_bound_to_sessions_sees_and_answers_asks_of_those_only(service: RunningService) -> None:
     assert await service.use.sessions.create(Session("ann", "work"))
     free = await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ)
     scopes = (Scope.ASKS_ANSWER, Scope.RULES_WRITE)
@@ -392,7 +409,7 @@ async def test_a_rule_for_an_ask_about_several_permissions_says_which(client: ht
     assert named.status_code == 200
 
 
-async def test_the_answers_to_questions_reach_the_tool(service: Service, client: httpx.AsyncClient) -> None:
+async def test_the_answers_to_questions_reach_the_tool(service: RunningService, client: httpx.AsyncClient) -> None:
     call, ask = await questioning(client)
     waiting = (await client.get(f"/v1/calls/{call}")).json()
 
@@ -453,7 +470,7 @@ async def test_questions_nobody_answers_expire(client: httpx.AsyncClient) -> Non
 
 
 @pytest.mark.parametrize("kind", ["permission", "question"])
-async def test_an_open_ask_is_the_same_one_after_a_restart(service: Service, kind: str) -> None:
+async def test_an_open_ask_is_the_same_one_after_a_restart(service: RunningService, kind: str) -> None:
     is_question = kind == "question"
     call, ask = await (questioning if is_question else asking)(service.client)
     await service.crash()
@@ -468,7 +485,7 @@ async def test_an_open_ask_is_the_same_one_after_a_restart(service: Service, kin
     assert service.story(call).count("ask.opened") == 1
 
 
-async def test_what_was_answered_before_a_restart_is_not_asked_again(service: Service) -> None:
+async def test_what_was_answered_before_a_restart_is_not_asked_again(service: RunningService) -> None:
     service.toys.started["wait"].clear()
     holder = await service.client.post(
         "/v1/calls", params={"wait": 0}, json={"tool": "wait", "arguments": {"effect": "write"}}
@@ -486,7 +503,7 @@ async def test_what_was_answered_before_a_restart_is_not_asked_again(service: Se
 
 
 async def test_after_a_restart_with_stricter_rules_the_permission_is_asked_first_and_then_the_question_anew(
-    service: Service,
+    service: RunningService,
 ) -> None:
     call, first = await questioning(service.client)
     await service.crash()
@@ -510,7 +527,9 @@ async def test_after_a_restart_with_stricter_rules_the_permission_is_asked_first
 
 
 @pytest.mark.parametrize("kind", ["permission", "question"])
-async def test_a_deny_that_is_written_meanwhile_wins(service: Service, client: httpx.AsyncClient, kind: str) -> None:
+async def test_a_deny_that_is_written_meanwhile_wins(
+    service: RunningService, client: httpx.AsyncClient, kind: str
+) -> None:
     call, ask = await (questioning if kind == "question" else asking)(client)
     tool = "request_user_input" if kind == "question" else "need"
 
@@ -526,7 +545,9 @@ async def test_a_deny_that_is_written_meanwhile_wins(service: Service, client: h
     assert_problem(late, 409, "AskEnded")
 
 
-async def test_a_rule_that_allows_it_meanwhile_is_the_answer(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_rule_that_allows_it_meanwhile_is_the_answer(
+    service: RunningService, client: httpx.AsyncClient
+) -> None:
     call, ask = await asking(client)
 
     await client.post("/v1/rules", json={"permission": "read", "pattern": "*.env", "action": "allow"})
@@ -537,7 +558,7 @@ async def test_a_rule_that_allows_it_meanwhile_is_the_answer(service: Service, c
     assert late.json()["detail"].endswith("was answered already: allow_always by the rules.")
 
 
-async def test_who_may_only_answer_hears_of_asks_and_of_nothing_else(service: Service) -> None:
+async def test_who_may_only_answer_hears_of_asks_and_of_nothing_else(service: RunningService) -> None:
     runner = await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ)
     reviewer = await key_with(service, Scope.ASKS_ANSWER)
     async with service.client_of(runner) as ann, service.client_of(reviewer) as eve:
@@ -566,7 +587,7 @@ async def test_who_may_only_answer_hears_of_asks_and_of_nothing_else(service: Se
         assert_problem(answered, 403, "Forbidden")
 
 
-async def test_no_secret_is_kept_in_an_answer(service: Service, client: httpx.AsyncClient) -> None:
+async def test_no_secret_is_kept_in_an_answer(service: RunningService, client: httpx.AsyncClient) -> None:
     await client.put("/v1/secrets/DOOR", json={"value": "open-sesame-42"})
     call, question = await questioning(client)
     other, permission = await asking(client)
@@ -583,7 +604,9 @@ async def test_no_secret_is_kept_in_an_answer(service: Service, client: httpx.As
     assert "open-sesame" not in str(service.rows("SELECT * FROM asks") + service.events())
 
 
-async def test_a_service_that_stops_takes_no_answer_to_a_call_that_goes_on_at_its_next_start(service: Service) -> None:
+async def test_a_service_that_stops_takes_no_answer_to_a_call_that_goes_on_at_its_next_start(
+    service: RunningService,
+) -> None:
     _, ask = await asking(service.client)
     await service.house.drain()
 

@@ -7,14 +7,14 @@ import httpx
 
 from app.core.results import MOST_INLINE, Attachment, Result, attach
 from tests.dispatch.test_attachments import giving
-from tests.services import Service
-from tests.toys import Toys
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 LARGE = os.urandom(3 * MOST_INLINE + 7)
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-async def given(service: Service, toys: Toys, *attachments: Attachment) -> str:
+async def given(service: RunningService, toys: Toys, *attachments: Attachment) -> str:
     """Where the attachments of a call are that gave these."""
     toys.more.append(giving(Result("out", attachments=attachments)))
     await service.restart()
@@ -22,7 +22,7 @@ async def given(service: Service, toys: Toys, *attachments: Attachment) -> str:
     return f"/v1/calls/{call['id']}/attachments"
 
 
-async def test_both_kinds_are_fetched_alike(service: Service, toys: Toys) -> None:
+async def test_both_kinds_are_fetched_alike(service: RunningService, toys: Toys) -> None:
     place = await given(service, toys, attach(PNG, "image/png", "small.png"), attach(LARGE, "video/mp4", "l.mp4"))
     id = place.split("/")[3]
 
@@ -43,7 +43,7 @@ async def test_both_kinds_are_fetched_alike(service: Service, toys: Toys) -> Non
     assert small.headers["etag"] == f'"{id}.0"'
 
 
-async def test_ranges_conditions_and_head_work_across_rows(service: Service, toys: Toys) -> None:
+async def test_ranges_conditions_and_head_work_across_rows(service: RunningService, toys: Toys) -> None:
     place = await given(service, toys, attach(LARGE, "video/mp4"))
     etag = f'"{place.split("/")[3]}.0"'
 
@@ -63,7 +63,7 @@ async def test_ranges_conditions_and_head_work_across_rows(service: Service, toy
     assert (looked.status_code, looked.headers["content-length"], looked.content) == (200, str(len(LARGE)), b"")
 
 
-async def test_what_a_browser_would_run_is_to_be_saved(service: Service, toys: Toys) -> None:
+async def test_what_a_browser_would_run_is_to_be_saved(service: RunningService, toys: Toys) -> None:
     kinds = [
         ("text/html", "text/html", "attachment"),
         ("image/svg+xml", "image/svg+xml", "attachment"),
@@ -84,7 +84,7 @@ async def test_what_a_browser_would_run_is_to_be_saved(service: Service, toys: T
         assert (answer.content, "x-evil" in answer.headers) == (b"<script>", False)
 
 
-async def test_what_is_not_here_is_told(service: Service, toys: Toys) -> None:
+async def test_what_is_not_here_is_told(service: RunningService, toys: Toys) -> None:
     place = await given(service, toys, Attachment("text/html", "https://example.org/page"), attach(b"x", "text/plain"))
     running = (await service.client.post("/v1/calls", params={"wait": 0}, json={"tool": "wait_free"})).json()["id"]
 
@@ -100,7 +100,7 @@ async def test_what_is_not_here_is_told(service: Service, toys: Toys) -> None:
     assert [(await service.client.get(f"{place}/{n}")).status_code for n in ("-1", "x")] == [422, 422]
 
 
-async def test_nobody_else_fetches_them(service: Service, toys: Toys) -> None:
+async def test_nobody_else_fetches_them(service: RunningService, toys: Toys) -> None:
     place = await given(service, toys, attach(LARGE, "video/mp4"))
     token = (await service.client.post("/v1/keys", json={"principal": "bob"})).json()["token"]
 
@@ -110,7 +110,7 @@ async def test_nobody_else_fetches_them(service: Service, toys: Toys) -> None:
     assert [answer.status_code for answer in answers] == [404, 404, 401]
 
 
-async def test_one_that_a_tool_passes_on_is_fetched_from_where_it_is(service: Service, toys: Toys) -> None:
+async def test_one_that_a_tool_passes_on_is_fetched_from_where_it_is(service: RunningService, toys: Toys) -> None:
     place = await given(service, toys, attach(LARGE, "video/mp4", "l.mp4"))
     toys.more[-1] = giving(Result(attachments=(Attachment("video/mp4", f"{place}/0"), Attachment("a/b", f"{place}/9"))))
     await service.restart()
@@ -122,7 +122,9 @@ async def test_one_that_a_tool_passes_on_is_fetched_from_where_it_is(service: Se
     assert answers[1].status_code == 404
 
 
-async def test_one_that_points_at_itself_is_not_here(client: httpx.AsyncClient, service: Service, toys: Toys) -> None:
+async def test_one_that_points_at_itself_is_not_here(
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
+) -> None:
     place = await given(service, toys, attach(b"x", "text/plain"))
     service.change("UPDATE calls SET result = replace(result, 'data:text/plain;base64,eA==', ?)", f"{place}/0")
 

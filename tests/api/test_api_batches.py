@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clients import OSLO, ClientToys
-from tests.services import HANG, KEY, Service, until
-from tests.toys import ToyHook, Toys
+from tests.support.client_tools import OSLO, ClientToys
+from tests.support.services import HANG, KEY, RunningService, until
+from tests.support.toy_tools import ToyHook, Toys
 
 Body = dict[str, Any]
 
@@ -43,7 +43,7 @@ def assert_conflict(answer: httpx.Response, call: str) -> None:
 
 
 async def test_a_batch_sent_again_is_answered_with_the_same_calls(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     calls = [note("1"), {"tool": "echo", "arguments": {"text": "x"}}, {"tool": "none"}, note("2")]
 
@@ -57,7 +57,7 @@ async def test_a_batch_sent_again_is_answered_with_the_same_calls(
     assert len(service.use.turns._locks) == 0
 
 
-async def test_many_at_once_are_one_batch(client: httpx.AsyncClient, service: Service, toys: Toys) -> None:
+async def test_many_at_once_are_one_batch(client: httpx.AsyncClient, service: RunningService, toys: Toys) -> None:
     async with asyncio.timeout(HANG * 2):
         answers = await asyncio.gather(*(post(client, "k", note("1"), note("2")) for _ in range(20)))
 
@@ -66,7 +66,7 @@ async def test_many_at_once_are_one_batch(client: httpx.AsyncClient, service: Se
 
 
 async def test_a_repeat_waits_for_the_calls_that_still_run(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     calls = [wait("a"), note("after"), {"tool": "get_weather", "arguments": OSLO}]
     first = asyncio.create_task(post(client, "k", *calls))
@@ -106,7 +106,7 @@ async def test_each_call_has_a_key_of_its_own(client: httpx.AsyncClient, toys: T
     ],
 )
 async def test_another_body_of_one_call_is_a_conflict_and_runs_nothing(
-    client: httpx.AsyncClient, service: Service, toys: Toys, calls: list[Body]
+    client: httpx.AsyncClient, service: RunningService, toys: Toys, calls: list[Body]
 ) -> None:
     made = ids(await post(client, "k", note("1"), note("2")))
     same = calls[0] == note("1")
@@ -127,7 +127,7 @@ async def test_a_longer_batch_with_the_same_beginning_makes_only_what_is_new(
 
 
 async def test_of_two_different_batches_at_once_one_runs_and_the_other_runs_nothing(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     async with asyncio.timeout(HANG * 2):
         answers = await asyncio.gather(
@@ -142,7 +142,9 @@ async def test_of_two_different_batches_at_once_one_runs_and_the_other_runs_noth
     assert len(service.rows("SELECT * FROM calls")) == len(toys.notes)
 
 
-async def test_a_repeat_after_a_restart_and_after_a_crash_is_the_same_batch(service: Service, toys: Toys) -> None:
+async def test_a_repeat_after_a_restart_and_after_a_crash_is_the_same_batch(
+    service: RunningService, toys: Toys
+) -> None:
     calls = [note("1"), {"tool": "get_weather", "arguments": OSLO}]
     first = ids(await post(service.client, "k", *calls, wait=0))
     await service.restart()
@@ -156,7 +158,7 @@ async def test_a_repeat_after_a_restart_and_after_a_crash_is_the_same_batch(serv
     assert toys.notes == ["1"]
 
 
-async def test_keys_belong_to_their_principal(service: Service, toys: Toys) -> None:
+async def test_keys_belong_to_their_principal(service: RunningService, toys: Toys) -> None:
     made = await service.client.post("/v1/keys", json={"principal": "ann"})
     async with service.client_of(made.json()["token"]) as ann:
         hers = await post(ann, "k", note("hers"))
@@ -166,7 +168,9 @@ async def test_keys_belong_to_their_principal(service: Service, toys: Toys) -> N
     assert toys.notes == ["hers", "his"]
 
 
-async def test_a_batch_without_room_keeps_no_key_and_a_repeat_needs_no_room(service: Service, toys: Toys) -> None:
+async def test_a_batch_without_room_keeps_no_key_and_a_repeat_needs_no_room(
+    service: RunningService, toys: Toys
+) -> None:
     service.settings |= {"calls_per_key": 2}
     await service.restart()
     refused = await post(service.client, "k", wait("a"), wait("b"), wait("c"))
@@ -179,14 +183,14 @@ async def test_a_batch_without_room_keeps_no_key_and_a_repeat_needs_no_room(serv
 
 
 @pytest.mark.parametrize("key", ["", "x" * 257])
-async def test_a_key_has_a_length(service: Service, key: str) -> None:
+async def test_a_key_has_a_length(service: RunningService, key: str) -> None:
     answer = await post(service.client, key, note("1"))
 
     assert (answer.status_code, answer.json()["code"]) == (422, "InvalidRequest")
     assert service.rows("SELECT * FROM calls") == []
 
 
-async def test_a_stopping_service_makes_no_more_batches(service: Service, toys: Toys) -> None:
+async def test_a_stopping_service_makes_no_more_batches(service: RunningService, toys: Toys) -> None:
     await service.house.drain()
 
     answers = [await post(service.client, key, note("1")) for key in (None, "k")]
@@ -202,7 +206,7 @@ class Caller:
         self._writer = writer
 
     @classmethod
-    async def ask(cls, service: Service, *calls: Body, key: str | None = None) -> "Caller":
+    async def ask(cls, service: RunningService, *calls: Body, key: str | None = None) -> "Caller":
         _, writer = await asyncio.open_connection("127.0.0.1", service.port)
         content = json.dumps({"calls": calls}).encode()
         lines = ["POST /v1/calls/batch HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {KEY}"]
@@ -219,7 +223,7 @@ class Caller:
 
 @pytest.mark.parametrize("key", [None, "k"])
 async def test_a_client_that_goes_away_stops_the_calls_that_asked_for_it(
-    service: Service, toys: Toys, key: str | None
+    service: RunningService, toys: Toys, key: str | None
 ) -> None:
     leave = {"cancel_on_disconnect": True}
     writer = {"tool": "note", "arguments": {"text": "never"}} | leave
@@ -240,7 +244,7 @@ async def test_a_client_that_goes_away_stops_the_calls_that_asked_for_it(
     assert toys.notes == ["kept"]
 
 
-async def test_a_client_that_goes_away_stops_nothing_otherwise(service: Service, toys: Toys) -> None:
+async def test_a_client_that_goes_away_stops_nothing_otherwise(service: RunningService, toys: Toys) -> None:
     caller = await Caller.ask(service, wait("a"), wait("b"))
     await service.started("a")
     await service.started("b")
@@ -254,7 +258,7 @@ async def test_a_client_that_goes_away_stops_nothing_otherwise(service: Service,
     assert [service.end(row["id"]) for row in service.rows("SELECT id FROM calls")] == [("completed", None)] * 2
 
 
-async def test_a_client_that_stays_gets_its_answer_and_nothing_is_stopped(service: Service, toys: Toys) -> None:
+async def test_a_client_that_stays_gets_its_answer_and_nothing_is_stopped(service: RunningService, toys: Toys) -> None:
     asking = asyncio.create_task(post(service.client, None, wait("a", cancel_on_disconnect=True), note("1")))
     await service.started("a")
     toys.go["a"].set()
@@ -262,7 +266,7 @@ async def test_a_client_that_stays_gets_its_answer_and_nothing_is_stopped(servic
     assert [call["status"] for call in (await asking).json()["data"]] == ["completed", "completed"]
 
 
-async def test_a_batch_that_is_not_waited_for_is_not_stopped(service: Service, toys: Toys) -> None:
+async def test_a_batch_that_is_not_waited_for_is_not_stopped(service: RunningService, toys: Toys) -> None:
     answer = await post(service.client, None, wait("a", cancel_on_disconnect=True), wait=0)
     await service.started("a")
     await service.client.aclose()
@@ -273,7 +277,7 @@ async def test_a_batch_that_is_not_waited_for_is_not_stopped(service: Service, t
     assert service.end(ids(answer)[0]) == ("completed", None)
 
 
-async def test_a_call_made_alone_with_the_key_of_an_item_is_that_item(service: Service, toys: Toys) -> None:
+async def test_a_call_made_alone_with_the_key_of_an_item_is_that_item(service: RunningService, toys: Toys) -> None:
     """Also when it is being made at the same moment: there is one call, or a conflict, never two."""
     hook = ToyHook("h")
     service.hooks = [hook]

@@ -13,21 +13,21 @@ from app.core.principals import Bounds
 from app.core.rules import Action, Rule
 from tests.api.test_api_access import assert_problem
 from tests.api.test_api_sessions import make
-from tests.mcp.door import mcp_client
-from tests.services import Service, listening
-from tests.toys import Toys
+from tests.mcp.server_clients import mcp_client
+from tests.support.services import RunningService, listening
+from tests.support.toy_tools import Toys
 
 EVENTS = {"Accept": "application/json"}
 NOTHING: dict[str, Any] = {"data": [], "next_cursor": None}
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys, tmp_path: Path) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys, tmp_path: Path) -> AsyncIterator[RunningService]:
     """One with two projects its operator allows, and a session in each: `in-1` and `out-1`."""
     for name in ("in", "out"):
         (tmp_path / name / "deep").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "in")
-    service = Service(data_dir, toys, workspace_roots=[tmp_path / "in", tmp_path / "out"])
+    service = RunningService(data_dir, toys, workspace_roots=[tmp_path / "in", tmp_path / "out"])
     await service.open()
     for name in ("in", "out"):
         await make(service.client, id=f"{name}-1", workspace=str(tmp_path / name))
@@ -37,7 +37,10 @@ async def service(data_dir: Path, toys: Toys, tmp_path: Path) -> AsyncIterator[S
 
 @asynccontextmanager
 async def key_with(
-    service: Service, principal: str = "admin", scopes: tuple[str, ...] = ("calls:run", "calls:read"), **bounds: Any
+    service: RunningService,
+    principal: str = "admin",
+    scopes: tuple[str, ...] = ("calls:run", "calls:read"),
+    **bounds: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
     body = {"principal": principal, "scopes": list(scopes), "bounds": bounds}
     made = await service.client.post("/v1/keys", json=body)
@@ -58,7 +61,7 @@ async def run(client: httpx.AsyncClient, session: str, tool: str = "echo", **opt
     return call
 
 
-async def test_bounds_are_kept_and_shown(service: Service, tmp_path: Path) -> None:
+async def test_bounds_are_kept_and_shown(service: RunningService, tmp_path: Path) -> None:
     body = {
         "sessions": ["ci-*"],
         "workspaces": [str(tmp_path / "link"), "/does/not/exist"],
@@ -112,7 +115,7 @@ async def test_bounds_are_kept_and_shown(service: Service, tmp_path: Path) -> No
         {"principals": ["bob"]},
     ],
 )
-async def test_bounds_asked_for_badly_are_refused(service: Service, bounds: dict[str, Any]) -> None:
+async def test_bounds_asked_for_badly_are_refused(service: RunningService, bounds: dict[str, Any]) -> None:
     answer = await service.client.post("/v1/keys", json={"principal": "ci", "bounds": bounds})
 
     assert_problem(answer, 422, "InvalidRequest")
@@ -121,7 +124,7 @@ async def test_bounds_asked_for_badly_are_refused(service: Service, bounds: dict
 
 @pytest.mark.parametrize("bounds", [{"sessions": ["a"]}, {"workspaces": ["/srv"]}, {"tools": ["echo"]}])
 async def test_an_admin_key_is_not_bound_to_less_than_it_can_give_itself(
-    service: Service, bounds: dict[str, Any]
+    service: RunningService, bounds: dict[str, Any]
 ) -> None:
     body: dict[str, Any] = {"principal": "boss", "scopes": ["admin"], "bounds": bounds}
 
@@ -130,7 +133,7 @@ async def test_an_admin_key_is_not_bound_to_less_than_it_can_give_itself(
     assert (await service.client.post("/v1/keys", json=body)).status_code == 201
 
 
-async def test_sessions_out_of_bounds_are_not_there(service: Service, tmp_path: Path) -> None:
+async def test_sessions_out_of_bounds_are_not_there(service: RunningService, tmp_path: Path) -> None:
     for bounds in both(tmp_path):
         async with key_with(service, **bounds) as client:
             listed = (await client.get("/v1/sessions")).json()["data"]
@@ -151,7 +154,7 @@ async def test_sessions_out_of_bounds_are_not_there(service: Service, tmp_path: 
         assert [one["id"] for one in listed] == ["in-1"]
 
 
-async def test_a_session_out_of_bounds_cannot_be_made(service: Service, tmp_path: Path, data_dir: Path) -> None:
+async def test_a_session_out_of_bounds_cannot_be_made(service: RunningService, tmp_path: Path, data_dir: Path) -> None:
     inside = str(tmp_path / "in/deep")
     by_name, by_folder = both(tmp_path)
     async with key_with(service, **by_name) as client:
@@ -173,7 +176,7 @@ async def test_a_session_out_of_bounds_cannot_be_made(service: Service, tmp_path
     assert sorted(path.name for path in (data_dir / "workspaces/admin").iterdir()) == ["in-2"]
 
 
-async def test_calls_out_of_bounds_are_not_there(service: Service, tmp_path: Path, toys: Toys) -> None:
+async def test_calls_out_of_bounds_are_not_there(service: RunningService, tmp_path: Path, toys: Toys) -> None:
     hidden = await run(service.client, "out-1")
     body = {"tool": "wait_free", "session": "out-1"}
     running = (await service.client.post("/v1/calls", params={"wait": 0}, json=body)).json()
@@ -205,7 +208,7 @@ async def test_calls_out_of_bounds_are_not_there(service: Service, tmp_path: Pat
     toys.go["wait"].set()
 
 
-async def test_events_out_of_bounds_are_not_told(service: Service, tmp_path: Path) -> None:
+async def test_events_out_of_bounds_are_not_told(service: RunningService, tmp_path: Path) -> None:
     await run(service.client, "out-1")
     for bounds in both(tmp_path):
         async with (
@@ -238,7 +241,7 @@ async def test_events_out_of_bounds_are_not_told(service: Service, tmp_path: Pat
         assert [frame.data for frame in past] == page
 
 
-async def test_what_is_replayed_from_memory_is_bound_too(service: Service, tmp_path: Path) -> None:
+async def test_what_is_replayed_from_memory_is_bound_too(service: RunningService, tmp_path: Path) -> None:
     async with listening(service.client, "/v1/events") as everything:
         start = service.use.hub.last_seq
         await run(service.client, "out-1")
@@ -253,7 +256,9 @@ async def test_what_is_replayed_from_memory_is_bound_too(service: Service, tmp_p
                 assert [frame.data["session"] for frame in told] == ["in-1"] * 3
 
 
-async def test_a_deleted_session_stays_readable_for_those_bound_to_its_name(service: Service, tmp_path: Path) -> None:
+async def test_a_deleted_session_stays_readable_for_those_bound_to_its_name(
+    service: RunningService, tmp_path: Path
+) -> None:
     call = await run(service.client, "in-1")
     by_name, by_folder = both(tmp_path)
     await service.client.delete("/v1/sessions/in-1")
@@ -266,7 +271,7 @@ async def test_a_deleted_session_stays_readable_for_those_bound_to_its_name(serv
         assert (await client.get("/v1/calls")).json() == NOTHING
 
 
-async def test_a_used_idempotency_key_does_not_name_a_call_out_of_bounds(service: Service) -> None:
+async def test_a_used_idempotency_key_does_not_name_a_call_out_of_bounds(service: RunningService) -> None:
     headers = {"Idempotency-Key": "k"}
     hidden = await service.client.post("/v1/calls", json={"tool": "echo", "session": "out-1"}, headers=headers)
 
@@ -277,7 +282,7 @@ async def test_a_used_idempotency_key_does_not_name_a_call_out_of_bounds(service
     assert hidden.json()["id"] not in answer.text
 
 
-async def test_bounds_hide_nothing_of_a_namesake(service: Service) -> None:
+async def test_bounds_hide_nothing_of_a_namesake(service: RunningService) -> None:
     """The same name at another principal is another session."""
     async with key_with(service, "bob", sessions=["out-1"]) as client:
         assert_problem(await client.get("/v1/sessions/out-1"), 404, "NotFound")
@@ -285,7 +290,7 @@ async def test_bounds_hide_nothing_of_a_namesake(service: Service) -> None:
         assert (await client.get("/v1/sessions")).json()["data"] == [made]
 
 
-async def test_a_key_makes_as_many_calls_in_a_minute_as_it_may(service: Service) -> None:
+async def test_a_key_makes_as_many_calls_in_a_minute_as_it_may(service: RunningService) -> None:
     async with key_with(service, calls_per_minute=2) as client:
         for _ in range(2):
             await run(client, "default")
@@ -299,7 +304,7 @@ async def test_a_key_makes_as_many_calls_in_a_minute_as_it_may(service: Service)
     assert (await run(service.client, "default"))["status"] == "completed"
 
 
-async def test_a_key_has_as_many_calls_under_way_as_it_may(service: Service, toys: Toys) -> None:
+async def test_a_key_has_as_many_calls_under_way_as_it_may(service: RunningService, toys: Toys) -> None:
     async with key_with(service, concurrent_calls=1) as client:
         first = await client.post("/v1/calls", params={"wait": 0}, json={"tool": "wait_free"})
         await service.started("wait")
@@ -310,7 +315,7 @@ async def test_a_key_has_as_many_calls_under_way_as_it_may(service: Service, toy
     toys.go["wait"].set()
 
 
-async def test_a_key_has_as_many_streams_open_as_it_may(service: Service) -> None:
+async def test_a_key_has_as_many_streams_open_as_it_may(service: RunningService) -> None:
     async with key_with(service, streams=1) as client, listening(client, "/v1/events"):
         assert_problem(await client.get("/v1/events"), 429, "TooManyStreams")
         async with listening(service.client, "/v1/events"), listening(service.client, "/v1/events"):
@@ -318,7 +323,7 @@ async def test_a_key_has_as_many_streams_open_as_it_may(service: Service) -> Non
 
 
 async def test_an_mcp_client_works_in_the_session_its_header_names(
-    service: Service, toys: Toys, tmp_path: Path
+    service: RunningService, toys: Toys, tmp_path: Path
 ) -> None:
     async with mcp_client(service, "auto", {"Toolcrib-Session": "in-1"}) as client:
         answer = await client.call_tool("echo", {"text": "hello"})
@@ -334,7 +339,7 @@ async def test_an_mcp_client_works_in_the_session_its_header_names(
     assert len(service.rows("SELECT * FROM calls")) == 1
 
 
-async def test_an_mcp_client_with_a_bound_key_finds_only_what_fits(service: Service) -> None:
+async def test_an_mcp_client_with_a_bound_key_finds_only_what_fits(service: RunningService) -> None:
     async with key_with(service, sessions=["in-*"]) as bound:
         key = bound.headers["Authorization"]
         for headers in ({}, {"Toolcrib-Session": "out-1"}):
@@ -344,7 +349,7 @@ async def test_an_mcp_client_with_a_bound_key_finds_only_what_fits(service: Serv
             assert (await client.call_tool("echo", {"text": "hello"})).is_error is False
 
 
-async def test_many_sessions_are_looked_up_for_a_batch_at_one_moment(service: Service) -> None:
+async def test_many_sessions_are_looked_up_for_a_batch_at_one_moment(service: RunningService) -> None:
     batch = {"calls": [{"tool": "echo", "session": id} for id in ("in-1", "out-1", "default") * 4]}
 
     answers = await asyncio.gather(*(service.client.post("/v1/calls/batch", json=batch) for _ in range(3)))

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.services import HANG, Service, until
-from tests.toys import ToyHook, Toys
+from tests.support.services import HANG, RunningService, until
+from tests.support.toy_tools import ToyHook, Toys
 
 
 def assert_problem(answer: httpx.Response, status: int, code: str) -> str:
@@ -101,7 +101,7 @@ async def test_a_wait_that_runs_out_is_answered_with_the_call_as_it_stands(
     toys.go["wait"].set()
 
 
-async def test_a_call_that_ends_while_it_is_read_is_told_as_ended(service: Service, toys: Toys) -> None:
+async def test_a_call_that_ends_while_it_is_read_is_told_as_ended(service: RunningService, toys: Toys) -> None:
     for turn in range(60):
         call = await create(service.client, "wait_free", {"name": f"{turn}"}, wait=0)
         polling = asyncio.create_task(service.client.get(f"/v1/calls/{call['id']}", params={"wait": 60}))
@@ -113,13 +113,13 @@ async def test_a_call_that_ends_while_it_is_read_is_told_as_ended(service: Servi
             assert (await polling).json()["status"] == "completed"
 
 
-async def test_a_call_that_is_accepted_is_in_the_store(service: Service) -> None:
+async def test_a_call_that_is_accepted_is_in_the_store(service: RunningService) -> None:
     answer = await service.client.post("/v1/calls", params={"wait": 0}, json={"tool": "wait"})
 
     assert service.row(answer.json()["id"])["status"] == "running"
 
 
-async def test_a_call_that_waits_at_a_hook_is_accepted_as_pending(service: Service, toys: Toys) -> None:
+async def test_a_call_that_waits_at_a_hook_is_accepted_as_pending(service: RunningService, toys: Toys) -> None:
     hook = ToyHook("h")
     hook.go.clear()
     service.hooks = [hook]
@@ -169,7 +169,7 @@ async def test_a_wait_must_be_a_number_of_seconds(client: httpx.AsyncClient, wai
         (5, ""),
     ],
 )
-async def test_an_envelope_that_does_not_fit_is_refused_by_name(service: Service, body: Any, field: str) -> None:
+async def test_an_envelope_that_does_not_fit_is_refused_by_name(service: RunningService, body: Any, field: str) -> None:
     answer = await service.client.post("/v1/calls", json=body)
 
     assert field in assert_problem(answer, 422, "InvalidRequest")
@@ -202,7 +202,7 @@ BAD_JSON = [
 
 @pytest.mark.parametrize("is_batch", [False, True], ids=["alone", "in a batch"])
 @pytest.mark.parametrize("body", BAD_JSON, ids=[repr(body[:60]) for body in BAD_JSON])
-async def test_what_is_not_json_is_refused_and_never_kept(service: Service, body: bytes, is_batch: bool) -> None:
+async def test_what_is_not_json_is_refused_and_never_kept(service: RunningService, body: bytes, is_batch: bool) -> None:
     path, content = ("/v1/calls/batch", b'{"calls":[' + body + b"]}") if is_batch else ("/v1/calls", body)
     if is_batch and body == b"":
         content = b""
@@ -245,7 +245,9 @@ async def test_json_goes_by_several_names(client: httpx.AsyncClient, kind: str) 
     ],
 )
 @pytest.mark.parametrize("is_batch", [False, True], ids=["alone", "in a batch"])
-async def test_json_values_come_back_exactly_as_they_were_sent(service: Service, text: str, is_batch: bool) -> None:
+async def test_json_values_come_back_exactly_as_they_were_sent(
+    service: RunningService, text: str, is_batch: bool
+) -> None:
     body = f'{{"tool":"echo","arguments":{{"text":{text}}},"metadata":{{"m":{text}}}}}'
     path, content = ("/v1/calls/batch", f'{{"calls":[{body}]}}') if is_batch else ("/v1/calls", body)
 
@@ -262,7 +264,7 @@ async def test_json_values_come_back_exactly_as_they_were_sent(service: Service,
     assert repr(json.loads(pending[4][6:])["data"]["arguments"]) == repr({"text": expected})
 
 
-async def test_a_session_is_named_in_the_body_or_the_header(service: Service) -> None:
+async def test_a_session_is_named_in_the_body_or_the_header(service: RunningService) -> None:
     service.change(
         "INSERT INTO sessions (principal, id, agent, created_at) VALUES ('admin', 's1', 'builder', 0), "
         "('admin', 's2', null, 0), ('ann', 's3', null, 0)"
@@ -283,7 +285,7 @@ async def test_a_session_is_named_in_the_body_or_the_header(service: Service) ->
     assert service.toys.contexts[1].agent == "builder"
 
 
-async def test_a_call_is_canceled_and_canceling_it_again_changes_nothing(service: Service) -> None:
+async def test_a_call_is_canceled_and_canceling_it_again_changes_nothing(service: RunningService) -> None:
     call = await create(service.client, "wait", {"say": "so far"}, wait=0)
     await service.started("wait")
 
@@ -369,7 +371,7 @@ async def test_a_new_call_between_two_pages_moves_nothing(client: httpx.AsyncCli
     assert [call["id"] for call in first["data"] + second["data"]] == made[::-1]
 
 
-async def test_a_list_can_be_narrowed(service: Service) -> None:
+async def test_a_list_can_be_narrowed(service: RunningService) -> None:
     client = service.client
     service.change("INSERT INTO sessions (principal, id, created_at) VALUES ('admin', 's1', 0)")
     one = await create(client, "echo", message_id="m1")
@@ -449,7 +451,7 @@ async def test_a_cut_output_is_read_whole_by_ranges(client: httpx.AsyncClient) -
         assert piece.content == whole[offset : offset + limit]
 
 
-async def test_output_is_readable_while_the_call_runs(service: Service, toys: Toys) -> None:
+async def test_output_is_readable_while_the_call_runs(service: RunningService, toys: Toys) -> None:
     call = await create(service.client, "say", {"texts": ["one ", "two"], "wait": True}, wait=0)
     await until(lambda: sum(row["n"] for row in service.rows("SELECT length(data) AS n FROM outputs")) == 7)
 
@@ -459,7 +461,7 @@ async def test_output_is_readable_while_the_call_runs(service: Service, toys: To
     toys.go["say"].set()
 
 
-async def test_dropped_output_is_counted(service: Service) -> None:
+async def test_dropped_output_is_counted(service: RunningService) -> None:
     service.settings["output_limit"] = 10
     await service.restart()
     spoken = await create(service.client, "say", {"texts": ["12345", "6789é", "more"]})
@@ -542,14 +544,14 @@ async def test_a_batch_that_lasts_is_answered_as_it_stands(client: httpx.AsyncCl
     ],
     ids=["empty", "too many", "no calls", "one bad", "a number for a yes", "no object"],
 )
-async def test_a_batch_that_does_not_fit_runs_nothing(service: Service, body: Any) -> None:
+async def test_a_batch_that_does_not_fit_runs_nothing(service: RunningService, body: Any) -> None:
     answer = await service.client.post("/v1/calls/batch", json=body)
 
     assert_problem(answer, 422, "InvalidRequest")
     assert service.rows("SELECT * FROM calls") == []
 
 
-async def test_a_batch_with_an_unknown_session_runs_nothing(service: Service) -> None:
+async def test_a_batch_with_an_unknown_session_runs_nothing(service: RunningService) -> None:
     body = {"calls": [{"tool": "echo"}, {"tool": "echo", "session": "nowhere"}]}
 
     answer = await service.client.post("/v1/calls/batch", json=body)
@@ -558,7 +560,7 @@ async def test_a_batch_with_an_unknown_session_runs_nothing(service: Service) ->
     assert service.rows("SELECT * FROM calls") == []
 
 
-async def test_a_stopping_service_takes_no_more_calls_and_still_answers(service: Service) -> None:
+async def test_a_stopping_service_takes_no_more_calls_and_still_answers(service: RunningService) -> None:
     call = await create(service.client, "echo", {"text": "x"})
     await service.house.drain()
 
@@ -572,7 +574,7 @@ async def test_a_stopping_service_takes_no_more_calls_and_still_answers(service:
     assert (await service.client.get(f"/v1/calls/{call['id']}")).json() == call
 
 
-async def test_a_store_that_refuses_is_said_and_nothing_is_run(service: Service, toys: Toys) -> None:
+async def test_a_store_that_refuses_is_said_and_nothing_is_run(service: RunningService, toys: Toys) -> None:
     service.change("CREATE TRIGGER no_calls BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'disk full'); END")
 
     answer = await service.client.post("/v1/calls", json={"tool": "note", "arguments": {"text": "x"}})

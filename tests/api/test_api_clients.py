@@ -9,10 +9,10 @@ import pytest
 
 from app.core.calls import CallRequest
 from app.core.sessions import Session
-from tests.clients import OSLO, ClientToys
-from tests.services import HANG, Service, listening, until
-from tests.speaking import called
-from tests.toys import ToyHook, Toys
+from tests.support.client_tools import OSLO, ClientToys
+from tests.support.mcp_wire import called
+from tests.support.services import HANG, RunningService, listening, until
+from tests.support.toy_tools import ToyHook, Toys
 
 WEATHER = {"tool": "get_weather", "arguments": OSLO}
 RAIN = {"output": "rain"}
@@ -23,7 +23,7 @@ def toys() -> Toys:
     return ClientToys()
 
 
-async def given_out(service: Service, body: dict[str, Any] = WEATHER) -> dict[str, Any]:
+async def given_out(service: RunningService, body: dict[str, Any] = WEATHER) -> dict[str, Any]:
     answer = await service.client.post("/v1/calls", params={"wait": 0}, json=body)
     assert (answer.status_code, answer.json()["status"]) == (202, "running")
     call: dict[str, Any] = answer.json()
@@ -42,7 +42,7 @@ def assert_problem(answer: httpx.Response, status: int, code: str) -> str:
 
 
 async def test_a_frontend_that_watches_runs_the_call_and_its_result_is_the_answer(
-    service: Service, client: httpx.AsyncClient
+    service: RunningService, client: httpx.AsyncClient
 ) -> None:
     async with listening(client, "/v1/events") as stream:
         asking = asyncio.create_task(client.post("/v1/calls", json=WEATHER | {"call_id": "toolu_1"}))
@@ -71,7 +71,9 @@ async def test_a_frontend_that_watches_runs_the_call_and_its_result_is_the_answe
     assert service.end(told["call"]) == ("completed", None)
 
 
-async def test_its_events_are_told_again_byte_for_byte_after_the_end_and_after_a_restart(service: Service) -> None:
+async def test_its_events_are_told_again_byte_for_byte_after_the_end_and_after_a_restart(
+    service: RunningService,
+) -> None:
     call = await given_out(service)
     path = f"/v1/calls/{call['id']}/events"
     async with listening(service.client, path) as stream:
@@ -88,7 +90,7 @@ async def test_its_events_are_told_again_byte_for_byte_after_the_end_and_after_a
     assert live == after_the_end == after_a_restart
 
 
-async def test_a_client_that_failed_says_why(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_client_that_failed_says_why(service: RunningService, client: httpx.AsyncClient) -> None:
     named, unnamed = await given_out(service), await given_out(service)
     error = {"code": "HttpStatus:404", "message": "There is no station."}
 
@@ -106,7 +108,7 @@ async def test_a_client_that_failed_says_why(service: Service, client: httpx.Asy
     assert second.json()["result"] is None
 
 
-async def test_attachments_and_metadata_come_along(service: Service, client: httpx.AsyncClient) -> None:
+async def test_attachments_and_metadata_come_along(service: RunningService, client: httpx.AsyncClient) -> None:
     call = await given_out(service)
     files = [
         {"mime": "image/png", "url": "data:image/png;base64,iVBORw0KGgo=", "filename": "sky.png"},
@@ -124,7 +126,7 @@ async def test_attachments_and_metadata_come_along(service: Service, client: htt
     }
 
 
-async def test_a_result_may_be_empty(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_result_may_be_empty(service: RunningService, client: httpx.AsyncClient) -> None:
     call = await given_out(service)
 
     ended = (await post(client, call["id"], {})).json()
@@ -134,7 +136,7 @@ async def test_a_result_may_be_empty(service: Service, client: httpx.AsyncClient
 
 @pytest.mark.parametrize("body", [RAIN, {"output": "snow"}, {"error": {"message": "no"}}])
 async def test_a_second_result_is_a_conflict_also_when_it_is_the_same(
-    service: Service, client: httpx.AsyncClient, body: dict[str, Any]
+    service: RunningService, client: httpx.AsyncClient, body: dict[str, Any]
 ) -> None:
     call = await given_out(service)
     first = await post(client, call["id"])
@@ -145,7 +147,7 @@ async def test_a_second_result_is_a_conflict_also_when_it_is_the_same(
     assert (await client.get(f"/v1/calls/{call['id']}")).json() == first.json()
 
 
-async def test_of_many_results_at_once_one_is_taken(service: Service, client: httpx.AsyncClient) -> None:
+async def test_of_many_results_at_once_one_is_taken(service: RunningService, client: httpx.AsyncClient) -> None:
     call = await given_out(service)
 
     async with asyncio.timeout(HANG * 2):
@@ -157,7 +159,7 @@ async def test_of_many_results_at_once_one_is_taken(service: Service, client: ht
     assert service.end(call["id"]) == ("completed", None)
 
 
-async def test_a_second_result_while_a_hook_looks_at_the_first_is_told_so(service: Service) -> None:
+async def test_a_second_result_while_a_hook_looks_at_the_first_is_told_so(service: RunningService) -> None:
     thinking, go = asyncio.Event(), asyncio.Event()
 
     class Slow(ToyHook):
@@ -181,14 +183,14 @@ async def test_a_second_result_while_a_hook_looks_at_the_first_is_told_so(servic
     assert (await first).json()["result"]["output"] == "rain"
 
 
-async def test_a_result_after_the_deadline_is_late(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_result_after_the_deadline_is_late(service: RunningService, client: httpx.AsyncClient) -> None:
     ended = (await client.post("/v1/calls", json={"tool": "get_soon", "arguments": OSLO})).json()
     assert ended["error"]["code"] == "Timeout"
 
     assert_problem(await post(client, ended["id"]), 409, "CallEnded")
 
 
-async def test_a_result_after_a_cancel_is_late(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_result_after_a_cancel_is_late(service: RunningService, client: httpx.AsyncClient) -> None:
     call = await given_out(service)
     canceled = (await client.post(f"/v1/calls/{call['id']}/cancel")).json()
     assert canceled["error"]["code"] == "Canceled"
@@ -198,7 +200,7 @@ async def test_a_result_after_a_cancel_is_late(service: Service, client: httpx.A
     assert (await client.get(f"/v1/calls/{call['id']}")).json() == canceled
 
 
-async def test_a_call_of_a_client_that_went_away_is_canceled_when_it_asked_for_that(service: Service) -> None:
+async def test_a_call_of_a_client_that_went_away_is_canceled_when_it_asked_for_that(service: RunningService) -> None:
     body = WEATHER | {"cancel_on_disconnect": True}
     asking = asyncio.create_task(service.client.post("/v1/calls", json=body))
     await until(lambda: service.rows("SELECT * FROM calls WHERE status = 'running'"))
@@ -210,7 +212,9 @@ async def test_a_call_of_a_client_that_went_away_is_canceled_when_it_asked_for_t
     assert ended.json()["error"]["code"] == "Canceled"
 
 
-async def test_what_the_service_runs_takes_no_result(service: Service, client: httpx.AsyncClient, toys: Toys) -> None:
+async def test_what_the_service_runs_takes_no_result(
+    service: RunningService, client: httpx.AsyncClient, toys: Toys
+) -> None:
     running = (await client.post("/v1/calls", params={"wait": 0}, json={"tool": "wait"})).json()
     ended = (await client.post("/v1/calls", json={"tool": "echo"})).json()
 
@@ -223,7 +227,7 @@ async def test_what_the_service_runs_takes_no_result(service: Service, client: h
     assert answer.json()["result"]["output"] == "wait"
 
 
-async def test_what_does_not_run_yet_takes_no_result(service: Service) -> None:
+async def test_what_does_not_run_yet_takes_no_result(service: RunningService) -> None:
     hook = ToyHook("h")
     hook.go.clear()
     service.hooks = [hook]
@@ -256,7 +260,9 @@ async def test_what_does_not_run_yet_takes_no_result(service: Service) -> None:
         {"error": {"message": "no", "code": "x" * 65}},
     ],
 )
-async def test_a_body_that_does_not_fit_ends_nothing(service: Service, client: httpx.AsyncClient, body: Any) -> None:
+async def test_a_body_that_does_not_fit_ends_nothing(
+    service: RunningService, client: httpx.AsyncClient, body: Any
+) -> None:
     call = await given_out(service)
 
     assert_problem(await post(client, call["id"], body), 422, "InvalidRequest")
@@ -264,7 +270,7 @@ async def test_a_body_that_does_not_fit_ends_nothing(service: Service, client: h
     assert service.row(call["id"])["status"] == "running"
 
 
-async def test_only_the_owner_and_who_sees_all_may_post_and_only_with_the_scope(service: Service) -> None:
+async def test_only_the_owner_and_who_sees_all_may_post_and_only_with_the_scope(service: RunningService) -> None:
     async def client_with(principal: str, scopes: list[str]) -> httpx.AsyncClient:
         made = await service.client.post("/v1/keys", json={"principal": principal, "scopes": scopes})
         return service.client_of(made.json()["token"])
@@ -287,7 +293,7 @@ async def test_only_the_owner_and_who_sees_all_may_post_and_only_with_the_scope(
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
 async def test_after_a_restart_the_result_ends_the_call_and_those_who_ask_again_get_it(
-    service: Service, how: str
+    service: RunningService, how: str
 ) -> None:
     headers = {"Idempotency-Key": "k"}
     made = await service.client.post("/v1/calls", params={"wait": 0}, json=WEATHER, headers=headers)
@@ -306,7 +312,7 @@ async def test_after_a_restart_the_result_ends_the_call_and_those_who_ask_again_
     assert service.end(made.json()["id"]) == ("completed", None)
 
 
-async def test_who_waits_while_the_service_stops_is_told_that_it_still_runs(service: Service) -> None:
+async def test_who_waits_while_the_service_stops_is_told_that_it_still_runs(service: RunningService) -> None:
     asking = asyncio.create_task(service.client.post("/v1/calls", json=WEATHER))
     batch = asyncio.create_task(service.client.post("/v1/calls/batch", json={"calls": [WEATHER]}))
     await until(lambda: len(service.rows("SELECT * FROM calls WHERE status = 'running'")) == 2)
@@ -324,7 +330,7 @@ async def test_who_waits_while_the_service_stops_is_told_that_it_still_runs(serv
     assert [(await post(service.client, id)).status_code for id in calls] == [200, 200]
 
 
-async def test_it_is_counted_as_a_call_that_runs_also_after_a_restart(service: Service) -> None:
+async def test_it_is_counted_as_a_call_that_runs_also_after_a_restart(service: RunningService) -> None:
     async def live() -> list[str]:
         text = (await service.client.get("/metrics")).text
         return [line for line in text.splitlines() if line.startswith("toolcrib_calls_live{")]
@@ -340,7 +346,7 @@ async def test_it_is_counted_as_a_call_that_runs_also_after_a_restart(service: S
     assert (await live())[1] == 'toolcrib_calls_live{status="running"} 0.0'
 
 
-async def test_a_result_is_answered_when_it_is_recorded_and_not_before(service: Service) -> None:
+async def test_a_result_is_answered_when_it_is_recorded_and_not_before(service: RunningService) -> None:
     call = await given_out(service)
     live = service.use.dispatcher.running.get(call["id"])
     assert live is not None
@@ -356,7 +362,7 @@ async def test_a_result_is_answered_when_it_is_recorded_and_not_before(service: 
     assert service.end(call["id"]) == ("completed", None)
 
 
-async def test_a_call_over_mcp_that_is_kept_for_the_next_start_is_no_success(service: Service) -> None:
+async def test_a_call_over_mcp_that_is_kept_for_the_next_start_is_no_success(service: RunningService) -> None:
     asking = asyncio.create_task(service.client.post("/mcp", **called("get_weather", OSLO)))
     await until(lambda: service.rows("SELECT * FROM calls WHERE status = 'running'"))
     [row] = service.rows("SELECT id FROM calls")
@@ -370,7 +376,7 @@ async def test_a_call_over_mcp_that_is_kept_for_the_next_start_is_no_success(ser
     )
 
 
-async def test_a_call_in_a_session_of_somebody_else_is_run_by_nobody_else(service: Service) -> None:
+async def test_a_call_in_a_session_of_somebody_else_is_run_by_nobody_else(service: RunningService) -> None:
     live = service.use.dispatcher.submit(CallRequest(tool="get_weather", arguments=OSLO), Session("ann", "default"))
     await until(lambda: live.is_open)
     bob = (await service.client.post("/v1/keys", json={"principal": "bob"})).json()

@@ -4,8 +4,8 @@ import asyncio
 import json
 from typing import Any
 
-from tests.services import HANG, KEY, Service, until
-from tests.toys import Toys
+from tests.support.services import HANG, KEY, RunningService, until
+from tests.support.toy_tools import Toys
 
 
 class Caller:
@@ -24,7 +24,7 @@ class Caller:
         self._writer.transport.abort()
 
 
-async def call(service: Service, body: dict[str, Any], accept: str = "*/*", cut: int | None = None) -> Caller:
+async def call(service: RunningService, body: dict[str, Any], accept: str = "*/*", cut: int | None = None) -> Caller:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     content = json.dumps(body).encode()
     head = (
@@ -36,13 +36,13 @@ async def call(service: Service, body: dict[str, Any], accept: str = "*/*", cut:
     return Caller(reader, writer)
 
 
-async def the_call(service: Service) -> str:
+async def the_call(service: RunningService) -> str:
     await until(lambda: service.rows("SELECT id FROM calls"))
     id: str = service.rows("SELECT id FROM calls")[0]["id"]
     return id
 
 
-async def test_a_client_that_goes_away_stops_nothing(service: Service, toys: Toys) -> None:
+async def test_a_client_that_goes_away_stops_nothing(service: RunningService, toys: Toys) -> None:
     caller = await call(service, {"tool": "wait"})
     await service.started("wait")
     id = await the_call(service)
@@ -56,7 +56,7 @@ async def test_a_client_that_goes_away_stops_nothing(service: Service, toys: Toy
     assert view["status"] == "completed"
 
 
-async def test_a_client_that_goes_away_stops_a_call_that_was_asked_to(service: Service, toys: Toys) -> None:
+async def test_a_client_that_goes_away_stops_a_call_that_was_asked_to(service: RunningService, toys: Toys) -> None:
     caller = await call(service, {"tool": "wait", "arguments": {"say": "so far"}, "cancel_on_disconnect": True})
     await service.started("wait")
     id = await the_call(service)
@@ -74,7 +74,7 @@ async def test_a_client_that_goes_away_stops_a_call_that_was_asked_to(service: S
     assert toys.log == ["wait in", "wait out"]
 
 
-async def test_a_client_that_stays_gets_its_answer_and_nothing_is_stopped(service: Service, toys: Toys) -> None:
+async def test_a_client_that_stays_gets_its_answer_and_nothing_is_stopped(service: RunningService, toys: Toys) -> None:
     body = {"tool": "wait", "cancel_on_disconnect": True}
     posting = asyncio.create_task(service.client.post("/v1/calls", json=body))
     await service.started("wait")
@@ -83,7 +83,9 @@ async def test_a_client_that_stays_gets_its_answer_and_nothing_is_stopped(servic
     assert (await posting).json()["status"] == "completed"
 
 
-async def test_a_client_that_leaves_its_stream_stops_a_call_that_was_asked_to(service: Service, toys: Toys) -> None:
+async def test_a_client_that_leaves_its_stream_stops_a_call_that_was_asked_to(
+    service: RunningService, toys: Toys
+) -> None:
     caller = await call(service, {"tool": "wait", "cancel_on_disconnect": True}, "text/event-stream")
     async with asyncio.timeout(HANG):
         await caller.reader.readuntil(b"event: call.running")
@@ -97,7 +99,7 @@ async def test_a_client_that_leaves_its_stream_stops_a_call_that_was_asked_to(se
     await until(lambda: not service.use.hub._by_call)
 
 
-async def test_a_client_that_leaves_its_stream_otherwise_stops_nothing(service: Service, toys: Toys) -> None:
+async def test_a_client_that_leaves_its_stream_otherwise_stops_nothing(service: RunningService, toys: Toys) -> None:
     caller = await call(service, {"tool": "wait"}, "text/event-stream")
     async with asyncio.timeout(HANG):
         await caller.reader.readuntil(b"event: call.running")
@@ -111,7 +113,7 @@ async def test_a_client_that_leaves_its_stream_otherwise_stops_nothing(service: 
     assert (await service.client.get(f"/v1/calls/{id}", params={"wait": 5})).json()["status"] == "completed"
 
 
-async def test_many_clients_that_go_away_each_stop_their_own_call(service: Service, toys: Toys) -> None:
+async def test_many_clients_that_go_away_each_stop_their_own_call(service: RunningService, toys: Toys) -> None:
     callers = [
         await call(service, {"tool": "wait", "arguments": {"name": f"{n}"}, "cancel_on_disconnect": n % 2 == 0})
         for n in range(10)
@@ -130,7 +132,7 @@ async def test_many_clients_that_go_away_each_stop_their_own_call(service: Servi
     assert ends == [("completed", None)] * 5 + [("error", "Canceled")] * 5
 
 
-async def test_a_body_that_ends_early_is_no_call(service: Service) -> None:
+async def test_a_body_that_ends_early_is_no_call(service: RunningService) -> None:
     caller = await call(service, {"tool": "note"}, cut=5)
     await until(lambda: service._server.server_state.tasks)
 

@@ -5,13 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, Tool
-from tests.asking import answer, asked_by, ended, over
-from tests.services import Service
-from tests.toys import Toys
+from tests.support.ask_calls import answer, asked_by, ended, over
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 FORM = {
     "server": "shop",
@@ -29,7 +29,7 @@ FORM = {
 PAGE = {"server": "shop", "mode": "url", "message": "Pay, please.", "url": "https://example.com/pay"}
 
 
-def _needs(args: Any, scope: Scope) -> list[Need]:
+def _needs(args: Any, scope: PathScope) -> list[Need]:
     return []
 
 
@@ -122,7 +122,7 @@ async def test_who_does_not_want_to_says_so(client: httpx.AsyncClient, action: s
 
 
 async def test_a_call_that_waits_for_input_is_seen_to_and_its_ask_ends_with_it(
-    service: Service, client: httpx.AsyncClient
+    service: RunningService, client: httpx.AsyncClient
 ) -> None:
     call, ask = await eliciting(client, FORM)
     waiting = (await client.get(f"/v1/calls/{call}")).json()

@@ -12,12 +12,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from app.api import downloads
+from app.api.http import ranges
 from app.core.files import Stamp
-from app.tools import delete_file, get_file, list_files, put_file
-from tests.api.lines import connected, head
-from tests.services import HANG, Service, until
-from tests.toys import ToyHook, Toys
+from app.tools.files import delete_file, get_file, list_files, put_file
+from tests.support.raw_http import connected, head
+from tests.support.services import HANG, RunningService, until
+from tests.support.toy_tools import ToyHook, Toys
 
 FILES = "/v1/sessions/default/files"
 ANY_BYTES = bytes(range(256)) * 300
@@ -25,20 +25,20 @@ LIMIT = 200_000
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
     toys.more += [delete_file.tool, get_file.tool, list_files.tool, put_file.tool]
-    service = Service(data_dir, toys, file_limit=LIMIT, body_limit=5000)
+    service = RunningService(data_dir, toys, file_limit=LIMIT, body_limit=5000)
     await service.open()
     yield service
     await service.close()
 
 
 @pytest.fixture
-def workspace(service: Service) -> Path:
+def workspace(service: RunningService) -> Path:
     return service.data_dir / "workspace"
 
 
-def spooled(service: Service) -> list[str]:
+def spooled(service: RunningService) -> list[str]:
     return os.listdir(service.data_dir / "uploads")
 
 
@@ -56,7 +56,7 @@ def assert_failed(answer: httpx.Response, status: int, code: str) -> str:
     return detail
 
 
-def calls_of(service: Service, tool: str) -> list[str]:
+def calls_of(service: RunningService, tool: str) -> list[str]:
     """How the calls of a tool stand."""
     return [row["status"] for row in service.rows("SELECT status FROM calls WHERE tool = ? ORDER BY id", tool)]
 
@@ -69,7 +69,9 @@ async def ask_of(client: httpx.AsyncClient) -> dict[str, Any]:
     return ask
 
 
-async def test_any_bytes_go_in_and_come_out_again(service: Service, client: httpx.AsyncClient, workspace: Path) -> None:
+async def test_any_bytes_go_in_and_come_out_again(
+    service: RunningService, client: httpx.AsyncClient, workspace: Path
+) -> None:
     put = await client.put(f"{FILES}/new/deep/a.bin", content=ANY_BYTES)
     got = await client.get(f"{FILES}/new/deep/a.bin")
 
@@ -103,7 +105,9 @@ async def test_any_bytes_go_in_and_come_out_again(service: Service, client: http
     )
 
 
-async def test_every_request_is_a_call_and_its_answer_names_it(service: Service, client: httpx.AsyncClient) -> None:
+async def test_every_request_is_a_call_and_its_answer_names_it(
+    service: RunningService, client: httpx.AsyncClient
+) -> None:
     put = await client.put(f"{FILES}/a.txt", content=b"one\n")
     over = await client.put(f"{FILES}/a.txt", content=b"two\n")
     got = await client.get(f"{FILES}/a.txt")
@@ -127,7 +131,7 @@ async def test_every_request_is_a_call_and_its_answer_names_it(service: Service,
     assert spooled(service) == []
 
 
-async def test_no_list_of_tools_names_what_only_routes_use(service: Service, client: httpx.AsyncClient) -> None:
+async def test_no_list_of_tools_names_what_only_routes_use(service: RunningService, client: httpx.AsyncClient) -> None:
     listed = (await client.get("/v1/tools")).json()["data"]
     unknown = (await client.post("/v1/calls", json={"tool": "get_fil"})).json()
 
@@ -267,7 +271,7 @@ async def test_conditions_of_a_download_are_judged_in_their_order(client: httpx.
 
 
 async def test_a_file_is_written_only_in_the_state_that_is_expected(
-    service: Service, client: httpx.AsyncClient, workspace: Path
+    service: RunningService, client: httpx.AsyncClient, workspace: Path
 ) -> None:
     file = workspace / "a"
 
@@ -310,7 +314,7 @@ async def test_of_two_who_write_over_the_same_state_one_wins(client: httpx.Async
     assert (workspace / "a").read_bytes() == b"new %d" % winner
 
 
-async def test_what_goes_wrong_has_its_status_and_nothing_is_touched(service: Service, workspace: Path) -> None:
+async def test_what_goes_wrong_has_its_status_and_nothing_is_touched(service: RunningService, workspace: Path) -> None:
     """On a bare socket: a client library would mend the paths."""
     (workspace / "folder/.git").mkdir(parents=True)
     (workspace / "folder/.git/config").write_text("x")
@@ -360,7 +364,7 @@ async def test_what_goes_wrong_has_its_status_and_nothing_is_touched(service: Se
     assert sorted(str(file) for file in service.data_dir.rglob("*")) == before
 
 
-async def test_a_name_that_is_not_utf_8_is_refused_and_not_mended(service: Service, workspace: Path) -> None:
+async def test_a_name_that_is_not_utf_8_is_refused_and_not_mended(service: RunningService, workspace: Path) -> None:
     for method in ("GET", "PUT", "DELETE"):
         async with connected(service.port) as line:
             await line.send(head(f"{method} {FILES}/a%ff", "Content-Length: 1") + b"x")
@@ -369,7 +373,9 @@ async def test_a_name_that_is_not_utf_8_is_refused_and_not_mended(service: Servi
     assert os.listdir(workspace) == ["hello.txt"]
 
 
-async def test_a_file_has_its_own_limit_and_nothing_else_has_it(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_file_has_its_own_limit_and_nothing_else_has_it(
+    service: RunningService, client: httpx.AsyncClient
+) -> None:
     async def chunks(size: int) -> AsyncIterator[bytes]:
         for start in range(0, size, 50_000):
             yield bytes(min(50_000, size - start))
@@ -390,7 +396,7 @@ async def test_a_file_has_its_own_limit_and_nothing_else_has_it(service: Service
     assert (len(calls_of(service, "put_file")), spooled(service)) == (2, [])
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(service: Service, workspace: Path) -> None:
+async def test_an_upload_that_breaks_off_leaves_nothing(service: RunningService, workspace: Path) -> None:
     for cut in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
         async with connected(service.port) as line:
             await line.send(head(f"PUT {FILES}/a", cut) + (b"ffff\r\n" if "chunked" in cut else b"") + bytes(60_000))
@@ -401,7 +407,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(service: Service, worksp
 
 
 async def test_an_upload_that_was_not_let_in_leaves_nothing(
-    service: Service, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.settings["calls_per_key"] = 1
     await service.restart()
@@ -414,7 +420,9 @@ async def test_an_upload_that_was_not_let_in_leaves_nothing(
     assert spooled(service) == []
 
 
-async def test_uploads_that_wait_take_no_more_room_than_there_is(service: Service, client: httpx.AsyncClient) -> None:
+async def test_uploads_that_wait_take_no_more_room_than_there_is(
+    service: RunningService, client: httpx.AsyncClient
+) -> None:
     for _ in range(16):
         answer = await client.put(f"{FILES}/.env", params={"wait": 0}, content=bytes(LIMIT))
         assert answer.status_code == 202
@@ -429,7 +437,7 @@ async def test_uploads_that_wait_take_no_more_room_than_there_is(service: Servic
 
 
 async def test_what_a_person_must_allow_waits_and_is_written_when_it_is_allowed(
-    service: Service, client: httpx.AsyncClient, workspace: Path
+    service: RunningService, client: httpx.AsyncClient, workspace: Path
 ) -> None:
     put = await client.put(f"{FILES}/.env", params={"wait": 0}, content=b"KEY=1")
 
@@ -442,7 +450,7 @@ async def test_what_a_person_must_allow_waits_and_is_written_when_it_is_allowed(
 
 
 async def test_a_request_that_waits_long_enough_has_the_answer_of_the_person(
-    service: Service, client: httpx.AsyncClient, workspace: Path
+    service: RunningService, client: httpx.AsyncClient, workspace: Path
 ) -> None:
     (workspace / ".env").write_bytes(b"KEY=1")
     for decision, status in (("allow", 200), ("deny", 403)):
@@ -455,7 +463,7 @@ async def test_a_request_that_waits_long_enough_has_the_answer_of_the_person(
 
 @pytest.mark.parametrize("decision", ["deny", "cancel", None])
 async def test_an_upload_goes_with_its_call_however_that_ends(
-    service: Service, client: httpx.AsyncClient, workspace: Path, decision: str | None
+    service: RunningService, client: httpx.AsyncClient, workspace: Path, decision: str | None
 ) -> None:
     service.settings["ask_timeout"] = 0.2 if decision is None else 60
     await service.restart()
@@ -475,7 +483,7 @@ async def test_an_upload_goes_with_its_call_however_that_ends(
 
 @pytest.mark.parametrize("end", ["restart", "crash"])
 async def test_an_upload_that_waits_for_a_person_is_still_there_after_a_restart(
-    service: Service, client: httpx.AsyncClient, workspace: Path, end: str
+    service: RunningService, client: httpx.AsyncClient, workspace: Path, end: str
 ) -> None:
     put = await client.put(f"{FILES}/.env", params={"wait": 0}, content=ANY_BYTES)
     await ask_of(client)
@@ -494,7 +502,7 @@ async def test_an_upload_that_waits_for_a_person_is_still_there_after_a_restart(
 
 
 async def test_an_upload_that_was_changed_on_the_disk_is_not_written(
-    service: Service, client: httpx.AsyncClient, workspace: Path
+    service: RunningService, client: httpx.AsyncClient, workspace: Path
 ) -> None:
     put = await client.put(f"{FILES}/.env", params={"wait": 0}, content=b"KEY=1")
     [name] = spooled(service)
@@ -506,7 +514,7 @@ async def test_an_upload_that_was_changed_on_the_disk_is_not_written(
     assert (call["error"]["code"], (workspace / ".env").exists()) == ("EIO", False)
 
 
-async def test_rules_and_bounds_and_hooks_count_here_too(service: Service, toys: Toys, workspace: Path) -> None:
+async def test_rules_and_bounds_and_hooks_count_here_too(service: RunningService, toys: Toys, workspace: Path) -> None:
     hook = ToyHook("guard", {"delete_file"})
     hook.refusal = "Nothing is deleted here."
     service.hooks.append(hook)
@@ -526,7 +534,7 @@ async def test_rules_and_bounds_and_hooks_count_here_too(service: Service, toys:
     assert (sorted(os.listdir(workspace)), spooled(service)) == (["a", "hello.txt"], [])
 
 
-async def test_a_key_that_may_only_read_calls_reads_no_files(service: Service) -> None:
+async def test_a_key_that_may_only_read_calls_reads_no_files(service: RunningService) -> None:
     made = await service.client.post("/v1/keys", json={"principal": "ci", "scopes": ["calls:read"]})
     async with service.client_of(made.json()["token"]) as reader:
         answers = [
@@ -541,7 +549,7 @@ async def test_a_key_that_may_only_read_calls_reads_no_files(service: Service) -
     assert service.rows("SELECT * FROM calls") == []
 
 
-async def test_a_session_has_its_own_files_and_an_admin_sees_those_of_others(service: Service) -> None:
+async def test_a_session_has_its_own_files_and_an_admin_sees_those_of_others(service: RunningService) -> None:
     token = (await service.client.post("/v1/keys", json={"principal": "ann"})).json()["token"]
     async with service.client_of(token) as ann:
         await ann.post("/v1/sessions", json={"id": "hers"})
@@ -556,7 +564,7 @@ async def test_a_session_has_its_own_files_and_an_admin_sees_those_of_others(ser
     assert (call["principal"], call["session"]) == ("ann", "hers")
 
 
-async def test_polling_a_file_is_no_loop(service: Service) -> None:
+async def test_polling_a_file_is_no_loop(service: RunningService) -> None:
     await service.client.post("/v1/sessions", json={"id": "mine"})
     path = "/v1/sessions/mine/files"
     await service.client.put(f"{path}/a", content=b"x")
@@ -566,7 +574,7 @@ async def test_polling_a_file_is_no_loop(service: Service) -> None:
     assert [answer.status_code for answer in answers] == [200] * 10
 
 
-async def test_a_repeat_with_the_same_key_is_the_same_call(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_repeat_with_the_same_key_is_the_same_call(service: RunningService, client: httpx.AsyncClient) -> None:
     async def put(content: bytes, key: str = "k") -> httpx.Response:
         return await client.put(f"{FILES}/a", content=content, headers={"Idempotency-Key": key})
 
@@ -593,7 +601,7 @@ class Swapped:
 
 
 async def test_a_file_that_is_swapped_after_the_look_is_not_read(
-    service: Service, client: httpx.AsyncClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, client: httpx.AsyncClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "a").write_bytes(b"public")
     (workspace / "secret").write_bytes(b"secret")
@@ -613,7 +621,7 @@ async def test_a_file_that_is_swapped_after_the_look_is_not_read(
 
 
 async def test_a_file_that_never_stays_the_same_is_given_up(
-    service: Service, client: httpx.AsyncClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, client: httpx.AsyncClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "a").write_bytes(b"")
 
@@ -630,7 +638,7 @@ async def test_a_file_that_never_stays_the_same_is_given_up(
 
 
 async def test_a_reader_has_the_whole_file_it_began_with_and_holds_up_no_writer(
-    service: Service, client: httpx.AsyncClient, workspace: Path
+    service: RunningService, client: httpx.AsyncClient, workspace: Path
 ) -> None:
     old = os.urandom(8 * 1024 * 1024)
     (workspace / "a").write_bytes(old)
@@ -650,9 +658,9 @@ def opened(file: Path) -> int:
 
 @pytest.mark.parametrize("is_patient", [True, False])
 async def test_who_leaves_or_sleeps_in_the_middle_of_a_download_holds_no_file_open(
-    service: Service, workspace: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+    service: RunningService, workspace: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
 ) -> None:
-    monkeypatch.setattr(downloads, "SEND_SECONDS", 60 if is_patient else 0.05)
+    monkeypatch.setattr(ranges, "SEND_SECONDS", 60 if is_patient else 0.05)
     (workspace / "a").write_bytes(bytes(32 * 1024 * 1024))
 
     async with connected(service.port) as line:
@@ -666,7 +674,7 @@ async def test_who_leaves_or_sleeps_in_the_middle_of_a_download_holds_no_file_op
 
 
 async def test_a_file_that_is_cut_while_it_is_read_breaks_the_download_off(
-    service: Service, client: httpx.AsyncClient, workspace: Path
+    service: RunningService, client: httpx.AsyncClient, workspace: Path
 ) -> None:
     (workspace / "a").write_bytes(bytes(32 * 1024 * 1024))
 
@@ -731,12 +739,12 @@ async def test_other_methods_are_told_which_there_are(client: httpx.AsyncClient)
 
 
 async def test_a_full_disk_is_told_and_leaves_nothing(
-    service: Service, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fsync(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("app.sandbox.uploads.os.fsync", fsync)
+    monkeypatch.setattr("app.sandbox.files.uploads.os.fsync", fsync)
     answer = await client.put(f"{FILES}/a", content=b"x")
     monkeypatch.undo()
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.commands import key_of, serving, toolcrib, url_of
+from tests.support.cli import key_of, serving, toolcrib, url_of
 
 GUARD = """#!/bin/bash
 given=$(cat)

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.services import HANG, Service
-from tests.toys import ToyHook, Toys
+from tests.support.services import HANG, RunningService
+from tests.support.toy_tools import ToyHook, Toys
 
 NOTE = {"tool": "note", "arguments": {"text": "once"}}
 
@@ -17,7 +17,7 @@ def post(client: httpx.AsyncClient, key: str, body: Any = NOTE, **more: Any) -> 
 
 
 async def test_fifty_posts_at_once_are_one_call_with_one_answer(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     async with asyncio.timeout(HANG * 2):
         answers = await asyncio.gather(*(post(client, "k") for _ in range(50)))
@@ -30,7 +30,7 @@ async def test_fifty_posts_at_once_are_one_call_with_one_answer(
 
 
 async def test_posts_while_the_first_still_runs_wait_for_its_end(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     body = {"tool": "wait", "arguments": {"effect": "write"}}
     first = asyncio.create_task(post(client, "k", body))
@@ -48,7 +48,7 @@ async def test_posts_while_the_first_still_runs_wait_for_its_end(
 
 
 async def test_a_repeat_long_after_is_answered_from_the_store_and_leaves_no_trace(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     first = await post(client, "k")
     for _ in range(3):
@@ -61,7 +61,7 @@ async def test_a_repeat_long_after_is_answered_from_the_store_and_leaves_no_trac
     assert len(service.use.dispatcher.running) == 0
 
 
-async def test_a_repeat_after_a_restart_and_after_a_crash_is_the_same_call(service: Service, toys: Toys) -> None:
+async def test_a_repeat_after_a_restart_and_after_a_crash_is_the_same_call(service: RunningService, toys: Toys) -> None:
     first = await post(service.client, "k")
     await service.restart()
     second = await post(service.client, "k")
@@ -73,7 +73,7 @@ async def test_a_repeat_after_a_restart_and_after_a_crash_is_the_same_call(servi
     assert toys.notes == ["once"]
 
 
-async def test_a_repeat_of_a_call_that_a_crash_interrupted_tells_so(service: Service, toys: Toys) -> None:
+async def test_a_repeat_of_a_call_that_a_crash_interrupted_tells_so(service: RunningService, toys: Toys) -> None:
     body = {"tool": "wait"}
     first = await post(service.client, "k", body, params={"wait": 0})
     await service.started("wait")
@@ -87,7 +87,7 @@ async def test_a_repeat_of_a_call_that_a_crash_interrupted_tells_so(service: Ser
     assert toys.log == ["wait in", "wait out"]
 
 
-async def test_a_repeat_waits_for_a_call_that_was_kept_over_a_restart(service: Service, toys: Toys) -> None:
+async def test_a_repeat_waits_for_a_call_that_was_kept_over_a_restart(service: RunningService, toys: Toys) -> None:
     hook = ToyHook("h")
     hook.go.clear()
     service.hooks = [hook]
@@ -137,7 +137,7 @@ async def test_another_body_with_the_same_key_is_a_conflict(
     assert toys.notes == ["once"]
 
 
-async def test_a_conflict_is_seen_after_a_restart_too(service: Service, toys: Toys) -> None:
+async def test_a_conflict_is_seen_after_a_restart_too(service: RunningService, toys: Toys) -> None:
     await post(service.client, "k")
     await service.restart()
 
@@ -166,7 +166,7 @@ async def test_huge_numbers_that_differ_are_another_body(client: httpx.AsyncClie
     assert (one.json()["arguments"]["text"], other.status_code) == (2**100, 409)
 
 
-async def test_keys_belong_to_their_principal(service: Service, toys: Toys) -> None:
+async def test_keys_belong_to_their_principal(service: RunningService, toys: Toys) -> None:
     made = await service.client.post("/v1/keys", json={"principal": "ann"})
     async with service.client_of(made.json()["token"]) as ann:
         hers = await post(ann, "k")
@@ -191,7 +191,7 @@ async def test_a_request_that_was_refused_keeps_no_key(client: httpx.AsyncClient
     assert (refused.status_code, taken.status_code, toys.notes) == (404, 200, ["once"])
 
 
-async def test_a_call_that_could_not_be_recorded_keeps_no_key(service: Service, toys: Toys) -> None:
+async def test_a_call_that_could_not_be_recorded_keeps_no_key(service: RunningService, toys: Toys) -> None:
     service.change("CREATE TRIGGER no_calls BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'full'); END")
     refused = await post(service.client, "k")
     service.change("DROP TRIGGER no_calls")

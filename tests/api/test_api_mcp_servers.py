@@ -11,10 +11,10 @@ import pytest
 from app.core.tools import Tool
 from app.tools import read_mcp_resource
 from tests.api.test_api_tools import assert_problem
-from tests.services import Service, listening
-from tests.toys import Toys
+from tests.support.services import RunningService, listening
+from tests.support.toy_tools import Toys
 
-SHOP = Path(__file__).parent.parent / "mcp" / "shop_server.py"
+SHOP = Path(__file__).parent.parent / "mcp" / "catalog_server.py"
 WRITER = ["calls:run", "calls:read", "tools:write"]
 PATH = "/v1/mcp/servers"
 CANARY = "canary-in-the-coal-mine"
@@ -39,14 +39,14 @@ def toys() -> Toys:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
-    service = Service(data_dir, toys, mcp={"stdio_over_rest": True})
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
+    service = RunningService(data_dir, toys, mcp={"stdio_over_rest": True})
     await service.open()
     yield service
     await service.close()
 
 
-async def client_for(service: Service, principal: str, scopes: list[str], **bounds: Any) -> httpx.AsyncClient:
+async def client_for(service: RunningService, principal: str, scopes: list[str], **bounds: Any) -> httpx.AsyncClient:
     body = {"principal": principal, "scopes": scopes, "bounds": bounds}
     answer = await service.client.post("/v1/keys", json=body)
     assert answer.status_code == 201, answer.text
@@ -54,13 +54,13 @@ async def client_for(service: Service, principal: str, scopes: list[str], **boun
 
 
 @pytest.fixture
-async def ann(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def ann(service: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     async with await client_for(service, "ann", WRITER) as client:
         yield client
 
 
 @pytest.fixture
-async def bob(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def bob(service: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     async with await client_for(service, "bob", WRITER) as client:
         yield client
 
@@ -117,7 +117,7 @@ async def test_a_server_that_does_not_come_up_is_added_all_the_same_and_says_why
     assert (missing["state"], early["state"]) == ("failed", "starting")
 
 
-async def test_a_server_is_there_again_after_a_restart(service: Service) -> None:
+async def test_a_server_is_there_again_after_a_restart(service: RunningService) -> None:
     await add(service.client, shop())
 
     await service.restart()
@@ -176,7 +176,7 @@ async def test_a_taken_name_is_a_conflict_unless_it_shall_be_replaced(client: ht
 async def test_a_configured_server_is_changed_only_in_the_configuration(data_dir: Path, toys: Toys) -> None:
     token = "a-token-of-some-length"
     servers = {"shop": shop(env={"GITHUB_TOKEN": token, "SHOP_GREETING": f"my token is {token}"}) | {"name": None}}
-    service = Service(data_dir, toys, mcp={"servers": servers})
+    service = RunningService(data_dir, toys, mcp={"servers": servers})
     await service.open()
     try:
         client = service.client
@@ -195,7 +195,7 @@ async def test_a_configured_server_is_changed_only_in_the_configuration(data_dir
 
 
 async def test_a_program_takes_an_admin_and_the_operators_word(
-    ann: httpx.AsyncClient, data_dir: Path, service: Service, toys: Toys
+    ann: httpx.AsyncClient, data_dir: Path, service: RunningService, toys: Toys
 ) -> None:
     by_ann = await ann.post(PATH, json=shop())
     await service.close()
@@ -207,7 +207,7 @@ async def test_a_program_takes_an_admin_and_the_operators_word(
         assert_problem(refused, 403, "Forbidden", "mcp.stdio_over_rest = true")
 
 
-async def test_scopes_and_bounds_count(service: Service, client: httpx.AsyncClient) -> None:
+async def test_scopes_and_bounds_count(service: RunningService, client: httpx.AsyncClient) -> None:
     await add(client, shop())
     async with (
         await client_for(service, "eve", ["calls:run", "calls:read"]) as reader,
@@ -328,7 +328,7 @@ async def test_where_a_rule_asks_reading_waits_for_a_person(ann: httpx.AsyncClie
 
 
 async def test_a_secret_of_the_configuration_stays_when_its_server_goes(data_dir: Path, toys: Toys) -> None:
-    service = Service(data_dir, toys, secrets={"mcp_docs_token": {"env": "PATH"}})
+    service = RunningService(data_dir, toys, secrets={"mcp_docs_token": {"env": "PATH"}})
     await service.open()
     try:
         await add(service.client, NOWHERE | {"auth": {"type": "bearer", "secret": "mcp_docs_token"}}, wait=0)
@@ -349,7 +349,7 @@ async def test_a_secret_of_the_configuration_stays_when_its_server_goes(data_dir
     ids=["as the seed has it", "as OpenAI has it", "without a type"],
 )
 async def test_a_server_is_taken_as_it_stands_in_a_request_to_a_model(
-    service: Service, ann: httpx.AsyncClient, authorization: Any, label: str | None
+    service: RunningService, ann: httpx.AsyncClient, authorization: Any, label: str | None
 ) -> None:
     body = {"type": "mcp", "server_url": "https://docs.invalid/mcp", "authorization": authorization}
     view = await add(ann, body | ({"server_label": label} if label else {}), wait=0)
@@ -372,7 +372,7 @@ async def test_a_server_is_taken_as_it_stands_in_a_request_to_a_model(
 
 
 async def test_all_a_model_may_be_told_about_a_server_is_understood(
-    service: Service, ann: httpx.AsyncClient, client: httpx.AsyncClient
+    service: RunningService, ann: httpx.AsyncClient, client: httpx.AsyncClient
 ) -> None:
     body = {
         "type": "mcp",
@@ -413,7 +413,7 @@ async def test_all_a_model_may_be_told_about_a_server_is_understood(
 
 
 async def test_secrets_in_clear_of_a_program_are_kept_and_come_to_it(
-    service: Service, client: httpx.AsyncClient
+    service: RunningService, client: httpx.AsyncClient
 ) -> None:
     env = {"SHOP_GREETING": "open", "SHOP_TOKEN": CANARY, "TZ": {"secret": "ZONE"}}
     await client.put("/v1/secrets/ZONE", json={"value": "Europe/Vienna"}, params={"global": True})
@@ -436,7 +436,7 @@ async def test_secrets_in_clear_of_a_program_are_kept_and_come_to_it(
     assert service.use.secrets.find("*", "ZONE") is not None
 
 
-async def test_what_is_replaced_takes_its_secrets_along(service: Service, ann: httpx.AsyncClient) -> None:
+async def test_what_is_replaced_takes_its_secrets_along(service: RunningService, ann: httpx.AsyncClient) -> None:
     body = {"name": "docs", "url": "https://docs.invalid/mcp", "auth": {"type": "bearer", "token": CANARY}}
     await add(ann, body, wait=0)
 
@@ -454,7 +454,7 @@ async def test_what_is_replaced_takes_its_secrets_along(service: Service, ann: h
 
 
 async def test_a_server_that_is_not_added_leaves_nothing_behind(
-    service: Service, ann: httpx.AsyncClient, client: httpx.AsyncClient
+    service: RunningService, ann: httpx.AsyncClient, client: httpx.AsyncClient
 ) -> None:
     await add(client, {"name": "docs", "url": "https://docs.invalid/mcp"}, wait=0)
     taken = {"type": "mcp", "server_label": "DOCS", "server_url": "https://docs.invalid/", "authorization": CANARY}
@@ -466,7 +466,9 @@ async def test_a_server_that_is_not_added_leaves_nothing_behind(
     assert (await ann.get("/v1/rules")).json()["data"] == []
 
 
-async def test_a_secret_of_somebodys_own_making_is_not_written_over(service: Service, ann: httpx.AsyncClient) -> None:
+async def test_a_secret_of_somebodys_own_making_is_not_written_over(
+    service: RunningService, ann: httpx.AsyncClient
+) -> None:
     await service.use.secrets.put("ann", "mcp_docs_token", "her-own-value", ())
 
     refused = await ann.post(PATH, json=NOWHERE | {"auth": {"type": "bearer", "token": CANARY}})
@@ -554,7 +556,7 @@ async def test_a_server_that_is_switched_off_is_there_and_not_connected_to(clien
     assert_problem(await client.post(f"{PATH}/docs/reconnect"), 409, "Disabled")
 
 
-async def test_every_change_of_a_servers_state_is_an_event(service: Service, client: httpx.AsyncClient) -> None:
+async def test_every_change_of_a_servers_state_is_an_event(service: RunningService, client: httpx.AsyncClient) -> None:
     async with listening(client, "/v1/events", params={"types": "mcp.status"}) as stream:
         await add(client, shop())
         states = [(await stream.must()).data for _ in range(2)]

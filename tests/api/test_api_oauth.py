@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from app.core.mcp_servers import HttpServer
-from app.mcp.auth.registrations import Home
-from tests.mcp.issuing import Issuer, Resource, served
-from tests.mcp.signing import Signing
-from tests.services import Service
-from tests.toys import Toys
+from app.mcp.client.oauth.registration import RedirectTarget
+from tests.mcp.authorization_server import Issuer, Resource, served
+from tests.mcp.oauth_managers import Signing
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 """What a browser says when it is sent on by another site."""
@@ -26,10 +26,10 @@ async def resource() -> AsyncIterator[Resource]:
 
 
 @pytest.fixture
-async def signing(service: Service) -> AsyncIterator[Signing]:
+async def signing(service: RunningService) -> AsyncIterator[Signing]:
     """The service's desk, with one in its place whose clock and whose reconnections a test sees."""
     signing = Signing(
-        service.data_dir, home=Home(f"{service.url}/oauth/callback", None), redactor=service.house.redactor
+        service.data_dir, home=RedirectTarget(f"{service.url}/oauth/callback", None), redactor=service.house.redactor
     )
     service.use.oauth = (await signing.open()).desk
     yield signing
@@ -37,7 +37,7 @@ async def signing(service: Service) -> AsyncIterator[Signing]:
 
 
 @pytest.fixture
-async def browser(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(service: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     """Has no key."""
     async with httpx.AsyncClient(trust_env=False, verify=False, follow_redirects=True, headers=LINK) as browser:
         yield browser
@@ -87,7 +87,7 @@ async def test_an_issuer_that_breaks_at_the_last_moment_is_told_of(
 
 @pytest.mark.parametrize("name", ["state", "code", "iss", "error", "error_description"])
 async def test_nothing_that_was_sent_is_shown(
-    service: Service, signing: Signing, resource: Resource, browser: httpx.AsyncClient, name: str
+    service: RunningService, signing: Signing, resource: Resource, browser: httpx.AsyncClient, name: str
 ) -> None:
     door = await signing.begin(server_at(resource))
     evil = "<script>alert(1)</script>{title}"
@@ -108,7 +108,7 @@ async def test_nothing_that_was_sent_is_shown(
 
 
 async def test_only_a_person_is_let_in_by_a_link(
-    service: Service, signing: Signing, browser: httpx.AsyncClient
+    service: RunningService, signing: Signing, browser: httpx.AsyncClient
 ) -> None:
     url = f"{service.url}/oauth/callback?state=x"
 
@@ -121,17 +121,17 @@ async def test_only_a_person_is_let_in_by_a_link(
 
 
 async def test_what_is_too_long_is_not_even_looked_at(
-    service: Service, signing: Signing, browser: httpx.AsyncClient
+    service: RunningService, signing: Signing, browser: httpx.AsyncClient
 ) -> None:
     answer = await browser.get(f"{service.url}/oauth/callback", params={"state": "x" * 5000})
 
     assert answer.status_code == 422
 
 
-async def test_issuers_can_read_about_us_where_they_can_reach_us(service: Service, signing: Signing) -> None:
+async def test_issuers_can_read_about_us_where_they_can_reach_us(service: RunningService, signing: Signing) -> None:
     async with service.client_of(None) as issuer:
         unknown = await issuer.get("/oauth/client.json")
-        signing.home = Home.at("https://crib.example.com", is_public=True)
+        signing.home = RedirectTarget.at("https://crib.example.com", is_public=True)
         known = await issuer.get("/oauth/client.json")
 
     body: dict[str, Any] = known.json()
@@ -167,7 +167,7 @@ async def test_issuers_can_read_about_us_where_they_can_reach_us(service: Servic
 async def test_people_come_back_to_where_the_service_is_for_them(
     data_dir: Path, toys: Toys, settings: dict[str, Any], callback: str, document: str | None
 ) -> None:
-    service = await Service(data_dir, toys, **settings).open()
+    service = await RunningService(data_dir, toys, **settings).open()
     try:
         home = service.use.oauth._home()
         host = httpx.URL(settings.get("public_url", service.url)).host
@@ -176,5 +176,5 @@ async def test_people_come_back_to_where_the_service_is_for_them(
     finally:
         await service.close()
 
-    assert home == Home(callback.format(url=service.url), document)
+    assert home == RedirectTarget(callback.format(url=service.url), document)
     assert page.status_code == 400, "known by this name, but not this state"

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from app.core.tools import Audience, Ready
-from app.providers.table import NAMES
-from tests.toys import Toys
+from app.providers.registry import NAMES
+from tests.support.toy_tools import Toys
 
 
 async def out_of_order(audience: Audience) -> Ready:

@@ -9,8 +9,8 @@ import pytest
 from app.core.principals import Bounds, Scope
 from app.core.sessions import Session
 from tests.api.test_api_access import assert_problem
-from tests.asking import asking, ended, key_with
-from tests.services import Service
+from tests.support.ask_calls import asking, ended, key_with
+from tests.support.services import RunningService
 
 RULE = {"permission": "read", "pattern": "x/*", "action": "deny"}
 NEED = {"tool": "need", "arguments": {"path": "x/a"}}
@@ -36,11 +36,13 @@ def lay_out(home: str, *folders: str) -> None:
     Path(home, "link").symlink_to(folders[-1])
 
 
-async def add_session(service: Service, principal: str, id: str) -> None:
+async def add_session(service: RunningService, principal: str, id: str) -> None:
     assert await service.use.sessions.create(Session(principal, id))
 
 
-async def test_a_rule_counts_at_once_survives_a_restart_and_is_gone_when_it_is_taken_back(service: Service) -> None:
+async def test_a_rule_counts_at_once_survives_a_restart_and_is_gone_when_it_is_taken_back(
+    service: RunningService,
+) -> None:
     rule = await written(service.client)
     before = await code_of(service.client)
     await service.restart()
@@ -71,7 +73,7 @@ async def test_a_rule_counts_at_once_survives_a_restart_and_is_gone_when_it_is_t
     assert (await service.client.get("/v1/rules")).json()["data"] == []
 
 
-async def test_a_rule_counts_where_it_says(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_rule_counts_where_it_says(service: RunningService, client: httpx.AsyncClient) -> None:
     home = service.use.places.home
     lay_out(home, "one", "two")
     for id in ("one", "two"):
@@ -104,7 +106,7 @@ async def test_the_newest_of_those_that_match_counts(client: httpx.AsyncClient) 
 
 
 async def test_what_everybody_has_is_written_by_an_admin_and_decides(
-    service: Service, client: httpx.AsyncClient
+    service: RunningService, client: httpx.AsyncClient
 ) -> None:
     token = await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ, Scope.RULES_WRITE)
     async with service.client_of(token) as ann:
@@ -124,7 +126,7 @@ async def test_what_everybody_has_is_written_by_an_admin_and_decides(
 
 
 async def test_rules_of_others_are_not_there_and_an_admin_may_take_any_back(
-    service: Service, client: httpx.AsyncClient
+    service: RunningService, client: httpx.AsyncClient
 ) -> None:
     scopes = (Scope.CALLS_RUN, Scope.CALLS_READ, Scope.RULES_WRITE)
     async with (
@@ -141,7 +143,7 @@ async def test_rules_of_others_are_not_there_and_an_admin_may_take_any_back(
         assert await code_of(ann) is None
 
 
-async def test_rules_take_their_own_scope_to_write_and_that_or_reading_to_list(service: Service) -> None:
+async def test_rules_take_their_own_scope_to_write_and_that_or_reading_to_list(service: RunningService) -> None:
     async with (
         service.client_of(await key_with(service, Scope.RULES_WRITE)) as writer,
         service.client_of(await key_with(service, Scope.CALLS_READ)) as reader,
@@ -160,7 +162,7 @@ async def test_rules_take_their_own_scope_to_write_and_that_or_reading_to_list(s
         assert_problem(answer, 403, "Forbidden")
 
 
-async def test_a_key_that_is_bound_to_workspaces_writes_and_sees_rules_of_those_only(service: Service) -> None:
+async def test_a_key_that_is_bound_to_workspaces_writes_and_sees_rules_of_those_only(service: RunningService) -> None:
     home = service.use.places.home
     lay_out(home, "one", "mine")
     bounds = Bounds(workspaces=(f"{home}/mine",))
@@ -187,7 +189,7 @@ async def test_a_key_that_is_bound_to_workspaces_writes_and_sees_rules_of_those_
         assert_problem(answer, 403, "Forbidden")
 
 
-async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_only(service: Service) -> None:
+async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_only(service: RunningService) -> None:
     await add_session(service, "ann", "work")
     await add_session(service, "ann", "home")
     async with (
@@ -234,7 +236,7 @@ async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_on
     ],
 )
 async def test_a_rule_that_does_not_fit_is_refused(
-    service: Service, client: httpx.AsyncClient, wrong: dict[str, Any]
+    service: RunningService, client: httpx.AsyncClient, wrong: dict[str, Any]
 ) -> None:
     refused = await client.post("/v1/rules", json=RULE | wrong)
 
@@ -257,7 +259,7 @@ async def test_a_rule_of_a_workspace_is_for_one_that_a_session_may_have(client: 
     assert (await written(client, scope="workspace", workspace="/etc", everybody=True))["workspace"] == "/etc"
 
 
-async def test_a_rule_holds_no_secret(service: Service, client: httpx.AsyncClient) -> None:
+async def test_a_rule_holds_no_secret(service: RunningService, client: httpx.AsyncClient) -> None:
     await client.put("/v1/secrets/DOOR", json={"value": "open-sesame-42"})
 
     refused = await client.post("/v1/rules", json=RULE | {"pattern": "curl -u open-sesame-42 *"})

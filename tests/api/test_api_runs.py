@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from app.store import retention
-from tests.services import HANG, KEY, Service, until
-from tests.toys import Toys
+from tests.support.services import HANG, KEY, RunningService, until
+from tests.support.toy_tools import Toys
 
 Body = dict[str, Any]
 
@@ -65,7 +65,7 @@ async def test_a_message_without_calls_is_answered_with_nothing(client: httpx.As
 
 
 async def test_the_same_message_again_gets_the_same_answer_and_runs_nothing(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     body = message(call("call_aK", "note", {"text": "1"}), call("call_bK", "note", {"text": "2"}))
 
@@ -80,7 +80,7 @@ async def test_the_same_message_again_gets_the_same_answer_and_runs_nothing(
     assert len(service.rows("SELECT * FROM runs")) == 1
 
 
-async def test_many_at_once_are_one_run(client: httpx.AsyncClient, service: Service, toys: Toys) -> None:
+async def test_many_at_once_are_one_run(client: httpx.AsyncClient, service: RunningService, toys: Toys) -> None:
     body = message(call("call_aK", "note", {"text": "1"}))
 
     answers = await asyncio.gather(*(post(client, body) for _ in range(20)))
@@ -102,7 +102,7 @@ async def test_other_arguments_session_or_dialect_are_another_call(client: httpx
 
 
 async def test_a_message_with_one_old_call_runs_only_the_new_one(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     old, new = call("call_aK", "note", {"text": "1"}), call("call_bK", "note", {"text": "2"})
     first = (await post(client, message(old))).json()
@@ -165,7 +165,7 @@ async def test_calls_run_together_where_the_gate_lets_them(client: httpx.AsyncCl
     assert [one["content"] for one in (await asked).json()["append"]] == names
 
 
-async def test_a_persons_no_blocks_the_run(client: httpx.AsyncClient, service: Service) -> None:
+async def test_a_persons_no_blocks_the_run(client: httpx.AsyncClient, service: RunningService) -> None:
     await client.post("/v1/rules", json={"permission": "edit", "pattern": "*", "action": "ask", "scope": "global"})
     asked = asyncio.create_task(post(client, message(call("call_aK", "act", {"paths": ["a.txt"]}))))
     await until(lambda: service.rows("SELECT * FROM asks"))
@@ -214,7 +214,7 @@ async def test_the_stream_has_the_events_of_all_calls_and_then_the_answer(client
 
 
 async def test_who_leaves_takes_the_calls_along_if_that_was_said(
-    client: httpx.AsyncClient, service: Service, toys: Toys
+    client: httpx.AsyncClient, service: RunningService, toys: Toys
 ) -> None:
     body = message(call("call_aK", "wait_free", {"name": "w"}))
     asked = asyncio.create_task(post(client, body, params={"cancel_on_disconnect": True}))
@@ -248,7 +248,7 @@ async def test_a_wrapper_that_leaked_is_answered_once(client: httpx.AsyncClient)
     ],
 )
 async def test_what_is_no_message_is_the_frontends_mistake(
-    client: httpx.AsyncClient, service: Service, dialect: str, body: Any, status: int, code: str
+    client: httpx.AsyncClient, service: RunningService, dialect: str, body: Any, status: int, code: str
 ) -> None:
     for route in ("run", "parse"):
         answer = await client.post(f"/v1/{route}/{dialect}", json=body)
@@ -256,7 +256,7 @@ async def test_what_is_no_message_is_the_frontends_mistake(
     assert service.rows("SELECT * FROM calls") == []
 
 
-async def test_parsing_runs_nothing(client: httpx.AsyncClient, service: Service, toys: Toys) -> None:
+async def test_parsing_runs_nothing(client: httpx.AsyncClient, service: RunningService, toys: Toys) -> None:
     body = message(call("call_aK", "note", {"text": "1"})) | {"content": "Let me note that."}
 
     answer = await client.post("/v1/parse/auto", json=body)
@@ -281,7 +281,7 @@ async def test_text_is_read_for_tools_that_are_there(client: httpx.AsyncClient, 
     assert parsed["calls"] == []
 
 
-async def test_a_run_is_seen_by_its_owner_only(client: httpx.AsyncClient, service: Service) -> None:
+async def test_a_run_is_seen_by_its_owner_only(client: httpx.AsyncClient, service: RunningService) -> None:
     run = (await post(client, message(call("call_aK", "echo", {"text": "1"})))).json()
     made = await client.post("/v1/keys", json={"principal": "eve", "scopes": ["calls:run", "calls:read"]})
     async with service.client_of(made.json()["token"]) as eve:
@@ -293,7 +293,7 @@ async def test_a_run_is_seen_by_its_owner_only(client: httpx.AsyncClient, servic
     assert own.json()["calls"][0]["id"] != run["calls"][0]["id"]
 
 
-async def test_a_run_whose_calls_were_removed_is_gone(client: httpx.AsyncClient, service: Service) -> None:
+async def test_a_run_whose_calls_were_removed_is_gone(client: httpx.AsyncClient, service: RunningService) -> None:
     run = (await post(client, message(call("call_aK", "echo", {"text": "1"})))).json()
     service.change("DELETE FROM calls WHERE id = ?", run["calls"][0]["id"])
 
@@ -302,7 +302,7 @@ async def test_a_run_whose_calls_were_removed_is_gone(client: httpx.AsyncClient,
     assert (answer.status_code, answer.json()["code"]) == (410, "RunGone")
 
 
-async def test_a_secret_in_the_arguments_is_kept_nowhere(client: httpx.AsyncClient, service: Service) -> None:
+async def test_a_secret_in_the_arguments_is_kept_nowhere(client: httpx.AsyncClient, service: RunningService) -> None:
     await client.put("/v1/secrets/TOKEN", json={"value": "s3cr3t-value-of-mine"})
     body = message(
         call("call_aK", "echo", {"text": "s3cr3t-value-of-mine"}), call("call_bK", "echo", '{"s3cr3t-value-of-mine')
@@ -314,7 +314,7 @@ async def test_a_secret_in_the_arguments_is_kept_nowhere(client: httpx.AsyncClie
     assert "s3cr3t-value-of-mine" not in json.dumps(service.rows("SELECT * FROM runs"))
 
 
-async def test_the_key_of_the_service_is_needed(service: Service) -> None:
+async def test_the_key_of_the_service_is_needed(service: RunningService) -> None:
     async with service.client_of(None) as nobody:
         assert (await nobody.get("/v1/dialects")).status_code == 401
     assert KEY
@@ -341,7 +341,7 @@ async def test_only_responses_that_can_be_gone_on_from_are_named(client: httpx.A
 
 
 async def test_a_shell_call_with_more_commands_than_a_message_may_have_is_refused(
-    client: httpx.AsyncClient, service: Service
+    client: httpx.AsyncClient, service: RunningService
 ) -> None:
     action = {"commands": ["true"] * 129}
     item = {"type": "shell_call", "call_id": "call_aK", "action": action}
@@ -365,7 +365,7 @@ async def test_a_name_that_was_changed_for_the_wire_finds_its_tool(client: httpx
     assert run.json()["calls"][1]["error"]["code"] == "InvalidArgs"
 
 
-async def test_old_runs_go_with_their_calls(client: httpx.AsyncClient, service: Service) -> None:
+async def test_old_runs_go_with_their_calls(client: httpx.AsyncClient, service: RunningService) -> None:
     first = (await post(client, message(call("call_aK", "echo", {"text": "1"})))).json()
     second = (await post(client, message(call("call_bK", "echo", {"text": "2"})))).json()
 

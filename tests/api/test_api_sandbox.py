@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from app.core.inspections import Machine, Probe, Report, Trial
-from app.core.profiles import Profile
-from app.core.walls import Backend, Network
+from app.core.sandbox import Backend, Network
+from app.core.sandbox_profile import Profile
+from app.core.sandbox_report import BackendTrial, MachineInfo, Probe, SandboxReport
 from tests.api.test_api_access import new_key
-from tests.services import Service
-from tests.toys import Toys
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
-REPORT = Report(
+REPORT = SandboxReport(
     backend=Backend.LANDLOCK,
     requested="auto",
     reason="The backend landlock passed its self-test. The backend bwrap does not work here: no.",
@@ -23,10 +23,10 @@ REPORT = Report(
     limits={"memory": 1},
     unprotected=("Something.",),
     trials=(
-        Trial(Backend.BWRAP, "The backend bwrap does not work here: no.", said="bwrap: /secret/path: no"),
-        Trial(Backend.LANDLOCK, None, (Probe("tcp", True, "No TCP connection can be made."),), seconds=0.0123),
+        BackendTrial(Backend.BWRAP, "The backend bwrap does not work here: no.", said="bwrap: /secret/path: no"),
+        BackendTrial(Backend.LANDLOCK, None, (Probe("tcp", True, "No TCP connection can be made."),), seconds=0.0123),
     ),
-    machine=Machine(
+    machine=MachineInfo(
         landlock_abi=7, has_seccomp=True, has_user_namespaces=False, bwrap_path="/usr/bin/bwrap", bwrap_version="0.8"
     ),
     checked_at=1_700_000_000_000_000,
@@ -45,28 +45,28 @@ SUMMARY = {
 class Inspected:
     """An inspector that has come to its conclusion."""
 
-    def __init__(self, report: Report | None) -> None:
+    def __init__(self, report: SandboxReport | None) -> None:
         self.report = report
         self.renewals = 0
 
-    async def known(self) -> Report:
+    async def known(self) -> SandboxReport:
         return self.report or REPORT
 
-    async def renew(self) -> Report:
+    async def renew(self) -> SandboxReport:
         self.renewals += 1
         return REPORT
 
 
 @pytest.fixture
-async def walled(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+async def walled(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
     """A service that looks at its walls."""
-    service = Service(data_dir, toys, sandbox={"backend": "landlock"})
+    service = RunningService(data_dir, toys, sandbox={"backend": "landlock"})
     await service.open()
     yield service
     await service.close()
 
 
-async def test_a_real_self_test_is_told_with_every_probe(walled: Service) -> None:
+async def test_a_real_self_test_is_told_with_every_probe(walled: RunningService) -> None:
     first = (await walled.client.get("/v1/sandbox")).json()
     again = (await walled.client.get("/v1/sandbox")).json()
     fresh = (await walled.client.get("/v1/sandbox?fresh=true")).json()
@@ -78,7 +78,7 @@ async def test_a_real_self_test_is_told_with_every_probe(walled: Service) -> Non
     assert again["checked_at"] == first["checked_at"] < fresh["checked_at"]
 
 
-async def test_admins_see_all_of_it_and_others_nothing_of_this_machine(service: Service) -> None:
+async def test_admins_see_all_of_it_and_others_nothing_of_this_machine(service: RunningService) -> None:
     service.use.walls = Inspected(REPORT)
     reader = await new_key(service, "ann", ["calls:read"])
 
@@ -117,14 +117,14 @@ async def test_admins_see_all_of_it_and_others_nothing_of_this_machine(service: 
 
 
 @pytest.mark.parametrize(("scopes", "status"), [(["calls:read"], 200), (["calls:run"], 403), (["metrics"], 403)])
-async def test_who_may_read_calls_may_know(service: Service, scopes: list[str], status: int) -> None:
+async def test_who_may_read_calls_may_know(service: RunningService, scopes: list[str], status: int) -> None:
     key = await new_key(service, "ann", scopes)
 
     async with service.client_of(key["token"]) as client:
         assert (await client.get("/v1/sandbox")).status_code == status
 
 
-async def test_only_an_admin_has_it_tried_again(service: Service) -> None:
+async def test_only_an_admin_has_it_tried_again(service: RunningService) -> None:
     inspector = service.use.walls = Inspected(REPORT)
     reader = await new_key(service, "ann", ["calls:read"])
 
@@ -138,7 +138,7 @@ async def test_only_an_admin_has_it_tried_again(service: Service) -> None:
 @pytest.mark.parametrize(
     ("report", "tier"), [(REPORT, "landlock"), (replace(REPORT, backend=None), "refused"), (None, None)]
 )
-async def test_metrics_tell_the_tier(service: Service, report: Report | None, tier: str | None) -> None:
+async def test_metrics_tell_the_tier(service: RunningService, report: SandboxReport | None, tier: str | None) -> None:
     service.use.walls = Inspected(report)
 
     text = (await service.client.get("/metrics")).text

@@ -10,8 +10,8 @@ import pytest
 
 from app.core.errors import SealBroken, VaultLocked
 from app.core.secrets import EVERYBODY, InvalidSecret
-from tests.services import Crib, Service
-from tests.toys import Toys
+from tests.support.services import Crib, RunningService
+from tests.support.toy_tools import Toys
 
 CANARY = "canary-in-the-coal-mine"
 WRITER = ["calls:read", "secrets:write"]
@@ -22,19 +22,19 @@ def assert_problem(answer: httpx.Response, status: int, code: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-async def client_for(service: Service, principal: str, scopes: list[str]) -> httpx.AsyncClient:
+async def client_for(service: RunningService, principal: str, scopes: list[str]) -> httpx.AsyncClient:
     answer = await service.client.post("/v1/keys", json={"principal": principal, "scopes": scopes})
     return service.client_of(answer.json()["token"])
 
 
 @pytest.fixture
-async def ann(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def ann(service: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     async with await client_for(service, "ann", WRITER) as client:
         yield client
 
 
 @pytest.fixture
-async def bob(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def bob(service: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     async with await client_for(service, "bob", WRITER) as client:
         yield client
 
@@ -79,7 +79,7 @@ async def test_a_secret_is_kept_shown_without_its_value_replaced_and_removed(ann
 
 
 async def test_what_belongs_to_somebody_else_is_not_there(
-    service: Service, ann: httpx.AsyncClient, bob: httpx.AsyncClient
+    service: RunningService, ann: httpx.AsyncClient, bob: httpx.AsyncClient
 ) -> None:
     await put(ann, "TOKEN", CANARY)
 
@@ -95,7 +95,7 @@ async def test_what_belongs_to_somebody_else_is_not_there(
 
 
 async def test_everybodys_secret_is_seen_by_all_and_hidden_by_ones_own(
-    service: Service, ann: httpx.AsyncClient, bob: httpx.AsyncClient
+    service: RunningService, ann: httpx.AsyncClient, bob: httpx.AsyncClient
 ) -> None:
     made = await put(service.client, "TOKEN", "everybodys", everybody=True)
     await put(ann, "TOKEN", "anns value")
@@ -110,7 +110,9 @@ async def test_everybodys_secret_is_seen_by_all_and_hidden_by_ones_own(
     assert await names(bob) == await names(ann, **{"global": True}) == [("TOKEN", True)]
 
 
-async def test_everybodys_secret_is_changed_by_admins_who_say_so(service: Service, ann: httpx.AsyncClient) -> None:
+async def test_everybodys_secret_is_changed_by_admins_who_say_so(
+    service: RunningService, ann: httpx.AsyncClient
+) -> None:
     await put(service.client, "TOKEN", "everybodys", everybody=True)
 
     assert_problem(await put(ann, "TOKEN", "anns value", everybody=True), 403, "Forbidden")
@@ -134,7 +136,7 @@ async def test_everybodys_secret_is_changed_by_admins_who_say_so(service: Servic
     ],
 )
 async def test_a_key_does_only_what_its_scopes_say(
-    service: Service, scopes: list[str], may_read: bool, may_write: bool
+    service: RunningService, scopes: list[str], may_read: bool, may_write: bool
 ) -> None:
     async with await client_for(service, "eve", scopes) as eve:
         wrote = await put(eve, "TOKEN", CANARY)
@@ -145,7 +147,7 @@ async def test_a_key_does_only_what_its_scopes_say(
     assert [answer.status_code for answer in read] == ([200, 200 if may_write else 404] if may_read else [403, 403])
 
 
-async def test_nobody_gets_in_without_a_key(service: Service) -> None:
+async def test_nobody_gets_in_without_a_key(service: RunningService) -> None:
     async with service.client_of(None) as stranger:
         for answer in [
             await put(stranger, "TOKEN", CANARY),
@@ -179,7 +181,7 @@ async def test_nobody_gets_in_without_a_key(service: Service) -> None:
     ],
 )
 async def test_a_body_that_does_not_fit_is_refused_without_being_told(
-    service: Service, ann: httpx.AsyncClient, body: Any, detail: str
+    service: RunningService, ann: httpx.AsyncClient, body: Any, detail: str
 ) -> None:
     answer = await ann.put("/v1/secrets/TOKEN", json=body)
 
@@ -211,7 +213,7 @@ async def test_a_bad_name_is_refused(ann: httpx.AsyncClient, method: str, name: 
     assert CANARY not in answer.text
 
 
-async def test_secrets_survive_a_restart_and_a_crash(service: Service) -> None:
+async def test_secrets_survive_a_restart_and_a_crash(service: RunningService) -> None:
     await put(service.client, "TOKEN", CANARY, domains=["*.example.com"])
     await put(service.client, "TOKEN", "everybodys", everybody=True)
     before = [(await service.client.get("/v1/secrets")).json(), service.use.secrets.values()]
@@ -227,7 +229,7 @@ async def test_secrets_survive_a_restart_and_a_crash(service: Service) -> None:
 
 
 async def test_the_value_is_in_no_answer_no_log_and_no_file(
-    service: Service, ann: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+    service: RunningService, ann: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     answers = [
@@ -251,7 +253,7 @@ async def test_the_value_is_in_no_answer_no_log_and_no_file(
 
 
 async def test_when_nothing_can_be_written_nothing_is_shown_and_nothing_told(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: RunningService, caplog: pytest.LogCaptureFixture
 ) -> None:
     await service.house._writer.close()
 
@@ -262,7 +264,7 @@ async def test_when_nothing_can_be_written_nothing_is_shown_and_nothing_told(
     assert CANARY not in answer.text + caplog.text
 
 
-async def test_a_start_makes_the_key_file_for_its_owner_alone(service: Service) -> None:
+async def test_a_start_makes_the_key_file_for_its_owner_alone(service: RunningService) -> None:
     assert (service.data_dir / "secrets.key").stat().st_mode & 0o777 == 0o600
 
 
@@ -298,11 +300,11 @@ async def test_a_start_without_the_right_key_file_is_refused_and_works_again_wit
 @pytest.fixture
 async def configured(
     data_dir: Path, tmp_path: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[RunningService]:
     """A service with a stored secret and two of the operator's, one of them of the same name."""
     monkeypatch.setenv("MAIL_VARIABLE", CANARY)
     (tmp_path / "token").write_text("from the file\n\n")
-    service = Service(data_dir, toys)
+    service = RunningService(data_dir, toys)
     await service.open()
     await put(service.client, "MAIL", "the stored one", everybody=True)
     service.settings["secrets"] = {
@@ -314,7 +316,7 @@ async def configured(
     await service.close()
 
 
-async def test_a_configured_secret_is_everybodys_and_never_kept(configured: Service) -> None:
+async def test_a_configured_secret_is_everybodys_and_never_kept(configured: RunningService) -> None:
     async with await client_for(configured, "ann", WRITER) as ann:
         one = await ann.get("/v1/secrets/MAIL")
         listed = await names(ann)
@@ -334,7 +336,7 @@ async def test_a_configured_secret_is_everybodys_and_never_kept(configured: Serv
     assert [row["name"] for row in configured.rows("SELECT * FROM secrets")] == ["MAIL"]
 
 
-async def test_a_configured_secret_is_changed_only_in_the_configuration(configured: Service) -> None:
+async def test_a_configured_secret_is_changed_only_in_the_configuration(configured: RunningService) -> None:
     changed = await put(configured.client, "MAIL", "another value", everybody=True)
     removed = await configured.client.delete("/v1/secrets/MAIL", params={"global": True})
     own = await put(configured.client, "MAIL", "another value")
@@ -345,7 +347,7 @@ async def test_a_configured_secret_is_changed_only_in_the_configuration(configur
     assert own.status_code == 201
 
 
-async def test_the_stored_secret_comes_back_when_the_configured_one_goes(configured: Service) -> None:
+async def test_the_stored_secret_comes_back_when_the_configured_one_goes(configured: RunningService) -> None:
     configured.settings["secrets"] = {}
     await configured.restart()
 

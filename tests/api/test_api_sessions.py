@@ -12,8 +12,8 @@ import pytest
 
 from app.core.sessions import Session
 from tests.api.test_api_access import assert_problem, new_key
-from tests.services import HANG, Service, listening, until
-from tests.toys import Toys
+from tests.support.services import HANG, RunningService, listening, until
+from tests.support.toy_tools import Toys
 
 EVENTS = {"Accept": "application/json"}
 SECRET = "correct-horse-battery"
@@ -26,10 +26,10 @@ POLICY = {
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys, tmp_path: Path) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys, tmp_path: Path) -> AsyncIterator[RunningService]:
     """One whose operator allows a root beside the service's own workspace."""
     (tmp_path / "root/project").mkdir(parents=True)
-    service = Service(data_dir, toys, workspace_roots=[tmp_path / "root"])
+    service = RunningService(data_dir, toys, workspace_roots=[tmp_path / "root"])
     await service.open()
     yield service
     await service.close()
@@ -42,12 +42,12 @@ async def make(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     return made
 
 
-async def changes(service: Service) -> list[Any]:
+async def changes(service: RunningService) -> list[Any]:
     page = await service.client.get("/v1/events", params={"types": "session.changed", "after": 0}, headers=EVENTS)
     return [(event["session"], event["data"]) for event in page.json()["data"]]
 
 
-async def test_a_session_is_made_read_back_and_told(service: Service, data_dir: Path) -> None:
+async def test_a_session_is_made_read_back_and_told(service: RunningService, data_dir: Path) -> None:
     body = {
         "id": "feature-1",
         "agent": "builder",
@@ -75,7 +75,7 @@ async def test_a_session_is_made_read_back_and_told(service: Service, data_dir: 
     assert (await service.client.get("/v1/sessions/feature-1")).json() == made
 
 
-async def test_a_session_without_a_name_gets_one_and_a_folder_of_its_own(service: Service) -> None:
+async def test_a_session_without_a_name_gets_one_and_a_folder_of_its_own(service: RunningService) -> None:
     first, second = await make(service.client), await make(service.client)
 
     assert re.fullmatch(r"ses_[0-9a-f]{24}", first["id"])
@@ -83,7 +83,7 @@ async def test_a_session_without_a_name_gets_one_and_a_folder_of_its_own(service
     assert first["workspace"] != second["workspace"]
 
 
-async def test_a_call_runs_in_the_session_it_names(service: Service, toys: Toys) -> None:
+async def test_a_call_runs_in_the_session_it_names(service: RunningService, toys: Toys) -> None:
     made = await make(service.client, id="s1", agent="builder")
     by_body = await service.client.post("/v1/calls", json={"tool": "echo", "session": "s1"})
     by_header = await service.client.post("/v1/calls", json={"tool": "echo"}, headers={"Toolcrib-Session": "s1"})
@@ -106,7 +106,7 @@ async def test_a_call_runs_in_the_session_it_names(service: Service, toys: Toys)
     ],
 )
 async def test_an_existing_folder_can_be_a_workspace(
-    service: Service, tmp_path: Path, asked: str, found: str | None
+    service: RunningService, tmp_path: Path, asked: str, found: str | None
 ) -> None:
     where = {"home": service.use.places.home, "root": str(tmp_path / "root")}
     (tmp_path / "data/workspace/deep").mkdir()
@@ -116,7 +116,7 @@ async def test_an_existing_folder_can_be_a_workspace(
     assert made["workspace"] == (found and found.format(**where))
 
 
-async def test_a_folder_that_is_not_allowed_or_not_there_is_refused(service: Service, tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_allowed_or_not_there_is_refused(service: RunningService, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "root/out").symlink_to(tmp_path / "outside")
     (tmp_path / "root/file").write_text("")
@@ -131,7 +131,7 @@ async def test_a_folder_that_is_not_allowed_or_not_there_is_refused(service: Ser
     assert await changes(service) == []
 
 
-async def test_a_folder_that_vanished_is_a_sentence_for_the_model(service: Service, tmp_path: Path) -> None:
+async def test_a_folder_that_vanished_is_a_sentence_for_the_model(service: RunningService, tmp_path: Path) -> None:
     await make(service.client, id="s1", workspace=str(tmp_path / "root/project"))
     (tmp_path / "root/project").rmdir()
 
@@ -143,7 +143,7 @@ async def test_a_folder_that_vanished_is_a_sentence_for_the_model(service: Servi
     assert error["message"].startswith("The workspace of this session cannot be used: ")
 
 
-async def test_sessions_of_one_folder_take_turns_and_others_do_not(service: Service, toys: Toys) -> None:
+async def test_sessions_of_one_folder_take_turns_and_others_do_not(service: RunningService, toys: Toys) -> None:
     await make(service.client, id="outer", workspace=".")
     await make(service.client, id="apart")
     write = {"tool": "wait", "arguments": {"name": "first", "effect": "write"}, "session": "default"}
@@ -193,14 +193,14 @@ async def test_sessions_of_one_folder_take_turns_and_others_do_not(service: Serv
     ],
 )
 async def test_a_session_asked_for_badly_is_refused_and_nothing_is_made(
-    service: Service, body: dict[str, Any], data_dir: Path
+    service: RunningService, body: dict[str, Any], data_dir: Path
 ) -> None:
     assert_problem(await service.client.post("/v1/sessions", json=body), 422, "InvalidRequest")
     assert await changes(service) == []
     assert not (data_dir / "workspaces").exists()
 
 
-async def test_an_id_is_taken_until_its_session_is_deleted(service: Service, data_dir: Path) -> None:
+async def test_an_id_is_taken_until_its_session_is_deleted(service: RunningService, data_dir: Path) -> None:
     first = await make(service.client, id="s1")
     (Path(first["workspace"]) / "kept").write_text("still here")
 
@@ -214,7 +214,9 @@ async def test_an_id_is_taken_until_its_session_is_deleted(service: Service, dat
     assert len(list((data_dir / "workspaces/admin").iterdir())) == 2
 
 
-async def test_what_is_changed_counts_from_the_next_call_on_and_the_rest_stays(service: Service, toys: Toys) -> None:
+async def test_what_is_changed_counts_from_the_next_call_on_and_the_rest_stays(
+    service: RunningService, toys: Toys
+) -> None:
     made = await make(service.client, id="s1", agent="first", labels={"a": "1"}, env={"A": "1"})
 
     changed = (await service.client.patch("/v1/sessions/s1", json={"agent": "second", "labels": None})).json()
@@ -228,7 +230,7 @@ async def test_what_is_changed_counts_from_the_next_call_on_and_the_rest_stays(s
         assert_problem(await service.client.patch("/v1/sessions/s1", json=body), 422, "InvalidRequest")
 
 
-async def test_the_default_session_can_be_changed_but_not_deleted(service: Service, toys: Toys) -> None:
+async def test_the_default_session_can_be_changed_but_not_deleted(service: RunningService, toys: Toys) -> None:
     changed = await service.client.patch("/v1/sessions/default", json={"agent": "builder"})
     await service.client.post("/v1/calls", json={"tool": "echo"})
 
@@ -237,7 +239,7 @@ async def test_the_default_session_can_be_changed_but_not_deleted(service: Servi
     assert_problem(await service.client.delete("/v1/sessions/default"), 409, "SessionNeeded")
 
 
-async def test_deleting_cancels_its_calls_and_leaves_their_records(service: Service) -> None:
+async def test_deleting_cancels_its_calls_and_leaves_their_records(service: RunningService) -> None:
     await make(service.client, id="s1")
     body = {"tool": "wait_free", "arguments": {"say": "so far"}, "session": "s1"}
     call = (await service.client.post("/v1/calls", params={"wait": 0}, json=body)).json()
@@ -256,7 +258,7 @@ async def test_deleting_cancels_its_calls_and_leaves_their_records(service: Serv
     assert_problem(await service.client.post("/v1/calls", json=body), 404, "NotFound")
 
 
-async def test_no_call_slips_into_a_session_that_is_being_deleted(service: Service, toys: Toys) -> None:
+async def test_no_call_slips_into_a_session_that_is_being_deleted(service: RunningService, toys: Toys) -> None:
     await make(service.client, id="s1")
     await make(service.client, id="s2")
     await service.client.post("/v1/calls", params={"wait": 0}, json={"tool": "stubborn", "session": "s1"})
@@ -276,7 +278,7 @@ async def test_no_call_slips_into_a_session_that_is_being_deleted(service: Servi
     assert toys.notes == []
 
 
-async def test_sessions_are_listed_page_by_page_and_an_admin_sees_everybodys(service: Service) -> None:
+async def test_sessions_are_listed_page_by_page_and_an_admin_sees_everybodys(service: RunningService) -> None:
     ann = await new_key(service, "ann")
     async with service.client_of(ann["token"]) as client:
         for id in ("b", "a", "c"):
@@ -308,7 +310,7 @@ async def test_sessions_are_listed_page_by_page_and_an_admin_sees_everybodys(ser
     assert_problem(missing, 404, "NotFound")
 
 
-async def test_an_admin_looks_after_the_sessions_of_others(service: Service) -> None:
+async def test_an_admin_looks_after_the_sessions_of_others(service: RunningService) -> None:
     ann = await new_key(service, "ann")
     async with service.client_of(ann["token"]) as client:
         await make(client, id="a")
@@ -319,7 +321,7 @@ async def test_an_admin_looks_after_the_sessions_of_others(service: Service) -> 
     assert (changed.json()["principal"], changed.json()["agent"], gone.status_code) == ("ann", "x", 204)
 
 
-async def test_reading_needs_one_scope_and_writing_another(service: Service) -> None:
+async def test_reading_needs_one_scope_and_writing_another(service: RunningService) -> None:
     await make(service.client, id="s1")
     reader = await new_key(service, "admin", ["calls:read"])
     runner = await new_key(service, "admin", ["calls:run"])
@@ -340,7 +342,7 @@ async def test_reading_needs_one_scope_and_writing_another(service: Service) -> 
                     assert_problem(answer, 403, "Forbidden")
 
 
-async def test_the_plan_is_the_sessions_own(service: Service) -> None:
+async def test_the_plan_is_the_sessions_own(service: RunningService) -> None:
     await make(service.client, id="s1")
     empty = (await service.client.get("/v1/sessions/s1/plan")).json()
     plan = {"explanation": "why", "plan": [{"step": "look", "status": "in_progress"}]}
@@ -354,13 +356,13 @@ async def test_the_plan_is_the_sessions_own(service: Service) -> None:
 class TestTrust:
     """Rules count for as much as their writer may."""
 
-    def trust(self, service: Service, id: str) -> bool:
+    def trust(self, service: RunningService, id: str) -> bool:
         [row] = service.rows("SELECT is_trusted FROM sessions WHERE id = ?", id)
         return bool(row["is_trusted"])
 
     @pytest.mark.parametrize(("scopes", "is_trusted"), [(["calls:run"], False), (["calls:run", "rules:write"], True)])
     async def test_rules_are_trusted_as_their_writer_is(
-        self, service: Service, scopes: list[str], is_trusted: bool
+        self, service: RunningService, scopes: list[str], is_trusted: bool
     ) -> None:
         key = await new_key(service, "ann", scopes)
         async with service.client_of(key["token"]) as client:
@@ -370,7 +372,7 @@ class TestTrust:
 
         assert (self.trust(service, "s1"), self.trust(service, "s2")) == (is_trusted, is_trusted)
 
-    async def test_a_change_of_something_else_leaves_the_trust_as_it_is(self, service: Service) -> None:
+    async def test_a_change_of_something_else_leaves_the_trust_as_it_is(self, service: RunningService) -> None:
         lesser = await new_key(service, "admin", ["calls:run"])
         async with service.client_of(lesser["token"]) as client:
             await make(client, id="untrusted", rules=[{"action": "allow"}])
@@ -382,7 +384,7 @@ class TestTrust:
         assert (self.trust(service, "untrusted"), self.trust(service, "trusted")) == (False, True)
 
     async def test_who_may_loosen_does_not_lift_the_rules_of_others_by_touching_the_approval(
-        self, service: Service
+        self, service: RunningService
     ) -> None:
         lesser = await new_key(service, "admin", ["calls:run"])
         async with service.client_of(lesser["token"]) as client:
@@ -394,7 +396,7 @@ class TestTrust:
 
         assert self.trust(service, "s1")
 
-    async def test_what_a_trusted_writer_set_is_not_taken_away_by_a_lesser_key(self, service: Service) -> None:
+    async def test_what_a_trusted_writer_set_is_not_taken_away_by_a_lesser_key(self, service: RunningService) -> None:
         lesser = await new_key(service, "admin", ["calls:run", "calls:read"])
         held: list[dict[str, Any]] = [
             {"rules": [{"action": "deny"}]},
@@ -421,12 +423,12 @@ class TestNetworkPolicies:
     """A session reaches what the operator allows, or less."""
 
     @pytest.fixture
-    async def strict(self, service: Service) -> Service:
+    async def strict(self, service: RunningService) -> RunningService:
         service.settings["network_policy"] = {"allowed_domains": ["github.com", "*.example.org", "*.a.example"]}
         await service.restart()
         return service
 
-    async def test_the_documented_shape_is_taken_and_its_value_kept_as_a_secret(self, service: Service) -> None:
+    async def test_the_documented_shape_is_taken_and_its_value_kept_as_a_secret(self, service: RunningService) -> None:
         made = await make(service.client, id="s1", network_policy=POLICY)
 
         assert made["network_policy"] == POLICY | {"domain_secrets": [{"domain": "api.example.com", "name": "API_KEY"}]}
@@ -437,7 +439,7 @@ class TestNetworkPolicies:
         for table in ("sessions", "events", "secrets"):
             assert "secret-token" not in repr(service.rows(f"SELECT * FROM {table}"))
 
-    async def test_a_value_needs_a_key_that_may_write_secrets(self, service: Service) -> None:
+    async def test_a_value_needs_a_key_that_may_write_secrets(self, service: RunningService) -> None:
         key = await new_key(service, "ann")
         async with service.client_of(key["token"]) as client:
             for answer in (
@@ -448,7 +450,7 @@ class TestNetworkPolicies:
                 assert "secrets:write" in answer.json()["detail"]
         assert service.use.secrets.find("ann", "API_KEY") is None
 
-    async def test_a_secret_without_a_value_must_be_there_and_may_go_there(self, service: Service) -> None:
+    async def test_a_secret_without_a_value_must_be_there_and_may_go_there(self, service: RunningService) -> None:
         await service.use.secrets.put("admin", "WIDE", SECRET, [])
         await service.use.secrets.put("admin", "NARROW", SECRET, ["*.example.com"])
         await service.use.secrets.put("bob", "BOBS", SECRET, [])
@@ -462,7 +464,7 @@ class TestNetworkPolicies:
         for name, domain in [("NARROW", "other.example"), ("NARROW", "example.com"), ("BOBS", "a.b"), ("NONE", "a.b")]:
             assert_problem(await ask(name, domain), 422, "InvalidRequest")
 
-    async def test_one_secret_has_one_value_for_all_its_domains(self, service: Service) -> None:
+    async def test_one_secret_has_one_value_for_all_its_domains(self, service: RunningService) -> None:
         def policy(*values: str) -> dict[str, Any]:
             secrets = [{"domain": f"{n}.example", "name": "K", "value": value} for n, value in enumerate(values)]
             return {"type": "allowlist", "domain_secrets": secrets}
@@ -486,14 +488,14 @@ class TestNetworkPolicies:
             ["b.a.example", "*.b.a.example"],
         ],
     )
-    async def test_what_the_operator_allows_can_be_narrowed(self, strict: Service, domains: list[str]) -> None:
+    async def test_what_the_operator_allows_can_be_narrowed(self, strict: RunningService, domains: list[str]) -> None:
         await make(strict.client, network_policy={"type": "allowlist", "allowed_domains": domains})
         await make(strict.client, network_policy={"type": "disabled"})
 
     @pytest.mark.parametrize(
         "domain", ["evil.example", "*.github.com", "api.github.com", "example.org", "*.org", "a.example", "*.example"]
     )
-    async def test_what_the_operator_does_not_allow_is_refused(self, strict: Service, domain: str) -> None:
+    async def test_what_the_operator_does_not_allow_is_refused(self, strict: RunningService, domain: str) -> None:
         body = {"network_policy": {"type": "allowlist", "allowed_domains": ["github.com", domain]}}
 
         for answer in (
@@ -503,7 +505,7 @@ class TestNetworkPolicies:
             assert_problem(answer, 422, "InvalidRequest")
             assert f"{domain} is not allowed by the operator's network policy" in answer.json()["detail"]
 
-    async def test_where_the_network_is_off_nothing_can_be_allowed(self, service: Service) -> None:
+    async def test_where_the_network_is_off_nothing_can_be_allowed(self, service: RunningService) -> None:
         service.settings["network_policy"] = {"type": "disabled"}
         await service.restart()
         body = {"network_policy": {"type": "allowlist", "allowed_domains": ["github.com"]}}
@@ -523,7 +525,9 @@ class TestSecretsInClear:
             {"env": {"TOKEN": "ghp_" + "a1" * 18}},
         ],
     )
-    async def test_a_session_with_a_secret_in_clear_is_refused(self, service: Service, body: dict[str, Any]) -> None:
+    async def test_a_session_with_a_secret_in_clear_is_refused(
+        self, service: RunningService, body: dict[str, Any]
+    ) -> None:
         await service.use.secrets.put("bob", "PASSWORD", SECRET, [])
 
         for answer in (
@@ -535,7 +539,7 @@ class TestSecretsInClear:
             assert SECRET not in answer.text
         assert SECRET not in repr(service.rows("SELECT * FROM sessions"))
 
-    async def test_a_secret_by_its_name_is_shown_by_its_name(self, service: Service) -> None:
+    async def test_a_secret_by_its_name_is_shown_by_its_name(self, service: RunningService) -> None:
         await service.use.secrets.put("admin", "PASSWORD", SECRET, [])
 
         made = await make(service.client, env={"PASSWORD": {"secret": "PASSWORD"}, "LANG": "C"})
@@ -543,7 +547,7 @@ class TestSecretsInClear:
         assert made["env"] == {"PASSWORD": {"secret": "PASSWORD"}, "LANG": "C"}
 
 
-async def test_a_stream_of_one_session_tells_its_changes(service: Service) -> None:
+async def test_a_stream_of_one_session_tells_its_changes(service: RunningService) -> None:
     async with listening(service.client, "/v1/events?session=s1") as stream:
         made = await make(service.client, id="s1")
         await make(service.client, id="s2")
@@ -554,14 +558,16 @@ async def test_a_stream_of_one_session_tells_its_changes(service: Service) -> No
     assert [frame.data["data"] for frame in told] == [made, {"deleted": True}]
 
 
-async def test_a_session_made_twice_at_once_is_made_once(service: Service, data_dir: Path) -> None:
+async def test_a_session_made_twice_at_once_is_made_once(service: RunningService, data_dir: Path) -> None:
     answers = await asyncio.gather(*(service.client.post("/v1/sessions", json={"id": "s1"}) for _ in range(6)))
 
     assert sorted(answer.status_code for answer in answers) == [201, *[409] * 5]
     assert len(list((data_dir / "workspaces/admin").iterdir())) == 1
 
 
-async def test_sessions_that_are_remembered_cost_no_reading(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sessions_that_are_remembered_cost_no_reading(
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await make(service.client, id="s1")
     await service.client.post("/v1/calls", json={"tool": "echo"})
 

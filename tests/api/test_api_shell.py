@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.dispatch.tellings import A_SECOND, BURST
+from app.dispatch.events.output_throttle import A_SECOND, BURST
 from app.tools import BUILTINS
-from tests.asking import answer, asked_by, ended
-from tests.services import Service, kinds, listening, until
-from tests.toys import Toys
+from tests.support.ask_calls import answer, asked_by, ended
+from tests.support.services import RunningService, kinds, listening, until
+from tests.support.toy_tools import Toys
 
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch\n"
 
@@ -33,8 +33,8 @@ def settings() -> dict[str, Any]:
 
 
 @pytest.fixture
-async def service(data_dir: Path, settings: dict[str, Any]) -> AsyncIterator[Service]:
-    service = Service(data_dir, Builtins(), **settings)
+async def service(data_dir: Path, settings: dict[str, Any]) -> AsyncIterator[RunningService]:
+    service = RunningService(data_dir, Builtins(), **settings)
     await service.open()
     yield service
     await service.close()
@@ -56,7 +56,7 @@ async def output(client: httpx.AsyncClient, id: str) -> tuple[bytes, int, int]:
     return got.content, int(got.headers["toolcrib-output-total"]), int(got.headers["toolcrib-output-dropped"])
 
 
-def root(service: Service) -> Path:
+def root(service: RunningService) -> Path:
     return Path(service.use.places.home)
 
 
@@ -111,7 +111,7 @@ async def test_what_takes_too_long_keeps_its_output(client: httpx.AsyncClient) -
     assert await output(client, view["id"]) == (b"begun\n", 6, 0)
 
 
-async def test_what_is_canceled_keeps_its_output(client: httpx.AsyncClient, service: Service) -> None:
+async def test_what_is_canceled_keeps_its_output(client: httpx.AsyncClient, service: RunningService) -> None:
     body = {"tool": "shell", "arguments": {"command": ["sh", "-c", "echo begun; exec sleep 60"]}}
     id = (await client.post("/v1/calls", params={"wait": 0}, json=body)).json()["id"]
     await until(lambda: service.rows("SELECT 1 FROM outputs WHERE call = ?", id))
@@ -177,7 +177,7 @@ async def test_output_is_told_live_in_few_pieces_and_without_a_gap(client: httpx
     assert kinds(frames)[-1] == "call.completed"
 
 
-async def test_a_command_that_is_a_patch_is_run_as_the_tool(client: httpx.AsyncClient, service: Service) -> None:
+async def test_a_command_that_is_a_patch_is_run_as_the_tool(client: httpx.AsyncClient, service: RunningService) -> None:
     (root(service) / "sub").mkdir()
     command = f"cd sub && apply_patch <<'EOF'\n{PATCH}EOF"
 
@@ -191,7 +191,7 @@ async def test_a_command_that_is_a_patch_is_run_as_the_tool(client: httpx.AsyncC
     assert child == {"tool": "apply_patch", "status": "completed"}
 
 
-async def test_a_patch_needs_what_the_tool_needs(client: httpx.AsyncClient, service: Service) -> None:
+async def test_a_patch_needs_what_the_tool_needs(client: httpx.AsyncClient, service: RunningService) -> None:
     await client.post("/v1/rules", json={"permission": "edit", "pattern": "a.txt", "action": "deny", "scope": "global"})
 
     view = await call(client, "apply_patch", PATCH)
@@ -248,7 +248,7 @@ def batch(*lines: str) -> dict[str, Any]:
     return {"calls": [{"tool": "shell_command", "arguments": {"command": line}} for line in lines]}
 
 
-async def test_commands_that_only_read_run_beside_each_other(service: Service) -> None:
+async def test_commands_that_only_read_run_beside_each_other(service: RunningService) -> None:
     """Each of them ends only when something is written that is not written before both run."""
     pipes = [root(service) / name for name in ("one", "two")]
     for pipe in pipes:
@@ -264,7 +264,7 @@ async def test_commands_that_only_read_run_beside_each_other(service: Service) -
     assert [view["result"]["structured"]["stdout"] for view in views] == ["one\n", "two\n"]
 
 
-async def test_commands_that_may_write_run_one_after_the_other(service: Service) -> None:
+async def test_commands_that_may_write_run_one_after_the_other(service: RunningService) -> None:
     views = (await service.client.post("/v1/calls/batch", json=batch("sleep 0.1; echo a > x", "cat x"))).json()["data"]
 
     assert views[1]["result"]["structured"]["stdout"] == "a\n"

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.streams import EventStream
-from app.dispatch.subscriptions import PIECE
-from tests.services import HANG, KEY, Service, frames_of, kinds, listening, until
-from tests.toys import ToyHook, Toys
+from app.api.http.sse import EventStream
+from app.dispatch.events.subscriptions import PIECE
+from tests.support.services import HANG, KEY, RunningService, frames_of, kinds, listening, until
+from tests.support.toy_tools import ToyHook, Toys
 
 PAGE = {"Accept": "application/json"}
 STREAM = {"Accept": "text/event-stream"}
@@ -71,7 +71,7 @@ async def test_a_stream_resumes_behind_the_event_it_is_told(client: httpx.AsyncC
     assert [frame.id for frame in frames] == [5, 6, 7, 8, 9, 10, 11, 12]
 
 
-async def test_a_stream_resumes_after_a_restart_without_gap_or_repeat(service: Service) -> None:
+async def test_a_stream_resumes_after_a_restart_without_gap_or_repeat(service: RunningService) -> None:
     frames = []
     async with listening(service.client, "/v1/events?after=0") as stream:
         await create(service.client, "echo")
@@ -88,7 +88,7 @@ async def test_a_stream_resumes_after_a_restart_without_gap_or_repeat(service: S
     assert [frame.id for frame in frames] == list(range(1, 13))
 
 
-async def test_cuts_and_resumes_while_calls_are_made_lose_and_repeat_nothing(service: Service) -> None:
+async def test_cuts_and_resumes_while_calls_are_made_lose_and_repeat_nothing(service: RunningService) -> None:
     dice = random.Random(7)
     is_over = asyncio.Event()
 
@@ -109,7 +109,7 @@ async def test_cuts_and_resumes_while_calls_are_made_lose_and_repeat_nothing(ser
     assert seen == list(range(1, len(seen) + 1))
 
 
-async def test_a_stream_can_be_narrowed_to_types_and_a_session(service: Service) -> None:
+async def test_a_stream_can_be_narrowed_to_types_and_a_session(service: RunningService) -> None:
     service.change("INSERT INTO sessions (principal, id, created_at) VALUES ('admin', 's1', 0)")
     client = service.client
     async with (
@@ -163,7 +163,7 @@ async def test_output_on_the_common_stream_is_live_only(client: httpx.AsyncClien
 
 
 async def test_a_post_that_accepts_a_stream_gets_the_calls_own_from_pending_to_the_end(
-    service: Service, toys: Toys
+    service: RunningService, toys: Toys
 ) -> None:
     body = {"tool": "wait", "arguments": {"say": "so far"}}
     async with listening(service.client, "/v1/calls", method="POST", json=body, headers=STREAM) as stream:
@@ -206,7 +206,7 @@ async def test_the_stream_of_a_call_that_ended_replays_and_closes(client: httpx.
     assert resumed == frames[2:]
 
 
-async def test_a_calls_stream_replays_output_from_an_offset_without_repeat(service: Service, toys: Toys) -> None:
+async def test_a_calls_stream_replays_output_from_an_offset_without_repeat(service: RunningService, toys: Toys) -> None:
     call = await create(service.client, "wait", {"say": "0123456789"}, wait=0)
     await until(lambda: service.rows("SELECT * FROM outputs"))
     path = f"/v1/calls/{call['id']}/events?after=2&output_after=4"
@@ -274,7 +274,7 @@ async def test_a_stream_asked_for_badly_is_refused(
     assert_problem(await client.get(path, headers=headers), 422, "InvalidRequest")
 
 
-async def test_a_silent_stream_shows_signs_of_life(service: Service) -> None:
+async def test_a_silent_stream_shows_signs_of_life(service: RunningService) -> None:
     service.settings["heartbeat"] = 0.01
     await service.restart()
 
@@ -284,7 +284,7 @@ async def test_a_silent_stream_shows_signs_of_life(service: Service) -> None:
         assert (await stream.must()).event == "call.pending"
 
 
-async def test_streams_end_when_the_service_stops(service: Service) -> None:
+async def test_streams_end_when_the_service_stops(service: RunningService) -> None:
     call = await create(service.client, "wait", wait=0)
     async with (
         listening(service.client, "/v1/events") as everything,
@@ -295,7 +295,7 @@ async def test_streams_end_when_the_service_stops(service: Service) -> None:
         assert kinds(await own.rest()) == ["call.error"]
 
 
-async def test_the_stream_of_a_call_kept_for_the_next_start_ends_and_goes_on_there(service: Service) -> None:
+async def test_the_stream_of_a_call_kept_for_the_next_start_ends_and_goes_on_there(service: RunningService) -> None:
     hook = ToyHook("h")
     hook.go.clear()
     service.hooks = [hook]
@@ -313,7 +313,7 @@ async def test_the_stream_of_a_call_kept_for_the_next_start_ends_and_goes_on_the
         assert kinds(await stream.rest()) == told
 
 
-async def test_a_client_that_leaves_is_forgotten(service: Service) -> None:
+async def test_a_client_that_leaves_is_forgotten(service: RunningService) -> None:
     async with listening(service.client, "/v1/events"):
         assert len(service.use.hub._everything) == 1
 
@@ -321,9 +321,9 @@ async def test_a_client_that_leaves_is_forgotten(service: Service) -> None:
 
 
 async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100_000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1024)
     writer.write(f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
     await until(lambda: service.use.hub._everything)
@@ -392,7 +392,7 @@ async def test_what_is_large_is_handed_over_in_small_parts() -> None:
 
 
 async def test_a_client_that_takes_nothing_for_too_long_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.streams.SEND_SECONDS", 0.01)
+    monkeypatch.setattr("app.api.http.sse.SEND_SECONDS", 0.01)
 
     async def frames() -> Any:
         yield b"data: x\n\n"
@@ -430,7 +430,7 @@ async def test_a_stream_that_breaks_is_not_taken_for_one_that_was_left() -> None
     assert left == []
 
 
-async def test_a_store_that_refuses_is_said_instead_of_a_stream(service: Service) -> None:
+async def test_a_store_that_refuses_is_said_instead_of_a_stream(service: RunningService) -> None:
     service.change("CREATE TRIGGER no_calls BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'disk full'); END")
 
     answer = await service.client.post("/v1/calls", json={"tool": "note"}, headers=STREAM)
@@ -438,7 +438,7 @@ async def test_a_store_that_refuses_is_said_instead_of_a_stream(service: Service
     assert_problem(answer, 503, "NotRecorded")
 
 
-async def test_many_streams_of_one_call_all_see_its_whole_life(service: Service, toys: Toys) -> None:
+async def test_many_streams_of_one_call_all_see_its_whole_life(service: RunningService, toys: Toys) -> None:
     call = await create(service.client, "wait", {"say": "x"}, wait=0)
 
     async def watch() -> list[str]:

@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.exec_sessions import AT_SIGN, TOOLS, let_go, make_impatient
-from tests.services import HANG, Service, listening
-from tests.toys import Toys
+from tests.support.exec_sessions import AT_SIGN, TOOLS, let_go, make_impatient
+from tests.support.services import HANG, RunningService, listening
+from tests.support.toy_tools import Toys
 
 PLACE = "/v1/sessions/default/terminals"
 
@@ -100,7 +100,7 @@ async def test_what_has_no_terminal_has_no_size(client: httpx.AsyncClient) -> No
     assert missing.status_code == 404
 
 
-async def test_what_is_written_can_be_watched_from_beginning_to_end(service: Service) -> None:
+async def test_what_is_written_can_be_watched_from_beginning_to_end(service: RunningService) -> None:
     types = "terminal.opened,terminal.output,terminal.closed"
     async with listening(service.client, f"/v1/events?types={types}") as stream:
         opening = await begun(service.client, f"echo one; {AT_SIGN}; echo two; exit 5")
@@ -128,7 +128,7 @@ async def test_what_is_written_can_be_watched_from_beginning_to_end(service: Ser
     assert rest[-1].data["data"] == {"terminal": number, "exit_code": 5, "reason": "exited"}
 
 
-async def test_who_does_not_name_the_output_does_not_get_it(service: Service) -> None:
+async def test_who_does_not_name_the_output_does_not_get_it(service: RunningService) -> None:
     async with listening(service.client, "/v1/events") as stream:
         await begun(service.client, "echo one", yield_time_ms=5000)
         frames = await stream.until("terminal.closed")
@@ -136,7 +136,7 @@ async def test_who_does_not_name_the_output_does_not_get_it(service: Service) ->
     assert "terminal.output" not in [frame.event for frame in frames]
 
 
-async def test_a_secret_is_in_no_event_and_in_no_list(service: Service) -> None:
+async def test_a_secret_is_in_no_event_and_in_no_list(service: RunningService) -> None:
     await service.client.put("/v1/secrets/API", json={"value": "hunter2hunter2"})
     async with listening(service.client, "/v1/events?types=terminal.output,terminal.closed,terminal.opened") as stream:
         opening = await begun(service.client, f"printf hunter2; {AT_SIGN}; echo hunter2; : hunter2hunter2")
@@ -152,7 +152,7 @@ async def test_a_secret_is_in_no_event_and_in_no_list(service: Service) -> None:
     assert await shown(service.client, number, "\n") == "[redacted]\n"
 
 
-async def test_a_stranger_sees_and_ends_nothing(service: Service) -> None:
+async def test_a_stranger_sees_and_ends_nothing(service: RunningService) -> None:
     number = (await begun(service.client, "sleep 100"))["result"]["structured"]["session_id"]
     made = await service.client.post("/v1/keys", json={"principal": "bob", "scopes": ["calls:run", "calls:read"]})
     async with service.client_of(made.json()["token"]) as bob:
@@ -170,7 +170,7 @@ async def test_a_stranger_sees_and_ends_nothing(service: Service) -> None:
     assert (await service.client.get(f"{PLACE}/{number}")).status_code == 200
 
 
-async def test_a_key_that_only_reads_ends_nothing(service: Service) -> None:
+async def test_a_key_that_only_reads_ends_nothing(service: RunningService) -> None:
     number = (await begun(service.client, "sleep 100"))["result"]["structured"]["session_id"]
     made = await service.client.post("/v1/keys", json={"principal": "admin", "scopes": ["calls:read"]})
     async with service.client_of(made.json()["token"]) as reader:

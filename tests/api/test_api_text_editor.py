@@ -7,17 +7,17 @@ from typing import Any
 import httpx
 import pytest
 
-from app.tools import str_replace_based_edit_tool
-from tests.services import Service
-from tests.toys import Toys
+from app.tools.files import str_replace_based_edit_tool
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 NAME = "str_replace_based_edit_tool"
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
     toys.more.append(str_replace_based_edit_tool.tool)
-    service = Service(data_dir, toys)
+    service = RunningService(data_dir, toys)
     await service.open()
     yield service
     await service.close()
@@ -30,7 +30,7 @@ async def edit(client: httpx.AsyncClient, **arguments: Any) -> dict[str, Any]:
     return call
 
 
-async def test_it_is_called_though_no_list_names_it(service: Service, client: httpx.AsyncClient) -> None:
+async def test_it_is_called_though_no_list_names_it(service: RunningService, client: httpx.AsyncClient) -> None:
     made = await edit(client, command="create", path="a.txt", file_text="one\n")
     seen = await edit(client, command="view", path="a.txt")
     listed = (await client.get("/v1/tools")).json()["data"]
@@ -42,7 +42,7 @@ async def test_it_is_called_though_no_list_names_it(service: Service, client: ht
 
 
 async def test_rules_for_reading_and_editing_count_for_what_it_does(
-    service: Service, client: httpx.AsyncClient
+    service: RunningService, client: httpx.AsyncClient
 ) -> None:
     (service.data_dir / "workspace/a.txt").write_text("one\n")
     await client.post("/v1/rules", json={"permission": "edit", "pattern": "*", "action": "deny", "scope": "global"})

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app import house
+from app.service import MAKERS
 from tests.dispatch.test_toolbook import imported, toy_maker
-from tests.services import Service, listening
-from tests.speaking import spoken
-from tests.toys import Toys
+from tests.support.mcp_wire import spoken
+from tests.support.services import RunningService, listening
+from tests.support.toy_tools import Toys
 
 WEATHER: dict[str, Any] = {
     "kind": "http",
@@ -29,28 +29,28 @@ def assert_problem(answer: httpx.Response, status: int, code: str, detail: str =
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
-    monkeypatch.setitem(house.MAKERS, "http", toy_maker)
-    service = Service(data_dir, toys)
+async def service(data_dir: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunningService]:
+    monkeypatch.setitem(MAKERS, "http", toy_maker)
+    service = RunningService(data_dir, toys)
     await service.open()
     service.use.tools._importer = imported
     yield service
     await service.close()
 
 
-async def client_for(service: Service, principal: str, scopes: list[str]) -> httpx.AsyncClient:
+async def client_for(service: RunningService, principal: str, scopes: list[str]) -> httpx.AsyncClient:
     answer = await service.client.post("/v1/keys", json={"principal": principal, "scopes": scopes})
     return service.client_of(answer.json()["token"])
 
 
 @pytest.fixture
-async def ann(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def ann(service: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     async with await client_for(service, "ann", WRITER) as client:
         yield client
 
 
 @pytest.fixture
-async def bob(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def bob(service: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     async with await client_for(service, "bob", WRITER) as client:
         yield client
 
@@ -145,7 +145,7 @@ async def test_what_does_not_fit_is_refused(ann: httpx.AsyncClient, change: dict
     assert "ghp_" not in answer.text
 
 
-async def test_only_keys_that_may_write_tools_do(service: Service) -> None:
+async def test_only_keys_that_may_write_tools_do(service: RunningService) -> None:
     async with await client_for(service, "eve", ["calls:run", "calls:read"]) as eve:
         for answer in (
             await eve.post("/v1/tools", json=WEATHER),

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.services import HANG, KEY, Service, listening
+from tests.support.services import HANG, KEY, RunningService, listening
 
 PAGE = "https://app.example"
 EXPOSED = {
@@ -16,7 +16,7 @@ EXPOSED = {
 
 
 @pytest.fixture
-async def open_service(service: Service) -> Service:
+async def open_service(service: RunningService) -> RunningService:
     """A service that pages of one origin may call."""
     service.settings["allowed_origins"] = [PAGE, "http://localhost:3000"]
     await service.restart()
@@ -38,13 +38,13 @@ def told(answer: httpx.Response) -> set[str]:
     return {name for name in answer.headers if name.startswith("access-control")}
 
 
-async def preflight(service: Service, path: str = "/v1/calls", **headers: str) -> httpx.Response:
+async def preflight(service: RunningService, path: str = "/v1/calls", **headers: str) -> httpx.Response:
     asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST"} | headers
     async with service.client_of(None) as browser:
         return await browser.options(path, headers=asked)
 
 
-async def test_without_a_list_nobody_is_told_anything(service: Service) -> None:
+async def test_without_a_list_nobody_is_told_anything(service: RunningService) -> None:
     own = {"Origin": service.url}
     answers = [
         await service.client.get("/v1/tools", headers=own),
@@ -76,7 +76,7 @@ async def test_without_a_list_nobody_is_told_anything(service: Service) -> None:
     ],
 )
 async def test_a_page_on_the_list_may_ask_first_without_a_key(
-    open_service: Service, method: str, path: str, headers: str
+    open_service: RunningService, method: str, path: str, headers: str
 ) -> None:
     answer = await preflight(
         open_service, path, **{"Access-Control-Request-Method": method, "Access-Control-Request-Headers": headers}
@@ -94,7 +94,9 @@ async def test_a_page_on_the_list_may_ask_first_without_a_key(
 @pytest.mark.parametrize(
     "asked", [{"Access-Control-Request-Method": "TRACE"}, {"Access-Control-Request-Headers": "authorization, x-other"}]
 )
-async def test_what_the_service_does_not_use_is_not_granted(open_service: Service, asked: dict[str, str]) -> None:
+async def test_what_the_service_does_not_use_is_not_granted(
+    open_service: RunningService, asked: dict[str, str]
+) -> None:
     answer = await preflight(open_service, **asked)
 
     assert answer.status_code == 400
@@ -103,7 +105,7 @@ async def test_what_the_service_does_not_use_is_not_granted(open_service: Servic
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", PAGE + ".evil.example", "http://app.example", "*"])
-async def test_a_page_that_is_not_on_the_list_may_not_even_ask(open_service: Service, origin: str) -> None:
+async def test_a_page_that_is_not_on_the_list_may_not_even_ask(open_service: RunningService, origin: str) -> None:
     asked = await preflight(open_service, Origin=origin)
     tried = await open_service.client.post("/v1/calls", json={"tool": "echo"}, headers={"Origin": origin})
 
@@ -113,7 +115,7 @@ async def test_a_page_that_is_not_on_the_list_may_not_even_ask(open_service: Ser
     assert open_service.rows("SELECT * FROM calls") == []
 
 
-async def test_every_answer_to_a_page_on_the_list_may_be_read_by_it(open_service: Service) -> None:
+async def test_every_answer_to_a_page_on_the_list_may_be_read_by_it(open_service: RunningService) -> None:
     client, headers = open_service.client, {"Origin": PAGE}
 
     async def ask(method: str, path: str, **options: Any) -> int:
@@ -138,7 +140,9 @@ async def test_every_answer_to_a_page_on_the_list_may_be_read_by_it(open_service
     assert await ask("GET", "/v1/calls") == 503
 
 
-async def test_a_bug_in_a_route_is_told_to_the_page_too(open_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_a_route_is_told_to_the_page_too(
+    open_service: RunningService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(principal: str) -> None:
         raise RuntimeError("a bug")
 
@@ -149,7 +153,7 @@ async def test_a_bug_in_a_route_is_told_to_the_page_too(open_service: Service, m
     assert_told(answer)
 
 
-async def test_streams_may_be_read_by_the_page_that_opened_them_and_no_other(open_service: Service) -> None:
+async def test_streams_may_be_read_by_the_page_that_opened_them_and_no_other(open_service: RunningService) -> None:
     call = {"method": "POST", "json": {"tool": "echo"}}
     for origin in (PAGE, "http://localhost:3000"):
         async with listening(open_service.client, "/v1/events", headers={"Origin": origin}) as stream:
@@ -161,7 +165,7 @@ async def test_streams_may_be_read_by_the_page_that_opened_them_and_no_other(ope
         assert told(stream.response) == set()
 
 
-async def test_who_is_no_page_is_told_nothing(open_service: Service) -> None:
+async def test_who_is_no_page_is_told_nothing(open_service: RunningService) -> None:
     answers = [
         await open_service.client.post("/v1/calls", json={"tool": "echo"}),
         await open_service.client.get("/v1/calls"),
@@ -170,28 +174,28 @@ async def test_who_is_no_page_is_told_nothing(open_service: Service) -> None:
     assert [told(answer) for answer in answers] == [set()] * 2
 
 
-async def test_a_page_of_our_own_needs_no_permission(open_service: Service) -> None:
+async def test_a_page_of_our_own_needs_no_permission(open_service: RunningService) -> None:
     answer = await open_service.client.post("/v1/calls", json={"tool": "echo"}, headers={"Origin": open_service.url})
 
     assert answer.status_code == 200
     assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_a_page_may_reach_into_a_private_network(open_service: Service) -> None:
+async def test_a_page_may_reach_into_a_private_network(open_service: RunningService) -> None:
     answer = await preflight(open_service, **{"Access-Control-Request-Private-Network": "true"})
 
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-private-network"] == "true"
 
 
-async def test_a_call_asked_for_under_a_foreign_host_is_not_granted(open_service: Service) -> None:
+async def test_a_call_asked_for_under_a_foreign_host_is_not_granted(open_service: RunningService) -> None:
     answer = await preflight(open_service, Host="evil.example")
 
     assert (answer.status_code, answer.json()["code"]) == (403, "HostNotAllowed")
     assert told(answer) == set()
 
 
-async def test_a_client_that_leaves_a_page_s_call_is_noticed(open_service: Service) -> None:
+async def test_a_client_that_leaves_a_page_s_call_is_noticed(open_service: RunningService) -> None:
     body = b'{"tool": "wait", "cancel_on_disconnect": true}'
     _, writer = await asyncio.open_connection("127.0.0.1", open_service.port)
     head = f"POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\nOrigin: {PAGE}\r\n"

@@ -18,9 +18,9 @@ import pytest
 
 from app.config import Settings
 from app.main import create_app
-from tests.mcp.door import mcp_client
-from tests.services import HANG, Service
-from tests.toys import Toys
+from tests.mcp.server_clients import mcp_client
+from tests.support.services import HANG, RunningService
+from tests.support.toy_tools import Toys
 
 MARK = "alicemark"
 SCOPES = ["calls:run", "calls:read", "asks:answer", "tools:write", "rules:write", "secrets:write", "metrics"]
@@ -101,14 +101,14 @@ GENERATED = re.compile(
 class Stranger:
     """Somebody for whom nothing of alice's is there, and what that is."""
 
-    service: Service
+    service: RunningService
     client: httpx.AsyncClient
     things: dict[str, str]
     is_bound: bool
 
 
 @pytest.fixture(params=["another principal", "a key bound to other sessions"])
-async def stranger(service: Service, request: pytest.FixtureRequest) -> AsyncIterator[Stranger]:
+async def stranger(service: RunningService, request: pytest.FixtureRequest) -> AsyncIterator[Stranger]:
     is_bound = request.param != "another principal"
     alice = await key_of(service, "alice")
     other = await key_of(service, "alice", sessions=["others-*"]) if is_bound else await key_of(service, "bob")
@@ -117,7 +117,7 @@ async def stranger(service: Service, request: pytest.FixtureRequest) -> AsyncIte
         yield Stranger(service, client, things, is_bound)
 
 
-async def key_of(service: Service, principal: str, **bounds: Any) -> dict[str, Any]:
+async def key_of(service: RunningService, principal: str, **bounds: Any) -> dict[str, Any]:
     body = {"principal": principal, "name": MARK, "scopes": SCOPES, "bounds": bounds}
     answer = await service.client.post("/v1/keys", json=body)
     assert answer.status_code == 201, answer.text
@@ -287,7 +287,7 @@ def test_the_walk_knows_what_every_route_can_name() -> None:
         places_of(name)
 
 
-async def test_the_walk_bites(service: Service, toys: Toys, tmp_path: Path) -> None:
+async def test_the_walk_bites(service: RunningService, toys: Toys, tmp_path: Path) -> None:
     """An owner is told what a stranger is not, so the walk would see it if it were."""
     alice = await key_of(service, "alice")
     async with service.client_of(alice["token"]) as hers:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.tools import BUILTINS
-from tests.peers import reply, serving
-from tests.services import Service, until
-from tests.toys import Toys
+from tests.support.http_servers import reply, serving
+from tests.support.services import RunningService, until
+from tests.support.toy_tools import Toys
 
 STORY = ["call.pending", "call.running", "call.completed"]
 FAILED = ["call.pending", "call.error"]
@@ -36,17 +36,17 @@ class Builtins(Toys):
 
 
 @pytest.fixture
-async def service(data_dir: Path, tmp_path: Path) -> AsyncIterator[Service]:
+async def service(data_dir: Path, tmp_path: Path) -> AsyncIterator[RunningService]:
     folder = tmp_path / "tools"
     folder.mkdir()
     (folder / "one.py").write_text(FILE)
-    service = Service(data_dir, Builtins(), tools_dir=folder, private_networks=["127.0.0.0/8"])
+    service = RunningService(data_dir, Builtins(), tools_dir=folder, private_networks=["127.0.0.0/8"])
     await service.open()
     yield service
     await service.close()
 
 
-async def test_builtin_file_http_and_client_tools_leave_the_same_events(service: Service) -> None:
+async def test_builtin_file_http_and_client_tools_leave_the_same_events(service: RunningService) -> None:
     async with serving() as peer:
         peer.pages["/weather"] = reply(b"http Oslo")
         http = {"kind": "http", "name": "from_http", "url": peer.url("/weather"), "places": {"city": "header"}}
@@ -62,13 +62,13 @@ async def test_builtin_file_http_and_client_tools_leave_the_same_events(service:
 
 
 @pytest.mark.parametrize("tool", ["from_file", "update_plan"])
-async def test_a_mistake_leaves_the_same_events_too(service: Service, tool: str) -> None:
+async def test_a_mistake_leaves_the_same_events_too(service: RunningService, tool: str) -> None:
     call = (await service.client.post("/v1/calls", json={"tool": tool, "arguments": {"wrong": 1}})).json()
 
     assert (call["error"]["code"], service.story(call["id"])) == ("InvalidArgs", FAILED)
 
 
-async def completed(service: Service, tool: str, arguments: dict[str, Any] | None = None) -> str:
+async def completed(service: RunningService, tool: str, arguments: dict[str, Any] | None = None) -> str:
     """A call to its end; what the client has to run, this one runs."""
     body = {"tool": tool, "arguments": arguments or {"city": "Oslo"}}
     answer = await service.client.post("/v1/calls", params={"wait": 0}, json=body)

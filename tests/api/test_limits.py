@@ -10,15 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.problems import Problem
-from app.api.streams import EventStream, StreamSlots
+from app.api.http.problems import Problem
+from app.api.http.sse import EventStream, StreamSlots
 from app.core.principals import Key
-from tests.api.lines import connected, head
 from tests.api.test_api_calls import assert_problem, create
-from tests.mcp.door import mcp_client
-from tests.services import HANG, Service, listening, until
-from tests.speaking import spoken
-from tests.toys import Toys
+from tests.mcp.server_clients import mcp_client
+from tests.support.mcp_wire import spoken
+from tests.support.raw_http import connected, head
+from tests.support.services import HANG, RunningService, listening, until
+from tests.support.toy_tools import Toys
 
 LIMIT = 5000
 KEY = Key("key", "ann", "", frozenset(), "", 0)
@@ -26,16 +26,16 @@ STREAM = {"Accept": "text/event-stream"}
 
 
 @pytest.fixture
-async def small(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+async def small(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
     """A service that takes little."""
-    service = Service(data_dir, toys, body_limit=LIMIT, calls_per_key=3, calls_limit=5, streams_per_key=2)
+    service = RunningService(data_dir, toys, body_limit=LIMIT, calls_per_key=3, calls_limit=5, streams_per_key=2)
     await service.open()
     yield service
     await service.close()
 
 
 @pytest.fixture
-async def other(small: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def other(small: RunningService) -> AsyncIterator[httpx.AsyncClient]:
     """A client with another key."""
     made = await small.client.post("/v1/keys", json={"principal": "ci"})
     async with small.client_of(made.json()["token"]) as client:
@@ -56,7 +56,7 @@ async def pieces(content: bytes) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("is_chunked", [False, True])
 @pytest.mark.parametrize("path", ["/v1/calls", "/v1/calls/batch", "/v1/keys", "/mcp"])
-async def test_a_body_is_taken_up_to_the_limit(small: Service, path: str, is_chunked: bool) -> None:
+async def test_a_body_is_taken_up_to_the_limit(small: RunningService, path: str, is_chunked: bool) -> None:
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     for size in (LIMIT, LIMIT + 1):
         content = call_of(size)
@@ -68,13 +68,13 @@ async def test_a_body_is_taken_up_to_the_limit(small: Service, path: str, is_chu
 
 
 @pytest.mark.parametrize("path", ["/v1/tools", "/healthz", "/v1/events", "/nowhere", "/docs", "/mcp"])
-async def test_a_body_that_nobody_reads_has_the_limit_too(small: Service, path: str) -> None:
+async def test_a_body_that_nobody_reads_has_the_limit_too(small: RunningService, path: str) -> None:
     answer = await small.client.request("GET", path, content=b"x" * (LIMIT + 1))
 
     assert_problem(answer, 413, "BodyTooLarge")
 
 
-async def test_a_length_that_is_too_much_is_refused_before_a_byte_of_it_is_sent(small: Service) -> None:
+async def test_a_length_that_is_too_much_is_refused_before_a_byte_of_it_is_sent(small: RunningService) -> None:
     async with connected(small.port) as line:
         await line.send(head("POST /v1/calls", "Content-Length: 999999999999"))
         answer = await line.last_answer()
@@ -82,7 +82,7 @@ async def test_a_length_that_is_too_much_is_refused_before_a_byte_of_it_is_sent(
     assert (answer.status, answer.code) == (413, "BodyTooLarge")
 
 
-async def test_who_sends_without_end_instead_of_listening_is_let_go(small: Service) -> None:
+async def test_who_sends_without_end_instead_of_listening_is_let_go(small: RunningService) -> None:
     async with connected(small.port) as line:
         await line.send(head("GET /v1/events", "Transfer-Encoding: chunked"))
         assert (await line.answer()).status == 200
@@ -91,7 +91,7 @@ async def test_who_sends_without_end_instead_of_listening_is_let_go(small: Servi
     await until(lambda: not small.use.streams.taken and not small.use.hub._everything)
 
 
-async def test_a_packed_body_is_not_unpacked(small: Service) -> None:
+async def test_a_packed_body_is_not_unpacked(small: RunningService) -> None:
     content = gzip.compress(b'{"tool":"echo"}')
 
     for path in ("/v1/calls", "/v1/keys", "/mcp"):
@@ -102,7 +102,7 @@ async def test_a_packed_body_is_not_unpacked(small: Service) -> None:
     assert (await small.client.get("/v1/tools", headers={"Content-Encoding": "gzip"})).status_code == 200
 
 
-async def test_a_key_has_room_for_so_many_calls(small: Service, other: httpx.AsyncClient, toys: Toys) -> None:
+async def test_a_key_has_room_for_so_many_calls(small: RunningService, other: httpx.AsyncClient, toys: Toys) -> None:
     for _ in range(3):
         await create(small.client, "wait_free", wait=0)
 
@@ -118,7 +118,9 @@ async def test_a_key_has_room_for_so_many_calls(small: Service, other: httpx.Asy
     assert (await small.client.post("/v1/calls", json={"tool": "echo"})).status_code == 200
 
 
-async def test_the_service_has_room_for_so_many_calls(small: Service, other: httpx.AsyncClient, toys: Toys) -> None:
+async def test_the_service_has_room_for_so_many_calls(
+    small: RunningService, other: httpx.AsyncClient, toys: Toys
+) -> None:
     for client in (small.client, small.client, small.client, other, other):
         await create(client, "wait_free", wait=0)
 
@@ -130,7 +132,7 @@ async def test_the_service_has_room_for_so_many_calls(small: Service, other: htt
     toys.go["wait"].set()
 
 
-async def test_a_batch_is_let_in_whole_or_not_at_all(small: Service) -> None:
+async def test_a_batch_is_let_in_whole_or_not_at_all(small: RunningService) -> None:
     answer = await small.client.post("/v1/calls/batch", json={"calls": [{"tool": "echo"}] * 4})
     fits = await small.client.post("/v1/calls/batch", json={"calls": [{"tool": "echo"}] * 3})
 
@@ -140,7 +142,7 @@ async def test_a_batch_is_let_in_whole_or_not_at_all(small: Service) -> None:
     assert len(small.rows("SELECT * FROM calls")) == 3
 
 
-async def test_a_model_is_told_that_there_is_no_room(small: Service, toys: Toys) -> None:
+async def test_a_model_is_told_that_there_is_no_room(small: RunningService, toys: Toys) -> None:
     for _ in range(3):
         await create(small.client, "wait_free", wait=0)
 
@@ -157,7 +159,7 @@ async def test_a_model_is_told_that_there_is_no_room(small: Service, toys: Toys)
     assert len(small.rows("SELECT * FROM calls")) == 4
 
 
-async def test_repeats_beyond_the_limit_run_nothing_twice(small: Service, toys: Toys) -> None:
+async def test_repeats_beyond_the_limit_run_nothing_twice(small: RunningService, toys: Toys) -> None:
     headers = {"Idempotency-Key": "once"}
     posts = [
         small.client.post("/v1/calls", json={"tool": "wait_free"}, headers=headers, params={"wait": 5})
@@ -175,7 +177,7 @@ async def test_repeats_beyond_the_limit_run_nothing_twice(small: Service, toys: 
     assert len(small.rows("SELECT * FROM calls")) == 1
 
 
-async def test_a_key_has_room_for_so_many_streams(small: Service, other: httpx.AsyncClient, toys: Toys) -> None:
+async def test_a_key_has_room_for_so_many_streams(small: RunningService, other: httpx.AsyncClient, toys: Toys) -> None:
     call = await create(small.client, "wait_free", wait=0)
     own = f"/v1/calls/{call['id']}/events"
     async with listening(small.client, "/v1/events"), listening(small.client, own):
@@ -192,7 +194,7 @@ async def test_a_key_has_room_for_so_many_streams(small: Service, other: httpx.A
     toys.go["wait"].set()
 
 
-async def test_the_stream_of_a_post_and_of_mcp_take_room_too(small: Service, toys: Toys) -> None:
+async def test_the_stream_of_a_post_and_of_mcp_take_room_too(small: RunningService, toys: Toys) -> None:
     async with (
         listening(small.client, "/v1/calls", method="POST", json={"tool": "wait_free"}, headers=STREAM) as stream,
         small.client.stream("POST", "/mcp", **spoken("subscriptions/listen", {"notifications": {}})) as silent,
@@ -206,7 +208,7 @@ async def test_the_stream_of_a_post_and_of_mcp_take_room_too(small: Service, toy
     await until(lambda: not small.use.streams.taken)
 
 
-async def test_a_stream_that_came_to_nothing_gives_its_room_back(small: Service) -> None:
+async def test_a_stream_that_came_to_nothing_gives_its_room_back(small: RunningService) -> None:
     for _ in range(5):
         refused = await small.client.post("/v1/calls", json={"tool": 1}, headers=STREAM)
         assert_problem(refused, 422, "InvalidRequest")
@@ -224,7 +226,7 @@ async def test_a_stream_that_came_to_nothing_gives_its_room_back(small: Service)
     assert not small.use.streams.taken
 
 
-async def test_clients_that_break_off_give_their_room_back(small: Service) -> None:
+async def test_clients_that_break_off_give_their_room_back(small: RunningService) -> None:
     for _ in range(5):
         async with connected(small.port) as line:
             await line.send(head("GET /v1/events"))
@@ -265,7 +267,7 @@ class TestSlots:
         assert not slots.taken
 
     async def test_a_client_that_takes_nothing_gives_its_room_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("app.api.streams.SEND_SECONDS", 0.01)
+        monkeypatch.setattr("app.api.http.sse.SEND_SECONDS", 0.01)
         slots = StreamSlots(1)
 
         async def send(message: Any) -> None:
@@ -297,7 +299,7 @@ class TestSlots:
         assert not slots.taken
 
 
-async def test_the_limits_are_told_in_the_document(small: Service) -> None:
+async def test_the_limits_are_told_in_the_document(small: RunningService) -> None:
     paths = (await small.client.get("/openapi.json")).json()["paths"]
     told = {
         (path, method): {status for status in operation["responses"] if status >= "400"}

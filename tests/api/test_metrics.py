@@ -10,11 +10,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from app import __version__
-from app.dispatch import subscriptions
+from app.dispatch.events import subscriptions
 from app.store import db
 from app.store.events import EventFilter
 from tests.api.test_api_access import new_key
-from tests.services import HANG, Service, listening, until
+from tests.support.services import HANG, RunningService, listening, until
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -37,18 +37,18 @@ class Scrape:
         return [dict(labels) for known, labels in self.samples if known == name]
 
 
-async def scrape(service: Service) -> Scrape:
+async def scrape(service: RunningService) -> Scrape:
     answer = await service.client.get("/metrics")
     assert answer.status_code == 200, answer.text
     return Scrape({family.name: family for family in parse_text(answer.text)})
 
 
-async def call(service: Service, tool: str, **body: object) -> None:
+async def call(service: RunningService, tool: str, **body: object) -> None:
     answer = await service.client.post("/v1/calls", json={"tool": tool} | body)
     assert answer.status_code == 200, answer.text
 
 
-async def test_calls_are_counted_as_they_ended(service: Service) -> None:
+async def test_calls_are_counted_as_they_ended(service: RunningService) -> None:
     for _ in range(3):
         await call(service, "echo", arguments={"text": "x"})
     await call(service, "fail", arguments={"code": "ExitCode:3"})
@@ -65,7 +65,7 @@ async def test_calls_are_counted_as_they_ended(service: Service) -> None:
     assert seen("toolcrib_call_duration_seconds_sum", tool="echo") > 0
 
 
-async def test_names_a_model_makes_up_do_not_grow_the_labels(service: Service) -> None:
+async def test_names_a_model_makes_up_do_not_grow_the_labels(service: RunningService) -> None:
     names = [*(f"made_up_{number}" for number in range(10)), 'a"b\nc\\d']
     for name in names:
         await call(service, name)
@@ -77,7 +77,7 @@ async def test_names_a_model_makes_up_do_not_grow_the_labels(service: Service) -
     assert seen.labels("toolcrib_call_duration_seconds_count") == []
 
 
-async def test_what_is_under_way_is_told_with_what_it_waits_for(service: Service) -> None:
+async def test_what_is_under_way_is_told_with_what_it_waits_for(service: RunningService) -> None:
     first = service.submit("wait", {"name": "first", "effect": "write"})
     await service.started("first")
     second = service.submit("wait", {"name": "second", "effect": "write"})
@@ -97,7 +97,7 @@ async def test_what_is_under_way_is_told_with_what_it_waits_for(service: Service
     assert idle("toolcrib_calls_waiting", **{"for": "gate"}) == 0
 
 
-async def test_the_writer_tells_its_commits_and_what_they_held(service: Service) -> None:
+async def test_the_writer_tells_its_commits_and_what_they_held(service: RunningService) -> None:
     before = await scrape(service)
     await call(service, "echo")
     after = await scrape(service)
@@ -111,7 +111,7 @@ async def test_the_writer_tells_its_commits_and_what_they_held(service: Service)
 
 
 async def test_what_waits_for_a_commit_and_what_could_not_be_written_is_told(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await service.close()
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.5)
@@ -132,7 +132,7 @@ async def test_what_waits_for_a_commit_and_what_could_not_be_written_is_told(
     assert (mended("toolcrib_writer_queue"), mended("toolcrib_writer_failures_total")) == (0, 1)
 
 
-async def test_streams_are_counted_while_they_are_open(service: Service) -> None:
+async def test_streams_are_counted_while_they_are_open(service: RunningService) -> None:
     async with listening(service.client, "/v1/events"), listening(service.client, "/v1/events"):
         await until(lambda: service.use.hub.streams == 2)
         watched = await scrape(service)
@@ -143,7 +143,7 @@ async def test_streams_are_counted_while_they_are_open(service: Service) -> None
 
 
 async def test_a_stream_that_falls_behind_is_counted_and_the_largest_queue_is_told(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = EventFilter(principal=None)
     slow, quick = (service.use.hub.subscribe(wanted, False) for _ in range(2))
@@ -163,7 +163,7 @@ async def test_a_stream_that_falls_behind_is_counted_and_the_largest_queue_is_to
     assert quick.is_lagged
 
 
-async def test_the_process_and_the_version_are_told_too(service: Service) -> None:
+async def test_the_process_and_the_version_are_told_too(service: RunningService) -> None:
     seen = await scrape(service)
 
     assert seen("toolcrib_info", version=__version__) == 1
@@ -171,7 +171,7 @@ async def test_the_process_and_the_version_are_told_too(service: Service) -> Non
     assert {"python_info", "python_gc_collections"} <= set(seen.families)
 
 
-async def test_openmetrics_is_spoken_to_those_who_ask_for_it(service: Service) -> None:
+async def test_openmetrics_is_spoken_to_those_who_ask_for_it(service: RunningService) -> None:
     await call(service, "echo")
 
     plain = await service.client.get("/metrics")
@@ -186,7 +186,7 @@ async def test_openmetrics_is_spoken_to_those_who_ask_for_it(service: Service) -
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "text/html", "text/plain; version=x", f"{OPENMETRICS[:-5]}a.b", ",;=,"])
-async def test_any_other_wish_is_answered_in_text(service: Service, accept: str) -> None:
+async def test_any_other_wish_is_answered_in_text(service: RunningService, accept: str) -> None:
     answer = await service.client.get("/metrics", headers={"Accept": accept})
 
     assert answer.status_code == 200
@@ -194,7 +194,7 @@ async def test_any_other_wish_is_answered_in_text(service: Service, accept: str)
     assert "toolcrib_info" in answer.text
 
 
-async def test_metrics_are_for_keys_of_that_scope(service: Service) -> None:
+async def test_metrics_are_for_keys_of_that_scope(service: RunningService) -> None:
     allowed = await new_key(service, "ann", ["metrics"])
     refused = await new_key(service, "ann", ["calls:run", "calls:read"])
 
@@ -203,7 +203,7 @@ async def test_metrics_are_for_keys_of_that_scope(service: Service) -> None:
     assert await asked(service, None) == 401
 
 
-async def asked(service: Service, token: str | None) -> int:
+async def asked(service: RunningService, token: str | None) -> int:
     client: httpx.AsyncClient
     async with service.client_of(token) as client:
         return (await client.get("/metrics")).status_code

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.api.protocol import LINGER_BYTES, MAX_URL, MAX_WAITING, LimitedProtocol
-from tests.api.lines import Line, connected, door, head, post
-from tests.services import HANG, Service, listening, until
-from tests.toys import Toys
+from app.api.http.protocol import LINGER_BYTES, MAX_URL, MAX_WAITING, LimitedProtocol
+from tests.support.raw_http import Line, connected, door, head, post
+from tests.support.services import HANG, RunningService, listening, until
+from tests.support.toy_tools import Toys
 
 HEALTH = head("GET /healthz")
 ECHO = b'{"tool":"echo","arguments":{"text":"hi"}}'
@@ -21,15 +21,15 @@ SOON = 0.2
 
 
 @pytest.fixture
-async def hasty(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+async def hasty(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
     """A service that waits a moment only."""
-    service = Service(data_dir, toys, read_timeout=SOON, heartbeat=0.05)
+    service = RunningService(data_dir, toys, read_timeout=SOON, heartbeat=0.05)
     await service.open()
     yield service
     await service.close()
 
 
-def connection_of(service: Service) -> LimitedProtocol:
+def connection_of(service: RunningService) -> LimitedProtocol:
     [connection] = service._server.server_state.connections
     assert isinstance(connection, LimitedProtocol)
     return connection
@@ -104,7 +104,7 @@ async def test_what_never_ends_is_refused_while_it_comes(begin: bytes, piece: by
     assert answer.code
 
 
-async def test_a_url_has_a_length(service: Service) -> None:
+async def test_a_url_has_a_length(service: RunningService) -> None:
     for size, status in [(MAX_URL - 10, 404), (MAX_URL, 414), (10 * MAX_URL, 414)]:
         async with connected(service.port) as line:
             await line.send(head(f"GET /{'x' * size}"))
@@ -112,13 +112,13 @@ async def test_a_url_has_a_length(service: Service) -> None:
             assert (answer.status, answer.code) == (status, "NotFound" if status == 404 else "UriTooLong")
 
 
-async def test_a_connection_that_says_nothing_is_closed_without_a_word(hasty: Service) -> None:
+async def test_a_connection_that_says_nothing_is_closed_without_a_word(hasty: RunningService) -> None:
     async with connected(hasty.port) as line:
         assert await line.rest() == b""
 
 
 @pytest.mark.parametrize("begun", [b"G", HEALTH[:-2], b"GET /healthz HTTP/1.1\r\nHost: loc"])
-async def test_a_head_that_stays_unfinished_is_answered_and_closed(hasty: Service, begun: bytes) -> None:
+async def test_a_head_that_stays_unfinished_is_answered_and_closed(hasty: RunningService, begun: bytes) -> None:
     async with connected(hasty.port) as line:
         await line.send(begun)
         answer = await line.last_answer()
@@ -126,7 +126,7 @@ async def test_a_head_that_stays_unfinished_is_answered_and_closed(hasty: Servic
     assert (answer.status, answer.code) == (408, "RequestTimeout")
 
 
-async def test_a_head_that_drips_gets_no_more_time(hasty: Service) -> None:
+async def test_a_head_that_drips_gets_no_more_time(hasty: RunningService) -> None:
     async with connected(hasty.port) as line:
         await line.send(b"GET / HTTP/1.1\r\n")
         dripping = asyncio.create_task(drip(line, b"X: y\r\n"))
@@ -136,7 +136,7 @@ async def test_a_head_that_drips_gets_no_more_time(hasty: Service) -> None:
     assert (answer.status, answer.code) == (408, "RequestTimeout")
 
 
-async def test_the_next_request_of_a_connection_has_a_deadline_too(hasty: Service) -> None:
+async def test_the_next_request_of_a_connection_has_a_deadline_too(hasty: RunningService) -> None:
     async with connected(hasty.port) as line:
         await line.send(HEALTH)
         assert (await line.answer()).status == 200
@@ -145,7 +145,7 @@ async def test_the_next_request_of_a_connection_has_a_deadline_too(hasty: Servic
         assert (await line.last_answer()).status == 408
 
 
-async def test_empty_lines_do_not_keep_a_connection_open(hasty: Service) -> None:
+async def test_empty_lines_do_not_keep_a_connection_open(hasty: RunningService) -> None:
     async with connected(hasty.port) as line:
         await line.send(HEALTH)
         assert (await line.answer()).status == 200
@@ -155,7 +155,7 @@ async def test_empty_lines_do_not_keep_a_connection_open(hasty: Service) -> None
         await dripping
 
 
-async def test_a_body_that_stays_unfinished_is_answered_and_is_no_call(hasty: Service) -> None:
+async def test_a_body_that_stays_unfinished_is_answered_and_is_no_call(hasty: RunningService) -> None:
     async with connected(hasty.port) as line:
         await line.send(post(ECHO)[:-1])
         answer = await line.last_answer()
@@ -164,7 +164,7 @@ async def test_a_body_that_stays_unfinished_is_answered_and_is_no_call(hasty: Se
     assert hasty.rows("SELECT * FROM calls") == []
 
 
-async def test_a_body_that_drips_is_too_slow(hasty: Service) -> None:
+async def test_a_body_that_drips_is_too_slow(hasty: RunningService) -> None:
     async with connected(hasty.port) as line:
         await line.send(head("POST /v1/calls", "Content-Length: 100000"))
         dripping = asyncio.create_task(drip(line, b" "))
@@ -201,7 +201,7 @@ async def test_time_in_which_we_do_not_read_is_not_counted() -> None:
         assert json.loads((await line.answer()).content)["size"] == 200_000
 
 
-async def test_a_request_that_comes_whole_meets_no_timer(service: Service, toys: Toys) -> None:
+async def test_a_request_that_comes_whole_meets_no_timer(service: RunningService, toys: Toys) -> None:
     async with connected(service.port) as line:
         await line.send(HEALTH)
         await line.answer()
@@ -213,7 +213,7 @@ async def test_a_request_that_comes_whole_meets_no_timer(service: Service, toys:
         assert connection_of(service)._timer is None
 
 
-async def test_a_request_that_comes_in_two_pieces_keeps_its_connection(service: Service) -> None:
+async def test_a_request_that_comes_in_two_pieces_keeps_its_connection(service: RunningService) -> None:
     request = post(ECHO)
     async with connected(service.port) as line:
         for cut in (10, len(request) - len(ECHO), len(request) - 1):
@@ -226,7 +226,7 @@ async def test_a_request_that_comes_in_two_pieces_keeps_its_connection(service: 
             assert connection_of(service)._timer is None
 
 
-async def test_a_call_may_take_longer_than_its_request(hasty: Service, toys: Toys) -> None:
+async def test_a_call_may_take_longer_than_its_request(hasty: RunningService, toys: Toys) -> None:
     async with connected(hasty.port) as line:
         await line.send(post(b'{"tool":"wait"}')[:-1])
         await until(lambda: hasty._server.server_state.connections and connection_of(hasty)._timer)
@@ -238,13 +238,13 @@ async def test_a_call_may_take_longer_than_its_request(hasty: Service, toys: Toy
         assert (await line.answer()).status == 200
 
 
-async def test_a_stream_lives_on(hasty: Service) -> None:
+async def test_a_stream_lives_on(hasty: RunningService) -> None:
     async with listening(hasty.client, "/v1/events") as stream:
         for _ in range(10):
             assert await stream.block() == ": keep-alive"
 
 
-async def test_a_stream_lives_on_even_if_its_request_never_ends(hasty: Service) -> None:
+async def test_a_stream_lives_on_even_if_its_request_never_ends(hasty: RunningService) -> None:
     async with connected(hasty.port) as line:
         await line.send(head("GET /v1/events", "Content-Length: 5") + b"x")
         assert (await line.answer()).status == 200
@@ -271,7 +271,7 @@ async def test_a_stream_lives_on_even_if_its_request_never_ends(hasty: Service) 
         head("POST /v1/calls", "Transfer-Encoding: gzip") + b"x",
     ],
 )
-async def test_what_is_no_http_is_a_problem_like_any_other(service: Service, request_: bytes) -> None:
+async def test_what_is_no_http_is_a_problem_like_any_other(service: RunningService, request_: bytes) -> None:
     async with connected(service.port) as line:
         await line.send(request_)
         answer = await line.last_answer()
@@ -281,7 +281,7 @@ async def test_what_is_no_http_is_a_problem_like_any_other(service: Service, req
     assert service.rows("SELECT * FROM calls") == []
 
 
-async def test_a_websocket_is_refused(service: Service) -> None:
+async def test_a_websocket_is_refused(service: RunningService) -> None:
     wish = (
         "Connection: keep-alive, Upgrade",
         "Upgrade: WebSocket",
@@ -295,7 +295,7 @@ async def test_a_websocket_is_refused(service: Service) -> None:
     assert (answer.status, answer.code) == (400, "UpgradeNotSupported")
 
 
-async def test_the_wish_for_another_protocol_is_ignored_and_the_body_is_read(service: Service) -> None:
+async def test_the_wish_for_another_protocol_is_ignored_and_the_body_is_read(service: RunningService) -> None:
     wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP")
     async with connected(service.port) as line:
         for cut in (None, -5):
@@ -311,7 +311,7 @@ async def test_the_wish_for_another_protocol_is_ignored_and_the_body_is_read(ser
         assert (await line.answer()).status == 400
 
 
-async def test_wishes_for_other_protocols_in_a_row_break_nothing(service: Service) -> None:
+async def test_wishes_for_other_protocols_in_a_row_break_nothing(service: RunningService) -> None:
     wish = head("GET /healthz", "Connection: Upgrade", "Upgrade: h2c")
     async with connected(service.port) as line:
         await line.send(wish * 100)
@@ -319,7 +319,7 @@ async def test_wishes_for_other_protocols_in_a_row_break_nothing(service: Servic
         assert (await line.last_answer()).status == 400
 
 
-async def test_a_trailer_is_not_a_header(service: Service) -> None:
+async def test_a_trailer_is_not_a_header(service: RunningService) -> None:
     async with connected(service.port) as line:
         chunks = b"%x\r\n%s\r\n0\r\nToolcrib-Session: nowhere\r\n\r\n" % (len(ECHO), ECHO)
         await line.send(head("POST /v1/calls", "Transfer-Encoding: chunked") + chunks + HEALTH)
@@ -328,14 +328,14 @@ async def test_a_trailer_is_not_a_header(service: Service) -> None:
         assert (await line.answer()).status == 200
 
 
-async def test_requests_in_a_row_are_answered_in_a_row(service: Service) -> None:
+async def test_requests_in_a_row_are_answered_in_a_row(service: RunningService) -> None:
     async with connected(service.port) as line:
         await line.send(post(ECHO) + HEALTH + post(ECHO) + head("GET /nowhere"))
 
         assert [(await line.answer()).status for _ in range(4)] == [200, 200, 200, 404]
 
 
-async def test_only_so_many_requests_wait_on_one_connection(service: Service) -> None:
+async def test_only_so_many_requests_wait_on_one_connection(service: RunningService) -> None:
     async with connected(service.port) as line:
         await line.send(HEALTH * 1000)
         answered = [(await line.answer()).status for _ in range(MAX_WAITING + 1)]
@@ -346,9 +346,9 @@ async def test_only_so_many_requests_wait_on_one_connection(service: Service) ->
 
 
 async def test_small_chunks_of_a_request_are_not_held_against_the_next(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.protocol.FRAMING", 10)
+    monkeypatch.setattr("app.api.http.protocol.FRAMING", 10)
     request = head("POST /v1/calls", "Transfer-Encoding: chunked")
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in ECHO) + b"0\r\n\r\n"
     async with connected(service.port) as line:
@@ -360,7 +360,7 @@ async def test_small_chunks_of_a_request_are_not_held_against_the_next(
         assert (await line.answer()).status == 200
 
 
-async def test_what_is_no_http_behind_a_request_is_answered_behind_it(service: Service, toys: Toys) -> None:
+async def test_what_is_no_http_behind_a_request_is_answered_behind_it(service: RunningService, toys: Toys) -> None:
     async with connected(service.port) as line:
         await line.send(post(b'{"tool":"wait"}') + HEALTH + b"what\r\n\r\n")
         await service.started("wait")
@@ -370,7 +370,7 @@ async def test_what_is_no_http_behind_a_request_is_answered_behind_it(service: S
         assert (await line.last_answer()).status == 400
 
 
-async def test_a_slow_body_behind_a_request_is_answered_behind_it(hasty: Service, toys: Toys) -> None:
+async def test_a_slow_body_behind_a_request_is_answered_behind_it(hasty: RunningService, toys: Toys) -> None:
     async with connected(hasty.port) as line:
         await line.send(post(b'{"tool":"wait"}') + post(ECHO)[:-1])
         await hasty.started("wait")
@@ -385,7 +385,7 @@ async def test_a_slow_body_behind_a_request_is_answered_behind_it(hasty: Service
     assert len(hasty.rows("SELECT * FROM calls")) == 1
 
 
-async def test_a_stream_ends_with_its_client_even_if_requests_wait_behind_it(service: Service) -> None:
+async def test_a_stream_ends_with_its_client_even_if_requests_wait_behind_it(service: RunningService) -> None:
     async with connected(service.port) as line:
         await line.send(head("GET /v1/events") + HEALTH)
         assert (await line.answer()).status == 200
@@ -397,7 +397,9 @@ async def test_a_stream_ends_with_its_client_even_if_requests_wait_behind_it(ser
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 8000000", "Transfer-Encoding: chunked"])
-async def test_an_answer_before_the_end_of_a_request_closes_the_connection(service: Service, framing: str) -> None:
+async def test_an_answer_before_the_end_of_a_request_closes_the_connection(
+    service: RunningService, framing: str
+) -> None:
     async with connected(service.port) as line:
         await line.send(head("POST /v1/calls", framing, key=None))
         flooding = asyncio.create_task(line.flood(b"10000\r\n" + b"x" * 65_536 + b"\r\n"))
@@ -429,7 +431,9 @@ def read_all(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize(("size", "status"), [(1 << 20, 401), (10 << 20, 413), (100 << 20, 413)])
-async def test_a_client_that_only_sends_can_still_read_its_answer(service: Service, size: int, status: int) -> None:
+async def test_a_client_that_only_sends_can_still_read_its_answer(
+    service: RunningService, size: int, status: int
+) -> None:
     request = head("POST /v1/calls", f"Content-Length: {size}", key=None)
 
     sent, answer = await asyncio.to_thread(send_all_then_read, service.port, request, size)
@@ -440,14 +444,14 @@ async def test_a_client_that_only_sends_can_still_read_its_answer(service: Servi
     assert sent < LINGER_BYTES * 2
 
 
-async def test_a_client_that_waits_for_a_go_is_told_no_at_once(service: Service) -> None:
+async def test_a_client_that_waits_for_a_go_is_told_no_at_once(service: RunningService) -> None:
     async with connected(service.port) as line:
         await line.send(head("POST /v1/calls", "Content-Length: 1000000000", "Expect: 100-continue"))
 
         assert (await line.last_answer()).status == 413
 
 
-async def test_a_body_that_was_waited_for_runs_the_call(service: Service) -> None:
+async def test_a_body_that_was_waited_for_runs_the_call(service: RunningService) -> None:
     async with connected(service.port) as line:
         await line.send(post(ECHO, "Expect: 100-continue")[: -len(ECHO)])
         assert (await line.answer()).status == 100
@@ -456,7 +460,7 @@ async def test_a_body_that_was_waited_for_runs_the_call(service: Service) -> Non
         assert (await line.answer()).status == 200
 
 
-async def test_a_service_that_stops_closes_what_is_only_begun(service: Service) -> None:
+async def test_a_service_that_stops_closes_what_is_only_begun(service: RunningService) -> None:
     async with connected(service.port) as begun, connected(service.port) as silent:
         await begun.send(HEALTH[:-2])
         await until(lambda: len(service._server.server_state.connections) == 2)
@@ -466,7 +470,7 @@ async def test_a_service_that_stops_closes_what_is_only_begun(service: Service) 
         assert await begun.rest() == await silent.rest() == b""
 
 
-async def test_slow_clients_are_let_go_while_others_are_served(hasty: Service) -> None:
+async def test_slow_clients_are_let_go_while_others_are_served(hasty: RunningService) -> None:
     async with asyncio.TaskGroup() as group:
         slow = [group.create_task(slow_client(hasty.port, number)) for number in range(60)]
         for _ in range(20):

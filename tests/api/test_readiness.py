@@ -14,23 +14,23 @@ from app.api.readiness import Look
 from app.core.errors import StoreUnavailable
 from app.store import db
 from tests.api.test_api_access import new_key
-from tests.services import HANG, KEY, Service, until
-from tests.toys import Toys
+from tests.support.services import HANG, KEY, RunningService, until
+from tests.support.toy_tools import Toys
 
 Answer = tuple[int, str, dict[str, tuple[bool, str]]]
 
 
 @pytest.fixture
-async def impatient(data_dir: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
+async def impatient(data_dir: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunningService]:
     """A service whose writer soon gives up on a locked database."""
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.05)
-    service = Service(data_dir, toys)
+    service = RunningService(data_dir, toys)
     await service.open()
     yield service
     await service.close()
 
 
-async def ready(service: Service, token: str | None = KEY) -> Answer:
+async def ready(service: RunningService, token: str | None = KEY) -> Answer:
     async with service.client_of(token) as client:
         answer = await client.get("/readyz")
     body: dict[str, Any] = answer.json()
@@ -38,7 +38,7 @@ async def ready(service: Service, token: str | None = KEY) -> Answer:
     return answer.status_code, body["status"], checks
 
 
-async def ask_until(service: Service, status: str) -> Answer:
+async def ask_until(service: RunningService, status: str) -> Answer:
     """Ask again and again, as a load balancer does."""
     async with asyncio.timeout(HANG * 4):
         while (answer := await ready(service))[1] != status:
@@ -46,20 +46,20 @@ async def ask_until(service: Service, status: str) -> Answer:
     return answer
 
 
-async def fail_a_call(service: Service) -> None:
+async def fail_a_call(service: RunningService) -> None:
     answer = await service.client.post("/v1/calls", json={"tool": "echo"})
     assert answer.status_code == 503
 
 
 @contextmanager
-def unreadable(service: Service) -> Iterator[None]:
+def unreadable(service: RunningService) -> Iterator[None]:
     """The table that is looked at is not there."""
     service.change("ALTER TABLE counters RENAME TO gone")
     yield
     service.change("ALTER TABLE gone RENAME TO counters")
 
 
-async def test_a_ready_service_tells_those_with_a_key_what_it_looked_at(service: Service) -> None:
+async def test_a_ready_service_tells_those_with_a_key_what_it_looked_at(service: RunningService) -> None:
     status, said, checks = await ready(service)
 
     assert (status, said) == (200, "ok")
@@ -76,7 +76,7 @@ async def test_a_ready_service_tells_those_with_a_key_what_it_looked_at(service:
 
 @pytest.mark.parametrize(("scope", "is_told"), [("calls:read", True), ("metrics", True), ("calls:run", False)])
 async def test_the_reasons_are_for_keys_that_may_read_calls_or_metrics(
-    service: Service, scope: str, is_told: bool
+    service: RunningService, scope: str, is_told: bool
 ) -> None:
     key = await new_key(service, "ann", [scope])
 
@@ -86,14 +86,14 @@ async def test_the_reasons_are_for_keys_that_may_read_calls_or_metrics(
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
-async def test_a_stranger_learns_the_status_and_nothing_else(service: Service, token: str | None) -> None:
+async def test_a_stranger_learns_the_status_and_nothing_else(service: RunningService, token: str | None) -> None:
     async with service.client_of(token) as stranger:
         answer = await stranger.get("/readyz")
 
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-async def test_a_locked_database_makes_it_unready_and_it_recovers_by_itself(impatient: Service) -> None:
+async def test_a_locked_database_makes_it_unready_and_it_recovers_by_itself(impatient: RunningService) -> None:
     with impatient.stalled_writer():
         await fail_a_call(impatient)
         locked = await ready(impatient)
@@ -110,7 +110,7 @@ async def test_a_locked_database_makes_it_unready_and_it_recovers_by_itself(impa
     assert answer.json()["status"] == "completed"
 
 
-async def test_a_full_database_makes_it_unready_until_there_is_room_again(service: Service) -> None:
+async def test_a_full_database_makes_it_unready_until_there_is_room_again(service: RunningService) -> None:
     writing = service.house._writer._db
     service.change("CREATE TABLE filler (x)")
     (pages,) = service.rows("PRAGMA page_count")
@@ -129,7 +129,7 @@ async def test_a_full_database_makes_it_unready_until_there_is_room_again(servic
     assert ended["status"] == "completed"
 
 
-async def test_any_commit_that_succeeds_makes_it_ready_again(impatient: Service) -> None:
+async def test_any_commit_that_succeeds_makes_it_ready_again(impatient: RunningService) -> None:
     with impatient.stalled_writer():
         await fail_a_call(impatient)
 
@@ -139,7 +139,7 @@ async def test_any_commit_that_succeeds_makes_it_ready_again(impatient: Service)
     assert (await ready(impatient))[0] == 200
 
 
-async def test_looking_writes_nothing_and_does_not_move_the_sequence(impatient: Service) -> None:
+async def test_looking_writes_nothing_and_does_not_move_the_sequence(impatient: RunningService) -> None:
     with impatient.stalled_writer():
         await fail_a_call(impatient)
     before = impatient.rows("SELECT * FROM counters"), impatient.events()
@@ -149,7 +149,9 @@ async def test_looking_writes_nothing_and_does_not_move_the_sequence(impatient: 
     assert (impatient.rows("SELECT * FROM counters"), impatient.events()) == before
 
 
-async def test_nobody_who_asks_waits_for_a_writer_that_hangs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_who_asks_waits_for_a_writer_that_hangs(
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await service.close()
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.3)
     monkeypatch.setattr(readiness, "LOOK_SECONDS", 0.01)
@@ -164,7 +166,7 @@ async def test_nobody_who_asks_waits_for_a_writer_that_hangs(service: Service, m
     await ask_until(service, "ok")
 
 
-async def test_a_change_that_fails_for_a_reason_of_its_own_does_not_make_it_unready(service: Service) -> None:
+async def test_a_change_that_fails_for_a_reason_of_its_own_does_not_make_it_unready(service: RunningService) -> None:
     service.change("CREATE TRIGGER no_calls BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'no'); END")
 
     answer = await service.client.post("/v1/calls", json={"tool": "echo"})
@@ -174,7 +176,7 @@ async def test_a_change_that_fails_for_a_reason_of_its_own_does_not_make_it_unre
     assert (await ready(service))[0] == 200
 
 
-async def test_a_database_that_cannot_be_read_makes_it_unready(service: Service) -> None:
+async def test_a_database_that_cannot_be_read_makes_it_unready(service: RunningService) -> None:
     with unreadable(service):
         broken = await ready(service)
     mended = await ready(service)
@@ -184,7 +186,7 @@ async def test_a_database_that_cannot_be_read_makes_it_unready(service: Service)
     assert mended[:2] == (200, "ok")
 
 
-async def test_without_room_for_calls_it_is_unready_until_there_is(service: Service) -> None:
+async def test_without_room_for_calls_it_is_unready_until_there_is(service: RunningService) -> None:
     await service.close()
     service.settings["calls_limit"] = 1
     await service.open()
@@ -202,7 +204,7 @@ async def test_without_room_for_calls_it_is_unready_until_there_is(service: Serv
 
 
 async def test_little_disk_space_is_a_warning_and_it_stays_ready(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "LOW_DISK", 1 << 62)
 
@@ -213,7 +215,7 @@ async def test_little_disk_space_is_a_warning_and_it_stays_ready(
     assert checks["disk_space"][1].endswith(" MB are free where the records are kept.")
 
 
-async def test_a_stopping_service_says_so_before_anything_else(impatient: Service) -> None:
+async def test_a_stopping_service_says_so_before_anything_else(impatient: RunningService) -> None:
     with impatient.stalled_writer():
         await fail_a_call(impatient)
         await impatient.house.drain()
@@ -223,7 +225,7 @@ async def test_a_stopping_service_says_so_before_anything_else(impatient: Servic
     assert checks["serving"] == (False, "The service is stopping and takes no more calls.")
 
 
-async def test_a_service_closes_while_somebody_looks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_closes_while_somebody_looks(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
     await service.close()
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.3)
     await service.open()

@@ -27,8 +27,8 @@ from openai.types.responses import ResponseInputItemParam
 from app.core.tools import Tool
 from app.tools import BUILTINS
 from tests.providers.typed_dicts import require
-from tests.services import Service
-from tests.toys import Toys
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 CALLS: list[tuple[str, str, Any]] = [
     ("Ka", "read_file", {"file_path": "hello.txt"}),
@@ -204,7 +204,7 @@ PREFIXED = set(TRIPS) - {"mcp"}
 
 
 @pytest.mark.parametrize("dialect", TRIPS)
-async def test_a_message_goes_there_and_back(service: Service, client: httpx.AsyncClient, dialect: str) -> None:
+async def test_a_message_goes_there_and_back(service: RunningService, client: httpx.AsyncClient, dialect: str) -> None:
     trip = TRIPS[dialect]
 
     answer = await client.post(f"/v1/run/{dialect}", json=trip.message(CALLS))
@@ -246,7 +246,7 @@ async def test_a_response_keeps_its_id_usable_and_can_be_replayed_whole(client: 
     assert full["append"] == [*response["output"], *plain["append"]]
 
 
-async def test_the_providers_own_tools_are_run_by_ours(service: Service, client: httpx.AsyncClient) -> None:
+async def test_the_providers_own_tools_are_run_by_ours(service: RunningService, client: httpx.AsyncClient) -> None:
     create = {"type": "create_file", "path": "a.txt", "diff": "+one\n+two\n"}
     update = {"type": "update_file", "path": "a.txt", "diff": "@@\n-two\n+three\n"}
     missing = {"type": "delete_file", "path": "b.txt"}
@@ -280,7 +280,7 @@ async def test_the_providers_own_tools_are_run_by_ours(service: Service, client:
     assert "No computer is attached" in said["content"][0]["text"]
 
 
-async def test_claudes_own_tools_are_run_by_ours(service: Service, client: httpx.AsyncClient) -> None:
+async def test_claudes_own_tools_are_run_by_ours(service: RunningService, client: httpx.AsyncClient) -> None:
     wanted: list[tuple[str, dict[str, Any]]] = [
         ("str_replace_based_edit_tool", {"command": "create", "path": "n.txt", "file_text": "a\nb\n"}),
         ("str_replace_based_edit_tool", {"command": "str_replace", "path": "n.txt", "old_str": "b", "new_str": "c"}),
@@ -303,5 +303,5 @@ async def test_claudes_own_tools_are_run_by_ours(service: Service, client: httpx
     assert "new shell" in results[5]["content"]
 
 
-def workspace(service: Service) -> Path:
+def workspace(service: RunningService) -> Path:
     return service.data_dir / "workspace"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import bodies
-from app.api.bodies import JSON, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, excess, parse
-from app.api.problems import Problem
-from tests.services import Service
+from app.api.http import json_body
+from app.api.http.json_body import JSON, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, excess, parse
+from app.api.http.problems import Problem
+from tests.support.services import RunningService
 
 SIZE = 8 * 1024 * 1024
 DEEP = "The body is nested deeper than 64 levels."
@@ -128,11 +128,11 @@ def test_the_scan_counts_what_the_parser_would_build(value: Any, is_escaped: boo
 
 def outside(body: bytes, piece: int) -> list[bytes]:
     """As it is cut into pieces of this size."""
-    was, bodies._PIECE = bodies._PIECE, piece
+    was, json_body._PIECE = json_body._PIECE, piece
     try:
-        return list(bodies._outside_strings(body))
+        return list(json_body._outside_strings(body))
     finally:
-        bodies._PIECE = was
+        json_body._PIECE = was
 
 
 def count(value: Any, kind: type) -> int:
@@ -142,7 +142,7 @@ def count(value: Any, kind: type) -> int:
 
 @pytest.mark.parametrize("piece", [1, 7, 64 * 1024])
 def test_depth_is_the_same_however_it_is_cut(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "_PIECE", piece)
+    monkeypatch.setattr(json_body, "_PIECE", piece)
     rng = random.Random(7)
     for _ in range(50):
         levels = rng.randint(55, 75)
@@ -179,7 +179,7 @@ def refused(body: bytes) -> None:
         parse(body, JSON)
 
 
-async def test_every_door_is_as_strict(service: Service) -> None:
+async def test_every_door_is_as_strict(service: RunningService) -> None:
     deep, long = nested(MAX_DEPTH + 1), b"9" * (MAX_DIGITS + 1)
     for value, why in ((deep, DEEP), (long, LONG), (b"NaN", "The body is not JSON"), (b'"\\ud800"', "The body is not")):
         for path, content in [

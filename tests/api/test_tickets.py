@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from app.api.tickets import OVERALL, PER_KEY, SECONDS, Tickets
-from app.core.clocks import SystemClock
 from app.core.principals import Key, Scope
-from tests.services import KEY, Service, kinds, listening
+from app.core.util.clocks import SystemClock
+from tests.support.services import KEY, RunningService, kinds, listening
 
 PAGE = {"Accept": "application/json"}
 
@@ -34,7 +34,7 @@ async def buy(client: httpx.AsyncClient, **asked: Any) -> str:
 
 
 async def new_key(
-    service: Service, principal: str = "ann", scopes: tuple[str, ...] = ("calls:read", "calls:run")
+    service: RunningService, principal: str = "ann", scopes: tuple[str, ...] = ("calls:read", "calls:run")
 ) -> Any:
     return (await service.client.post("/v1/keys", json={"principal": principal, "scopes": list(scopes)})).json()
 
@@ -57,7 +57,7 @@ def key_named(id: str) -> Key:
     return Key(id, "ann", "", frozenset({Scope.CALLS_READ}), "", 0)
 
 
-async def test_a_ticket_opens_a_stream_without_a_key_and_only_one(service: Service) -> None:
+async def test_a_ticket_opens_a_stream_without_a_key_and_only_one(service: RunningService) -> None:
     ticket = await buy(service.client)
     async with service.client_of(None) as page:
         async with listening(page, "/v1/events", params={"ticket": ticket}) as stream:
@@ -68,7 +68,7 @@ async def test_a_ticket_opens_a_stream_without_a_key_and_only_one(service: Servi
         assert_refused(await page.get("/v1/events", params={"ticket": ticket}), ticket)
 
 
-async def test_of_many_who_show_a_ticket_at_the_same_moment_one_gets_in(service: Service) -> None:
+async def test_of_many_who_show_a_ticket_at_the_same_moment_one_gets_in(service: RunningService) -> None:
     ticket = await buy(service.client)
     async with service.client_of(None) as page:
         answers = await asyncio.gather(
@@ -78,7 +78,7 @@ async def test_of_many_who_show_a_ticket_at_the_same_moment_one_gets_in(service:
     assert sorted(answer.status_code for answer in answers) == [200] + [401] * 19
 
 
-async def test_a_ticket_says_until_when_it_is_good_and_is_kept_by_nobody(service: Service) -> None:
+async def test_a_ticket_says_until_when_it_is_good_and_is_kept_by_nobody(service: RunningService) -> None:
     before = datetime.now(UTC)
     answer = await service.client.post("/v1/tickets")
 
@@ -93,7 +93,7 @@ async def test_a_ticket_says_until_when_it_is_good_and_is_kept_by_nobody(service
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(SECONDS - 5, 200), (SECONDS, 401), (86_400, 401)])
-async def test_a_ticket_is_good_for_half_a_minute(service: Service, seconds: float, status: int) -> None:
+async def test_a_ticket_is_good_for_half_a_minute(service: RunningService, seconds: float, status: int) -> None:
     ticket = await buy(service.client)
     service.use.clock = MovedClock(seconds)
 
@@ -102,7 +102,7 @@ async def test_a_ticket_is_good_for_half_a_minute(service: Service, seconds: flo
     assert answer.status_code == status
 
 
-async def test_a_ticket_for_one_call_opens_the_events_of_that_call_and_nothing_else(service: Service) -> None:
+async def test_a_ticket_for_one_call_opens_the_events_of_that_call_and_nothing_else(service: RunningService) -> None:
     one, other = [(await service.client.post("/v1/calls", json={"tool": "echo"})).json()["id"] for _ in range(2)]
     async with service.client_of(None) as page:
         for path in ("/v1/events", f"/v1/calls/{other}/events", "/v1/calls/call_0/events"):
@@ -118,7 +118,7 @@ async def test_a_ticket_for_one_call_opens_the_events_of_that_call_and_nothing_e
     assert kinds(seen) == ["call.pending", "call.running", "call.completed"]
 
 
-async def test_a_ticket_for_everything_opens_the_events_of_a_call_too(service: Service) -> None:
+async def test_a_ticket_for_everything_opens_the_events_of_a_call_too(service: RunningService) -> None:
     call = (await service.client.post("/v1/calls", json={"tool": "echo"})).json()["id"]
     ticket = await buy(service.client, call=None)
     async with service.client_of(None) as page:
@@ -127,7 +127,7 @@ async def test_a_ticket_for_everything_opens_the_events_of_a_call_too(service: S
     assert len(answer.json()["data"]) == 3
 
 
-async def test_a_ticket_shows_what_its_key_may_see(service: Service) -> None:
+async def test_a_ticket_shows_what_its_key_may_see(service: RunningService) -> None:
     ann = await new_key(service)
     foreign = (await service.client.post("/v1/calls", json={"tool": "echo"})).json()["id"]
     async with service.client_of(ann["token"]) as hers, service.client_of(None) as page:
@@ -141,7 +141,7 @@ async def test_a_ticket_shows_what_its_key_may_see(service: Service) -> None:
     assert [(answer.status_code, answer.json()["code"]) for answer in not_for_sale] == [(404, "NotFound")] * 2
 
 
-async def test_a_ticket_is_sold_only_to_a_key_that_may_read(service: Service) -> None:
+async def test_a_ticket_is_sold_only_to_a_key_that_may_read(service: RunningService) -> None:
     runner = await new_key(service, scopes=("calls:run",))
     async with service.client_of(runner["token"]) as client, service.client_of(None) as stranger:
         refused = await client.post("/v1/tickets")
@@ -152,7 +152,7 @@ async def test_a_ticket_is_sold_only_to_a_key_that_may_read(service: Service) ->
     assert len(service.app.state.tickets) == 0
 
 
-async def test_tickets_and_their_streams_end_with_the_key_that_bought_them(service: Service) -> None:
+async def test_tickets_and_their_streams_end_with_the_key_that_bought_them(service: RunningService) -> None:
     ann = await new_key(service)
     async with service.client_of(ann["token"]) as hers, service.client_of(None) as page:
         first, second = await buy(hers), await buy(hers)
@@ -167,18 +167,18 @@ async def test_tickets_and_their_streams_end_with_the_key_that_bought_them(servi
 
 
 @pytest.mark.parametrize("ticket", ["", "tt_", "tt_" + "A" * 43, KEY, "x" * 5000, "%", "ä", "\x00", "tt_\ud800"])
-async def test_a_ticket_nobody_sold_is_refused_as_a_bad_key_is(service: Service, ticket: str) -> None:
+async def test_a_ticket_nobody_sold_is_refused_as_a_bad_key_is(service: RunningService, ticket: str) -> None:
     query = b"ticket=" + httpx.QueryParams({"t": ticket.encode("utf-8", "surrogatepass")}).__str__()[2:].encode()
     async with service.client_of(None) as page:
         for path in ("/v1/events", "/v1/calls/call_0/events"):
             assert_refused(await page.get(httpx.URL(service.url + path, query=query)), ticket)
 
 
-async def test_who_shows_a_bad_ticket_is_not_let_in_by_a_key_beside_it(service: Service) -> None:
+async def test_who_shows_a_bad_ticket_is_not_let_in_by_a_key_beside_it(service: RunningService) -> None:
     assert_refused(await service.client.get("/v1/events", params={"ticket": "tt_no"}, headers=PAGE), "tt_no")
 
 
-async def test_no_other_route_takes_a_ticket(service: Service) -> None:
+async def test_no_other_route_takes_a_ticket(service: RunningService) -> None:
     call = (await service.client.post("/v1/calls", json={"tool": "echo"})).json()["id"]
     ticket = await buy(service.client)
     async with service.client_of(None) as page:
@@ -201,7 +201,7 @@ async def test_no_other_route_takes_a_ticket(service: Service) -> None:
     assert still_good.status_code == 200
 
 
-async def test_a_page_that_comes_back_with_another_ticket_misses_nothing(service: Service) -> None:
+async def test_a_page_that_comes_back_with_another_ticket_misses_nothing(service: RunningService) -> None:
     for _ in range(2):
         await service.client.post("/v1/calls", json={"tool": "echo"})
     async with service.client_of(None) as page:
@@ -213,7 +213,7 @@ async def test_a_page_that_comes_back_with_another_ticket_misses_nothing(service
 
 
 async def test_a_ticket_is_found_in_no_log_no_record_and_no_error(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: RunningService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="app")
     tickets = [await buy(service.client) for _ in range(3)]
@@ -247,7 +247,7 @@ async def test_a_ticket_is_found_in_no_log_no_record_and_no_error(
     ],
 )
 async def test_a_ticket_is_asked_for_with_no_body_or_a_fitting_one(
-    service: Service, content: bytes, status: int, code: str | None
+    service: RunningService, content: bytes, status: int, code: str | None
 ) -> None:
     answer = await service.client.post("/v1/tickets", content=content, headers={"Content-Type": "application/json"})
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.services import KEY, Service
+from tests.support.services import KEY, RunningService
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -178,14 +178,14 @@ async def page_port() -> AsyncIterator[int]:
     await server.wait_closed()
 
 
-async def allow(service: Service, *origins: str) -> None:
+async def allow(service: RunningService, *origins: str) -> None:
     service.settings["allowed_origins"] = list(origins)
     await service.restart()
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 async def test_a_page_of_a_listed_origin_buys_a_ticket_and_hears_an_event(
-    service: Service, browser: Browser, page_port: int, host: str
+    service: RunningService, browser: Browser, page_port: int, host: str
 ) -> None:
     """`localhost` is another site than the service's 127.0.0.1; another port of 127.0.0.1 is the same site."""
     page = f"http://{host}:{page_port}"
@@ -200,7 +200,9 @@ async def test_a_page_of_a_listed_origin_buys_a_ticket_and_hears_an_event(
     assert len(service.app.state.tickets) == 0
 
 
-async def test_a_ticket_is_good_once_in_a_browser_too(service: Service, browser: Browser, page_port: int) -> None:
+async def test_a_ticket_is_good_once_in_a_browser_too(
+    service: RunningService, browser: Browser, page_port: int
+) -> None:
     page = f"http://localhost:{page_port}"
     await allow(service, page)
 
@@ -210,7 +212,7 @@ async def test_a_ticket_is_good_once_in_a_browser_too(service: Service, browser:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 async def test_a_page_of_a_foreign_origin_gets_nothing_and_does_nothing(
-    service: Service, browser: Browser, page_port: int, host: str
+    service: RunningService, browser: Browser, page_port: int, host: str
 ) -> None:
     await allow(service, "https://app.example")
     ticket = (await service.client.post("/v1/tickets")).json()["ticket"]
@@ -227,7 +229,7 @@ async def test_a_page_of_a_foreign_origin_gets_nothing_and_does_nothing(
 
 
 async def test_a_link_on_a_foreign_page_leads_to_what_is_open_and_nowhere_else(
-    service: Service, browser: Browser, page_port: int
+    service: RunningService, browser: Browser, page_port: int
 ) -> None:
     follow = "const run = async () => { setTimeout(() => { location.href = where; }); };"
     look = "const run = async () => document.body.textContent;"

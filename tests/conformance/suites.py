@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conformance.islands import APART
-from tests.conformance.places import MODULES, NODE, ROOT, run
+from tests.conformance.netns_servers import APART
+from tests.conformance.paths import MODULES, NODE, ROOT, run
 
 SUMMARY = re.compile(r"^[✓✗] (\S+): (\d+) passed, (\d+) failed", re.MULTILINE)
 
@@ -46,7 +46,7 @@ async def client_scenario(scenario: str, folder: Path, *options: str | Path) -> 
     all that there are."""
     results = folder / "results"
     suite = MODULES / "conformance-next/dist/index.js"
-    command = f"{sys.executable} -m tests.conformance.caller"
+    command = f"{sys.executable} -m tests.conformance.client_under_test"
     where = (sys.executable, "-m", "tests.conformance.loopback", NODE, suite)
     asked = ("client", "--command", command, "--scenario", scenario, "--timeout", "60000", "-o", results)
     code, output = await run(*APART, *where, *asked, *options, PYTHONPATH=str(ROOT))

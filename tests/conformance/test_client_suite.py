@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.islands import needs_island
-from tests.conformance.places import MODULES, NODE, conformance, run
+from tests.conformance.netns_servers import needs_island
+from tests.conformance.paths import MODULES, NODE, conformance, run
 from tests.conformance.suites import client_scenario
 
 pytestmark = [*conformance, needs_island]

@@ -11,12 +11,12 @@ import pytest
 from mcp import Client, types
 from mcp.client.streamable_http import streamable_http_client
 
-from tests import peers
-from tests.conformance.houses import package
-from tests.conformance.islands import island, needs_island
-from tests.conformance.places import conformance
-from tests.mcp_houses import ALLOW_MCP, ask_of, begun, call, crib, done, ended, server_of
-from tests.services import KEY, Service
+from tests.conformance.mcp_servers import package
+from tests.conformance.netns_servers import island, needs_island
+from tests.conformance.paths import conformance
+from tests.support import http_servers
+from tests.support.mcp_service import ALLOW_MCP, ask_of, begun, call, crib, done, ended, server_of
+from tests.support.services import KEY, RunningService
 
 pytestmark = conformance
 
@@ -149,10 +149,10 @@ async def test_without_a_gateway_there_is_no_model_to_ask(data_dir: Path) -> Non
 
 async def test_with_a_gateway_a_model_is_asked_once_a_person_agreed(data_dir: Path) -> None:
     said = {"model": "tiny-1", "choices": [{"message": {"content": "Because."}, "finish_reason": "stop"}]}
-    page = peers.reply(json.dumps(said).encode(), "200 OK", "Content-Type: application/json")
+    page = http_servers.reply(json.dumps(said).encode(), "200 OK", "Content-Type: application/json")
     asking = {"permission": "mcp", "pattern": "all/sampling:*", "action": "ask"}
     async with (
-        peers.serving({"/v1/chat/completions": page}) as gateway,
+        http_servers.serving({"/v1/chat/completions": page}) as gateway,
         crib(
             data_dir,
             ALL,
@@ -292,21 +292,21 @@ async def test_it_works_over_http_too(data_dir: Path, tmp_path: Path, transport:
     assert text["contents"][0]["text"].startswith("Resource 7")
 
 
-async def listed(service: Service, kind: str) -> list[dict[str, Any]]:
+async def listed(service: RunningService, kind: str) -> list[dict[str, Any]]:
     answer = await service.client.get(f"/v1/mcp/{kind}", params={"server": "all"})
     assert answer.status_code == 200, answer.text
     data: list[dict[str, Any]] = answer.json()["data"]
     return data
 
 
-async def read(service: Service, uri: str) -> dict[str, Any]:
+async def read(service: RunningService, uri: str) -> dict[str, Any]:
     answer = await service.client.get("/v1/mcp/resources/read", params={"server": "all", "uri": uri})
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     return body
 
 
-async def ask_for_permission(service: Service) -> dict[str, Any]:
+async def ask_for_permission(service: RunningService) -> dict[str, Any]:
     async with asyncio.timeout(60):
         while True:
             asks = (await service.client.get("/v1/asks", params={"status": "open"})).json()["data"]

@@ -12,11 +12,11 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from app.core.principals import Scope
-from tests.asking import key_with
-from tests.conformance.houses import fixture, workspace_of
-from tests.conformance.places import PEERS, ROOT, conformance, listens, running
-from tests.mcp_houses import crib
-from tests.services import Service
+from tests.conformance.mcp_servers import fixture, workspace_of
+from tests.conformance.paths import PEERS, ROOT, conformance, listens, running
+from tests.support.ask_calls import key_with
+from tests.support.mcp_service import crib
+from tests.support.services import RunningService
 
 pytestmark = conformance
 
@@ -25,7 +25,7 @@ HEADERS = {"Authorization": f"Bearer {MASTER}"}
 
 
 @asynccontextmanager
-async def litellm(folder: Path, service: Service, port: int) -> AsyncIterator[str]:
+async def litellm(folder: Path, service: RunningService, port: int) -> AsyncIterator[str]:
     """LiteLLM with the settings we ship; only where Toolcrib is differs from them. Its address."""
     settings: dict[str, Any] = yaml.safe_load((ROOT / "deploy/litellm.yaml").read_text())
     assert settings["mcp_servers"]["toolcrib"]["url"] == "http://toolcrib:8700/mcp"

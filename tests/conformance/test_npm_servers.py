@@ -4,10 +4,10 @@ import base64
 import json
 from pathlib import Path
 
-from tests.conformance.fixture.shelves import PIXEL
-from tests.conformance.houses import package
-from tests.conformance.places import conformance
-from tests.mcp_houses import call, crib, done, server_of
+from tests.conformance.fixture.resources import PIXEL
+from tests.conformance.mcp_servers import package
+from tests.conformance.paths import conformance
+from tests.support.mcp_service import call, crib, done, server_of
 
 pytestmark = conformance
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.houses import fixture, workspace_of
-from tests.conformance.places import conformance, python_of, run
-from tests.mcp_houses import crib
-from tests.services import KEY
+from tests.conformance.mcp_servers import fixture, workspace_of
+from tests.conformance.paths import conformance, python_of, run
+from tests.support.mcp_service import crib
+from tests.support.services import KEY
 
 pytestmark = conformance
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.conformance.doorways import doorway
-from tests.conformance.houses import ALLOW_ALL, fixture
-from tests.conformance.places import conformance, fixture_over_http
+from tests.conformance.auth_proxy import doorway
+from tests.conformance.mcp_servers import ALLOW_ALL, fixture
+from tests.conformance.paths import conformance, fixture_over_http
 from tests.conformance.suites import Verdict, server_suite
-from tests.mcp_houses import crib
-from tests.services import KEY
+from tests.support.mcp_service import crib
+from tests.support.services import KEY
 
 pytestmark = conformance
 

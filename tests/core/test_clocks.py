@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.clocks import SystemClock, microseconds, rfc3339
+from app.core.util.clocks import SystemClock, microseconds, rfc3339
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(timezones=zones, min_value=datetime(1900, 1, 1), max_value=datetime(9000, 1, 1))

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.core.calls import Call, CallRequest, Status, Waiting
-from app.core.jsons import dumps
+from app.core.util.json_codec import dumps
 
 EMPTY = "call_id message_id parent waiting arguments input result error metadata sandbox"
 NOTHING: dict[str, Any] = dict.fromkeys([*EMPTY.split(), "started_at", "ended_at", "duration_ms"])

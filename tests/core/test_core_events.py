@@ -5,7 +5,7 @@ import pytest
 
 from app.core.calls import Call, Status
 from app.core.events import FINAL, VIEWS, Event, EventType, encode, encode_passing
-from app.core.jsons import dumps
+from app.core.util.json_codec import dumps
 
 WHO = {"tool": "toy", "call_id": "c1", "message_id": "m1"}
 END = {"result": {"output": "out"}, "error": {"code": "Timeout"}, "duration_ms": 1.5}

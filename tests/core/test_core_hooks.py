@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.hooks import Hook, OnFailure, Point, hook, marked
-from tests.toys import ToyHook
+from tests.support.toy_tools import ToyHook
 
 
 def at(*points: Point, tools: tuple[str, ...] = ("*",), on_failure: OnFailure | None = None) -> Hook:

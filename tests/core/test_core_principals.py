@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from app.core.clocks import SystemClock
-from app.core.ids import Ids, time_of
 from app.core.principals import DEFAULT_SCOPES, UNBOUND, Bounds, Key, Scope, digest, make_key, new_token
+from app.core.util.clocks import SystemClock
+from app.core.util.ids import Ids, time_of
 
 
 def key(*scopes: Scope) -> Key:

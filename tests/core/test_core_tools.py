@@ -4,7 +4,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from app.core.errors import InvalidArgs
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, Tool, typed
@@ -25,7 +25,7 @@ class NoArgs(BaseModel, extra="forbid"):
     pass
 
 
-def needs(args: BaseModel, scope: Scope) -> list[Need]:
+def needs(args: BaseModel, scope: PathScope) -> list[Need]:
     return []
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.ends import Ends, encoded, whole_characters
+from app.core.util.head_tail import HeadTailBuffer, encoded, whole_characters
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 
 
-def fed(head: int, tail: int, *pieces: str) -> Ends:
-    ends = Ends(head, tail)
+def fed(head: int, tail: int, *pieces: str) -> HeadTailBuffer:
+    ends = HeadTailBuffer(head, tail)
     for piece in pieces:
         ends.feed(piece)
     return ends
@@ -93,7 +93,7 @@ def test_however_it_comes_both_ends_are_right_and_all_is_counted(pieces: list[st
 
 
 def test_memory_stays_flat_while_much_flows() -> None:
-    ends, piece = Ends(1000, 1000), "0123456789" * 6400
+    ends, piece = HeadTailBuffer(1000, 1000), "0123456789" * 6400
     ends.feed(piece)
     tracemalloc.start()
 

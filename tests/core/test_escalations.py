@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from app.core.errors import InvalidArgs
-from app.core.escalations import always_of, explained, is_escalated, require_reason
+from app.core.escalation import always_of, explained, is_escalated, require_reason
 
 
 @dataclass

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.hearing import CellTime, Heard
+from app.core.repl import CellOutput, CellTimer
+from app.core.sandbox import OutputChunk, Process
 from app.core.tools import Context
-from app.core.walls import Child, Piece
 
 MARK = b"\x1e0123\x1e"
 
@@ -18,11 +18,11 @@ MARK = b"\x1e0123\x1e"
 class Said:
     """A child that has said all it will, and a context that writes down what it is told."""
 
-    def __init__(self, pieces: list[Piece]) -> None:
+    def __init__(self, pieces: list[OutputChunk]) -> None:
         self.pieces = list(pieces)
         self.told: list[tuple[str, str]] = []
 
-    async def read(self) -> Piece | None:
+    async def read(self) -> OutputChunk | None:
         return self.pieces.pop(0) if self.pieces else None
 
     async def output(self, text: str, stream: str) -> None:
@@ -32,12 +32,12 @@ class Said:
         return "".join(text for text, one in self.told if one == stream)
 
 
-def heard(pieces: list[Piece]) -> tuple[Said, Heard]:
+def heard(pieces: list[OutputChunk]) -> tuple[Said, CellOutput]:
     said = Said(pieces)
-    hearing = Heard(cast(Context, said), MARK)
+    hearing = CellOutput(cast(Context, said), MARK)
 
     async def listen() -> None:
-        await hearing.listen(cast(Child, said))
+        await hearing.listen(cast(Process, said))
         await hearing.finish()
 
     asyncio.run(listen())
@@ -52,26 +52,26 @@ def cut(data: bytes, at: list[int]) -> list[bytes]:
 @given(st.text(), st.text(max_size=5), st.lists(st.integers(0, 1000)), st.booleans())
 def test_the_mark_is_left_out_and_nothing_else(text: str, errors: str, at: list[int], has_half: bool) -> None:
     written = (text + ("\x1e0123\x1d" if has_half else "")).encode("utf-8", "replace")
-    pieces: list[Piece] = [Piece("stdout", data) for data in cut(written + MARK, at)]
-    pieces.append(Piece("stderr", errors.encode("utf-8", "replace") + MARK))
+    pieces: list[OutputChunk] = [OutputChunk("stdout", data) for data in cut(written + MARK, at)]
+    pieces.append(OutputChunk("stderr", errors.encode("utf-8", "replace") + MARK))
 
-    said, hearing = heard([*pieces, Piece("stdout", b"later")])
+    said, hearing = heard([*pieces, OutputChunk("stdout", b"later")])
 
     assert said.text("stdout") == written.decode()
     assert said.text("stderr") == errors.encode("utf-8", "replace").decode()
     assert hearing.ends.size == len(written) + len(errors.encode("utf-8", "replace"))
-    assert said.pieces == [Piece("stdout", b"later")]
+    assert said.pieces == [OutputChunk("stdout", b"later")]
 
 
 def test_what_looks_like_a_mark_and_is_none_is_told_when_no_more_comes() -> None:
-    said, _ = heard([Piece("stdout", b"a" + MARK[:-1]), Piece("stderr", b"\xc3")])
+    said, _ = heard([OutputChunk("stdout", b"a" + MARK[:-1]), OutputChunk("stderr", b"\xc3")])
 
     assert said.text("stdout") == "a\x1e0123"
     assert said.text("stderr") == "\ufffd"
 
 
 async def test_time_that_is_held_does_not_pass_and_begins_once() -> None:
-    time = CellTime(0.05, later=60)
+    time = CellTimer(0.05, later=60)
     time.hold()
     time.begin()
     await asyncio.sleep(0.1)
@@ -84,7 +84,7 @@ async def test_time_that_is_held_does_not_pass_and_begins_once() -> None:
 
 @pytest.mark.parametrize("later", [0.0, 60.0])
 async def test_nobody_wins_time_by_beginning_again(later: float) -> None:
-    time = CellTime(0.2, later=later)
+    time = CellTimer(0.2, later=later)
     time.begin()
 
     async def begin_again() -> Any:

@@ -2,35 +2,35 @@
 
 import pytest
 
-from app.core.hosts import InvalidUrl, Where, read_url
+from app.core.util.urls import InvalidUrl, ParsedUrl, read_url
 
 
 @pytest.mark.parametrize(
     ("url", "where"),
     [
-        ("https://api.example.com", Where("https", "api.example.com", 443, "/")),
-        ("HTTP://API.Example.COM:8080/a?b=c#d", Where("http", "api.example.com", 8080, "/a?b=c")),
-        ("https://example.com.?q", Where("https", "example.com", 443, "/?q")),
-        ("https://bücher.example/ü", Where("https", "xn--bcher-kva.example", 443, "/%C3%BC")),
-        ("http://127.0.0.1:80/", Where("http", "127.0.0.1", 80, "/")),
-        ("http://[2001:DB8:0::1]:8443/x", Where("http", "2001:db8::1", 8443, "/x")),
-        ("http://my_service/a%2Fb?x=[1]", Where("http", "my_service", 80, "/a%2Fb?x=%5B1%5D")),
+        ("https://api.example.com", ParsedUrl("https", "api.example.com", 443, "/")),
+        ("HTTP://API.Example.COM:8080/a?b=c#d", ParsedUrl("http", "api.example.com", 8080, "/a?b=c")),
+        ("https://example.com.?q", ParsedUrl("https", "example.com", 443, "/?q")),
+        ("https://bücher.example/ü", ParsedUrl("https", "xn--bcher-kva.example", 443, "/%C3%BC")),
+        ("http://127.0.0.1:80/", ParsedUrl("http", "127.0.0.1", 80, "/")),
+        ("http://[2001:DB8:0::1]:8443/x", ParsedUrl("http", "2001:db8::1", 8443, "/x")),
+        ("http://my_service/a%2Fb?x=[1]", ParsedUrl("http", "my_service", 80, "/a%2Fb?x=%5B1%5D")),
     ],
 )
-def test_a_url_is_read_into_its_parts(url: str, where: Where) -> None:
+def test_a_url_is_read_into_its_parts(url: str, where: ParsedUrl) -> None:
     assert read_url(url) == where
 
 
 @pytest.mark.parametrize(
     ("where", "authority"),
     [
-        (Where("https", "a.example", 443, "/"), "a.example"),
-        (Where("https", "a.example", 80, "/"), "a.example:80"),
-        (Where("http", "::1", 80, "/"), "[::1]"),
-        (Where("http", "::1", 81, "/"), "[::1]:81"),
+        (ParsedUrl("https", "a.example", 443, "/"), "a.example"),
+        (ParsedUrl("https", "a.example", 80, "/"), "a.example:80"),
+        (ParsedUrl("http", "::1", 80, "/"), "[::1]"),
+        (ParsedUrl("http", "::1", 81, "/"), "[::1]:81"),
     ],
 )
-def test_a_host_is_named_with_its_port_only_when_that_is_unusual(where: Where, authority: str) -> None:
+def test_a_host_is_named_with_its_port_only_when_that_is_unusual(where: ParsedUrl, authority: str) -> None:
     assert where.authority == authority
 
 

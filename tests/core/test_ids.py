@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.ids import Ids, time_of
+from app.core.util.ids import Ids, time_of
 
 LAST_MICROSECOND = 16**14 - 1
 

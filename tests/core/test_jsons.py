@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from app.core.calls import Call
-from app.core.jsons import Fragment, dumps
 from app.core.results import Attachment, Result
+from app.core.util.json_codec import Fragment, dumps
 
 HUGE = 2**70
 

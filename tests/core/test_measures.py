@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.measures import Tally
+from app.core.util.histogram import Histogram
 
 
-def tally_of(bounds: Iterable[float], values: Iterable[float]) -> Tally:
-    tally = Tally(tuple(bounds))
+def tally_of(bounds: Iterable[float], values: Iterable[float]) -> Histogram:
+    tally = Histogram(tuple(bounds))
     for value in values:
         tally.note(value)
     return tally
@@ -23,7 +23,7 @@ def test_a_value_is_counted_under_the_first_bound_it_does_not_exceed() -> None:
 
 
 def test_a_new_tally_has_counted_nothing() -> None:
-    tally = Tally([1, 2])
+    tally = Histogram([1, 2])
 
     assert (tally.bounds, tally.counts, tally.sum, tally.count) == ((1, 2), [0, 0, 0], 0.0, 0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.models import SHELL_TOOLS, ShellChoice, offers_shell, shell_variant, takes_freeform, takes_patches
+from app.core.llm_models import SHELL_TOOLS, ShellChoice, offers_shell, shell_variant, takes_freeform, takes_patches
 
 
 @pytest.mark.parametrize(

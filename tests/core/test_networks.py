@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.networks import DomainSecret, NetworkPolicy, allow, includes, to_policy
+from app.core.network_policy import DomainSecret, NetworkPolicy, allow, includes, to_policy
 
 LISTED = NetworkPolicy("allowlist", ("github.com", "*.example.org"))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.jsons import dumps
 from app.core.redaction import LEAST, MARK, SHAPES, Redactor, forms_of
+from app.core.util.json_codec import dumps
 
 SECRET = 'pa/ss+"wörd" \\1=?'
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD9\n0vdBbmFfRm9vYmFy\n-----END RSA PRIVATE KEY-----"

@@ -11,13 +11,13 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from app.core.definitions import HttpDefinition
+from app.core.custom_tools import HttpDefinition
 from app.core.errors import InvalidArgs
 from app.core.tools import Effect, Tool
-from app.custom.http import make
-from app.custom.openapi import parse, read
-from tests.custom.lines import context
-from tests.peers import Peer, Seen, reply, serving
+from app.custom.http_tools import make
+from app.custom.openapi.parse import parse, read
+from tests.support.http_servers import Peer, Seen, reply, serving
+from tests.support.outbound_context import context
 
 FOLDER = Path(__file__).parent.parent / "scenarios" / "airflow"
 AUTH = {"v1": {"Basic": "LOGIN"}, "v2": {"OAuth2PasswordBearer": "TOKEN"}}

@@ -2,15 +2,15 @@
 
 import pytest
 
-from app.core.definitions import ClientDefinition
+from app.core.custom_tools import ClientDefinition
 from app.core.errors import InvalidArgs, ToolUnavailable
 from app.core.tools import Effect, Lane
-from app.custom import client
-from tests.clients import SCHEMA, client_tool
+from app.custom import client_tools
+from tests.support.client_tools import SCHEMA, client_tool
 
 
 def test_it_says_what_its_definition_says() -> None:
-    tool = client.make(
+    tool = client_tools.make(
         ClientDefinition(
             kind="client",
             name="pick_file",
@@ -43,7 +43,7 @@ def test_it_says_what_its_definition_says() -> None:
 
 
 def test_what_is_not_said_is_careful() -> None:
-    tool = client.make(ClientDefinition(kind="client", name="open_page", description="Open a page."), None)
+    tool = client_tools.make(ClientDefinition(kind="client", name="open_page", description="Open a page."), None)
 
     assert (tool.title, tool.effect, tool.lane, tool.timeout, tool.owner) == (
         "Open page",

@@ -18,16 +18,16 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from app.config import HookSetting
-from app.core.clocks import SystemClock
 from app.core.errors import Misconfigured, NetworkError
 from app.core.hooks import Hook, HookFailed, Point
-from app.core.networks import NetworkPolicy
-from app.core.ports import Incoming, Outgoing
-from app.core.walls import LentSecrets
+from app.core.network_policy import NetworkPolicy
+from app.core.ports import HttpRequest, HttpResponse
+from app.core.sandbox import SessionSecrets
+from app.core.util.clocks import SystemClock
 from app.custom.hooks import Loaded, PythonRun, Reach, from_entry_points, from_files, from_settings
-from app.sandbox.folders import python_files
-from app.sandbox.processes import TrustedProcesses
-from tests.services import HANG, until
+from app.sandbox.files.workspaces import python_files
+from app.sandbox.process.trusted import TrustedProcesses
+from tests.support.services import HANG, until
 
 BEFORE = Point.BEFORE
 ABOUT = {"call": "call_1", "tool": "shell", "arguments": {"command": "rm -rf é"}}
@@ -40,13 +40,13 @@ class PlainOutbound:
 
     async def send(
         self,
-        request: Outgoing,
+        request: HttpRequest,
         *,
         owner: str,
         policies: Sequence[NetworkPolicy | None] = (),
         agree: Callable[[str], Awaitable[None]] | None = None,
-        lent: LentSecrets | None = None,
-    ) -> Incoming:
+        lent: SessionSecrets | None = None,
+    ) -> HttpResponse:
         async with httpx.AsyncClient(timeout=request.timeout, trust_env=False) as client:
             try:
                 got = await client.request(
@@ -54,7 +54,7 @@ class PlainOutbound:
                 )
             except httpx.TransportError as error:
                 raise NetworkError(f"No answer from /a/secret/place: {error}") from None
-        return Incoming(status=got.status_code, headers=got.headers, body=got.content, url=request.url)
+        return HttpResponse(status=got.status_code, headers=got.headers, body=got.content, url=request.url)
 
 
 def reach() -> Reach:

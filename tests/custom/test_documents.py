@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.custom.documents import parse
+from app.custom.openapi.document import parse
 
 
 def bomb(levels: int) -> str:

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from app import service as app_service
 from app.core.errors import Misconfigured
-from app.custom import files
-from app.house import House
-from app.sandbox.folders import python_files
-from tests.commands import key_of, start, stop, url_of
-from tests.services import HANG, Service, listening
-from tests.toys import Toys
+from app.custom import python_tools
+from app.sandbox.files.workspaces import python_files
+from tests.support.cli import key_of, start, stop, url_of
+from tests.support.services import HANG, RunningService, listening
+from tests.support.toy_tools import Toys
 
 TOOL = """
 from pydantic import BaseModel
@@ -45,27 +45,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys, folder: Path) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys, folder: Path) -> AsyncIterator[RunningService]:
     write(folder, "first.py", "first_tool")
-    service = Service(data_dir, toys, tools_dir=folder)
+    service = RunningService(data_dir, toys, tools_dir=folder)
     await service.open()
     yield service
     await service.close()
 
 
-async def reload(service: Service) -> dict[str, Any]:
+async def reload(service: RunningService) -> dict[str, Any]:
     answer = await service.client.post("/v1/tools/reload")
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     return body
 
 
-async def output(service: Service, tool: str) -> str:
+async def output(service: RunningService, tool: str) -> str:
     body = (await service.client.post("/v1/calls", json={"tool": tool})).json()
     return str(body["result"]["output"] if body["result"] else body["error"]["code"])
 
 
-async def names(service: Service) -> set[str]:
+async def names(service: RunningService) -> set[str]:
     listed = (await service.client.get("/v1/tools", params={"source": "file"})).json()["data"]
     return {tool["name"] for tool in listed}
 
@@ -85,7 +85,7 @@ def test_every_tool_of_a_file_is_found_once_and_imported_ones_are_not_its_own(fo
         + "from tests.scenarios.weather_tool import get_weather\n"
     )
 
-    loaded = files.load(python_files(folder))
+    loaded = python_tools.load(python_files(folder))
 
     assert [(file, tool.name, tool.source) for file, tool in loaded.found] == [
         ("many.py", "one_tool", "file"),
@@ -102,7 +102,7 @@ def test_a_file_is_a_module_of_its_own_that_classes_in_it_can_be_found_by(folder
         + TOOL.format(name="one_tool", answer="1", about="x").replace("from __future__ import annotations", "")
     )
 
-    loaded = files.load(python_files(folder))
+    loaded = python_tools.load(python_files(folder))
 
     assert loaded.failed == []
     assert not list(folder.glob("**/*.pyc")), "nothing is left in the operator's folder"
@@ -123,7 +123,7 @@ def test_a_broken_file_is_reported_and_costs_only_itself(folder: Path, source: s
     (folder / "broken.py").write_text(source)
     write(folder, "fine.py", "fine_tool")
 
-    loaded = files.load(python_files(folder))
+    loaded = python_tools.load(python_files(folder))
 
     [failed] = loaded.failed
     assert failed.file == "broken.py"
@@ -136,10 +136,10 @@ def test_a_change_that_follows_quickly_is_seen(folder: Path) -> None:
     write(folder, "quick.py", "quick_tool", about="one")
     at = path.stat()
 
-    first = files.load([path])
+    first = python_tools.load([path])
     write(folder, "quick.py", "quick_tool", about="two")
     os.utime(path, ns=(at.st_atime_ns, at.st_mtime_ns))
-    second = files.load([path])
+    second = python_tools.load([path])
 
     assert [loaded.found[0].tool.description for loaded in (first, second)] == ["one", "two"]
 
@@ -156,7 +156,7 @@ def test_packages_offer_tools_by_entry_point(tmp_path: Path, monkeypatch: pytest
     write(tmp_path, "toolcrib_other.py", "other_tool")
     monkeypatch.syspath_prepend(tmp_path)
 
-    loaded = files.load([])
+    loaded = python_tools.load([])
 
     assert [(file, tool.name, tool.source) for file, tool in loaded.found] == [
         ("module (toolcrib_shop)", "shop_tool", "package"),
@@ -170,7 +170,7 @@ def test_packages_offer_tools_by_entry_point(tmp_path: Path, monkeypatch: pytest
         monkeypatch.delitem(sys.modules, name)
 
 
-async def test_files_are_loaded_at_start_and_anew_when_asked(service: Service, folder: Path) -> None:
+async def test_files_are_loaded_at_start_and_anew_when_asked(service: RunningService, folder: Path) -> None:
     assert await output(service, "first_tool") == "fine"
     write(folder, "first.py", "first_tool", "better")
     write(folder, "second.py", "second_tool")
@@ -189,7 +189,7 @@ async def test_files_are_loaded_at_start_and_anew_when_asked(service: Service, f
     assert await output(service, "first_tool") == "UnknownTool"
 
 
-async def test_a_name_that_is_taken_costs_only_the_tool_that_wants_it(service: Service, folder: Path) -> None:
+async def test_a_name_that_is_taken_costs_only_the_tool_that_wants_it(service: RunningService, folder: Path) -> None:
     write(folder, "a_thief.py", "echo")
     write(folder, "b_early.py", "shared_tool", "early")
     write(folder, "c_late.py", "shared_tool", "late")
@@ -207,7 +207,7 @@ async def test_a_name_that_is_taken_costs_only_the_tool_that_wants_it(service: S
     assert await output(service, "echo") == ""
 
 
-async def test_a_call_that_runs_goes_on_with_the_tool_it_has(service: Service, folder: Path) -> None:
+async def test_a_call_that_runs_goes_on_with_the_tool_it_has(service: RunningService, folder: Path) -> None:
     (folder / "slow.py").write_text(
         TOOL.format(name="slow_tool", answer="old", about="x").replace(
             "    return", "    ctx.metadata(title='started')\n    import asyncio\n    await GO.wait()\n    return"
@@ -231,7 +231,7 @@ async def test_a_call_that_runs_goes_on_with_the_tool_it_has(service: Service, f
     assert (await service.ended(live))["result"]["output"] == "old"
 
 
-async def test_everybody_with_a_key_is_told_once_what_changed(service: Service, folder: Path) -> None:
+async def test_everybody_with_a_key_is_told_once_what_changed(service: RunningService, folder: Path) -> None:
     await service.client.post("/v1/keys", json={"principal": "ann"})
     gone = (await service.client.post("/v1/keys", json={"principal": "gone"})).json()
     await service.client.delete(f"/v1/keys/{gone['id']}")
@@ -254,7 +254,7 @@ async def test_everybody_with_a_key_is_told_once_what_changed(service: Service, 
     ]
 
 
-async def test_only_an_admin_may_have_code_executed(service: Service) -> None:
+async def test_only_an_admin_may_have_code_executed(service: RunningService) -> None:
     scopes = ["calls:run", "calls:read", "tools:write", "rules:write", "secrets:write"]
     key = (await service.client.post("/v1/keys", json={"principal": "ann", "scopes": scopes})).json()
 
@@ -265,9 +265,9 @@ async def test_only_an_admin_may_have_code_executed(service: Service) -> None:
 async def test_a_folder_that_is_not_there_stops_a_start_and_is_reported_later(
     data_dir: Path, toys: Toys, folder: Path
 ) -> None:
-    service = Service(data_dir, toys, tools_dir=folder / "missing")
+    service = RunningService(data_dir, toys, tools_dir=folder / "missing")
     with pytest.raises(Misconfigured, match=r"tools_dir is .*missing, and there is no such folder"):
-        await House(service._settings(), toys.tools).open()
+        await app_service.Service(service._settings(), toys.tools).open()
     (folder / "missing").mkdir()
     await service.open()
     (folder / "missing").rmdir()
@@ -278,14 +278,14 @@ async def test_a_folder_that_is_not_there_stops_a_start_and_is_reported_later(
     assert body == {"loaded": [], "failed": [{"file": str(folder / "missing"), "reason": "There is no such folder."}]}
 
 
-async def test_a_reason_is_told_without_secrets(service: Service, folder: Path) -> None:
+async def test_a_reason_is_told_without_secrets(service: RunningService, folder: Path) -> None:
     await service.client.put("/v1/secrets/TOKEN", json={"value": "canary-in-the-coal-mine"})
     (folder / "leaky.py").write_text("raise RuntimeError('canary-in-the-coal-mine')")
 
     assert (await reload(service))["failed"] == [{"file": "leaky.py", "reason": "RuntimeError: [redacted]"}]
 
 
-async def test_reloads_that_come_together_take_turns(service: Service, folder: Path) -> None:
+async def test_reloads_that_come_together_take_turns(service: RunningService, folder: Path) -> None:
     for number in range(5):
         write(folder, f"more{number}.py", f"more_{number}")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from app.custom.glances import glance
+from app.custom.json_schema import glance
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 MEMBERS = st.fixed_dictionaries(

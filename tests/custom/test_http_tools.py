@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from app.core.errors import HttpFailed, InvalidArgs, ToolUnavailable
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Attachment, Result
 from app.core.rules import Need
 from app.core.tools import Effect, Lane
-from app.custom.http import make
-from tests.custom.lines import context, defined
-from tests.peers import Peer, Seen, reply, serving
+from app.custom.http_tools import make
+from tests.support.http_servers import Peer, Seen, reply, serving
+from tests.support.outbound_context import context, defined
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_definition_becomes_a_tool() -> None:
 
     assert (tool.source, tool.lane, tool.permission, tool.owner) == ("http", Lane.NONE, "network", "anna")
     assert (tool.title, tool.schema, tool.effect, tool.timeout) == ("Get weather", parameters, Effect.READ, 35)
-    assert tool.needs({"city": "x"}, cast(Scope, None)) == [Need("network", "api.example")]
+    assert tool.needs({"city": "x"}, cast(PathScope, None)) == [Need("network", "api.example")]
 
 
 @pytest.mark.parametrize(

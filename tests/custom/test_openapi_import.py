@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.definitions import NAME, HttpDefinition, Placement, SecretHeader
-from app.custom.openapi import Skipped, read
+from app.core.custom_tools import NAME, HttpDefinition, Placement, SecretHeader
+from app.custom.openapi.parse import Skipped, read
 
 Json = dict[str, Any]
 SERVER = "https://api.example/v1"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.custom.patterns import LONGEST, NESTED, reach
+from app.custom.json_schema import LONGEST, NESTED, reach
 
 
 @pytest.mark.parametrize(

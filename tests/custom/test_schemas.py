@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import InvalidArgs
-from app.custom.schemas import check, parser
+from app.custom.json_schema import check, parser
 
 Schema = dict[str, Any]
 

@@ -11,13 +11,13 @@ import pytest
 from app.config import RuleSetting
 from app.core.asks import Answer, Ask, AskStatus, Decision
 from app.core.principals import UNBOUND, Key, Scope
-from app.core.rules import Action, KeptRule, Need, Rule, RuleScope
+from app.core.rules import Action, Need, Rule, RuleScope, StoredRule
 from app.core.secrets import EVERYBODY
 from app.core.sessions import Session
-from app.dispatch.desk import AnswerRefused, AskEnded
-from app.dispatch.running import LiveCall
+from app.dispatch.live_calls import LiveCall
+from app.dispatch.permission.asks import AnswerRefused, AskEnded
 from app.store import asks
-from tests.services import ADMIN, HANG, Crib, until
+from tests.support.services import ADMIN, HANG, Crib, until
 
 REVIEWER = Key("key_r", "ada", "", frozenset({Scope.ASKS_ANSWER}), "", 0)
 WRITER = Key("key_w", "ada", "", frozenset({Scope.ASKS_ANSWER, Scope.RULES_WRITE}), "", 0)
@@ -165,7 +165,7 @@ async def test_an_ask_that_expires_while_the_store_refuses_ends_when_it_can(
     asking: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.db.BUSY_SECONDS", 0.05)
-    monkeypatch.setattr("app.dispatch.desk.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("app.dispatch.permission.asks.RETRY_SECONDS", 0.01)
     await asking.close()
     await asking.open()
     live = asking.submit("act", act("src/a"), ask_timeout=0.3)
@@ -222,7 +222,7 @@ async def test_always_makes_a_rule_and_settles_what_it_covers(asking: Crib) -> N
     assert settled == Answer(Decision.ALLOW_ALWAYS, "Rules allow it by now.")
     assert (await stored(asking, open_still)).is_open
     [kept] = asking.use.rules.listed("admin")
-    assert kept == KeptRule(
+    assert kept == StoredRule(
         id=kept.id,
         principal="admin",
         rule=Rule("edit", "src/a", Action.ALLOW),
@@ -270,7 +270,7 @@ async def test_always_takes_a_key_that_may_write_rules(asking: Crib) -> None:
 async def test_a_rule_that_denies_meanwhile_wins_over_the_answer(asking: Crib) -> None:
     live = asking.submit("act", act("src/a"))
     ask = await asked(asking, live)
-    deny = KeptRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "*", Action.DENY), scope=RuleScope.GLOBAL)
+    deny = StoredRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "*", Action.DENY), scope=RuleScope.GLOBAL)
 
     await asking.use.rules.add(deny)
 
@@ -284,7 +284,7 @@ async def test_a_need_that_was_not_shown_is_asked_anew(asking: Crib) -> None:
     live = asking.submit("act", act("src/a", "lib/b"))
     ask = await asked(asking, live)
     assert ask.needs == (Need("edit", "src/a"),)
-    more = KeptRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "lib/*", Action.ASK), scope=RuleScope.GLOBAL)
+    more = StoredRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "lib/*", Action.ASK), scope=RuleScope.GLOBAL)
 
     await asking.use.rules.add(more)
     second = await asked(asking, live, after=ask)
@@ -552,7 +552,7 @@ async def test_changed_rules_do_not_disturb_questions(crib: Crib) -> None:
 
     for number in range(100):
         crib.use.rules.put(
-            KeptRule(
+            StoredRule(
                 id=f"rule_{number}",
                 principal=EVERYBODY,
                 rule=Rule("edit", "*", Action.DENY),

@@ -26,13 +26,13 @@ from hypothesis.stateful import (
 from app.config import RuleSetting
 from app.core.asks import Answer, Ask, Decision
 from app.core.principals import Key, Scope
-from app.core.rules import Action, KeptRule, Rule, RuleScope
+from app.core.rules import Action, Rule, RuleScope, StoredRule
 from app.core.secrets import EVERYBODY
 from app.core.sessions import Session
-from app.dispatch.desk import AskEnded
+from app.dispatch.permission.asks import AskEnded
 from app.store import sessions as stored_sessions
-from tests.services import Crib, copy_database, until
-from tests.toys import Toys
+from tests.support.services import Crib, copy_database, until
+from tests.support.toy_tools import Toys
 
 PERSON = Key("key_p", "ada", "", frozenset({Scope.ASKS_ANSWER, Scope.RULES_WRITE}), "", 0)
 PATHS = ("a", "b", "c")
@@ -201,7 +201,7 @@ class House(RuleBasedStateMachine):
     def write_rule(self, pattern: str, action: Action, is_everybodys: bool) -> None:
         id = f"rule_{next(self.numbers):04d}"
         owner, written = (EVERYBODY, self.model.everybodys) if is_everybodys else ("ada", self.model.own)
-        kept = KeptRule(id=id, principal=owner, rule=Rule("edit", pattern, action), scope=RuleScope.GLOBAL)
+        kept = StoredRule(id=id, principal=owner, rule=Rule("edit", pattern, action), scope=RuleScope.GLOBAL)
         self.run(self.crib.use.rules.add(kept))
         written[id] = (pattern, action)
         self.judge_all()

@@ -13,12 +13,12 @@ from app.core.results import MOST_ATTACHED, MOST_INLINE, Attachment, Result, att
 from app.core.tools import Context, Effect, Lane, Tool, typed
 from app.dispatch import attachments as apart
 from app.dispatch import retention as sweeping
-from app.dispatch.attachments import Apart, set_apart
-from app.dispatch.redaction import Cover
+from app.dispatch.attachments import StoredAttachment, set_apart
+from app.dispatch.redaction import CallRedactor
 from app.dispatch.retention import Limits, Retention
 from app.store import attachments
-from tests.services import Crib, Service
-from tests.toys import Toys
+from tests.support.services import Crib, RunningService
+from tests.support.toy_tools import Toys
 
 PLACE = "/v1/calls/call_1/attachments"
 SECRET = "correct horse battery staple"
@@ -36,8 +36,8 @@ class NoSealer:
 
 
 @pytest.fixture
-def cover() -> Cover:
-    return Cover(Redactor([SECRET]), NoSealer())
+def cover() -> CallRedactor:
+    return CallRedactor(Redactor([SECRET]), NoSealer())
 
 
 class Nothing(BaseModel, extra="forbid"):
@@ -87,7 +87,7 @@ def test_a_data_url_gives_its_bytes_and_others_none(url: str, data: bytes | None
     assert data_of(url) == data
 
 
-def test_what_is_small_stays_as_it_is(cover: Cover) -> None:
+def test_what_is_small_stays_as_it_is(cover: CallRedactor) -> None:
     files = (
         attach(bytes(MOST_INLINE), "application/zip", "a.zip"),
         Attachment("text/plain", "data:,x"),
@@ -99,7 +99,7 @@ def test_what_is_small_stays_as_it_is(cover: Cover) -> None:
     assert set_apart(result, PLACE, cover) == (result, [])
 
 
-def test_what_is_large_is_named_by_its_place_and_kept_beside(cover: Cover) -> None:
+def test_what_is_large_is_named_by_its_place_and_kept_beside(cover: CallRedactor) -> None:
     small = Attachment("text/plain", "data:,x")
     large = attach(LARGE, "image/png", "a.png")
     result = Result("out", "title", {"own": 1}, (small, large, small, large))
@@ -108,10 +108,10 @@ def test_what_is_large_is_named_by_its_place_and_kept_beside(cover: Cover) -> No
 
     named = [Attachment("image/png", f"{PLACE}/{number}", "a.png") for number in (1, 3)]
     assert kept == replace(result, attachments=(small, named[0], small, named[1]))
-    assert beside == [Apart(1, LARGE), Apart(3, LARGE)]
+    assert beside == [StoredAttachment(1, LARGE), StoredAttachment(3, LARGE)]
 
 
-def test_what_a_call_cannot_keep_is_told(cover: Cover, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_call_cannot_keep_is_told(cover: CallRedactor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "MOST_ATTACHED", 2 * len(LARGE))
     large, small = attach(LARGE, "image/png", "a.png"), attach(b"xyz", "text/plain")
     unreadable = Attachment("image/png", "data:image/png;base64," + "A" * (MOST_INLINE // 4 * 4 + 1))
@@ -119,7 +119,7 @@ def test_what_a_call_cannot_keep_is_told(cover: Cover, monkeypatch: pytest.Monke
     kept, beside = set_apart(Result(attachments=(large, unreadable, small, large, small)), PLACE, cover)
 
     assert kept.attachments == (Attachment("image/png", f"{PLACE}/0", "a.png"), small, small)
-    assert beside == [Apart(0, LARGE)]
+    assert beside == [StoredAttachment(0, LARGE)]
     assert kept.metadata == {
         "attachments_dropped": [
             {"mime": "image/png", "filename": None, "size": None, "reason": "its data URL cannot be read"},
@@ -135,12 +135,14 @@ def test_what_a_call_cannot_keep_is_told(cover: Cover, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("around", [b"", bytes(range(256)), "é".encode()])
 @pytest.mark.parametrize("size", [0, MOST_INLINE, 1024 * 1024 - 10])
-def test_a_secret_in_an_attachment_is_not_kept_and_the_rest_of_it_is(cover: Cover, around: bytes, size: int) -> None:
+def test_a_secret_in_an_attachment_is_not_kept_and_the_rest_of_it_is(
+    cover: CallRedactor, around: bytes, size: int
+) -> None:
     data = bytes(size) + around + SECRET.encode() + around
 
     kept, beside = set_apart(Result(attachments=(attach(data, "application/zip"),)), PLACE, cover)
 
-    [one] = beside or [Apart(0, data_of(kept.attachments[0].url) or b"")]
+    [one] = beside or [StoredAttachment(0, data_of(kept.attachments[0].url) or b"")]
     assert one.data == bytes(size) + around + b"[redacted]" + around
 
 
@@ -167,7 +169,7 @@ async def test_a_result_that_cannot_be_written_leaves_nothing_beside_it(crib: Cr
     assert (view["error"]["code"], view["result"], stored(crib, view["id"])) == ("Internal", None, {})
 
 
-async def test_what_a_failed_call_and_a_client_attach_goes_the_same_way(service: Service) -> None:
+async def test_what_a_failed_call_and_a_client_attach_goes_the_same_way(service: RunningService) -> None:
     await service.client.post("/v1/tools", json={"kind": "client", "name": "sky", "description": "A toy."})
     call = (await service.client.post("/v1/calls", params={"wait": 0}, json={"tool": "sky"})).json()
     file = {"mime": "image/png", "url": attach(LARGE, "image/png").url}
@@ -180,7 +182,7 @@ async def test_what_a_failed_call_and_a_client_attach_goes_the_same_way(service:
     assert stored(service, call["id"]) == {0: LARGE}
 
 
-async def test_the_url_has_the_prefix_that_a_proxy_takes_away(service: Service, toys: Toys) -> None:
+async def test_the_url_has_the_prefix_that_a_proxy_takes_away(service: RunningService, toys: Toys) -> None:
     toys.more.append(giving(Result(attachments=(attach(LARGE, "image/png"),))))
     service.settings["root_path"] = "/crib"
     await service.restart()
@@ -192,7 +194,7 @@ async def test_the_url_has_the_prefix_that_a_proxy_takes_away(service: Service, 
     assert (await service.client.get(url)).content == LARGE
 
 
-async def test_the_event_of_the_end_has_the_url_and_not_the_bytes(service: Service, toys: Toys) -> None:
+async def test_the_event_of_the_end_has_the_url_and_not_the_bytes(service: RunningService, toys: Toys) -> None:
     toys.more.append(giving(Result(attachments=(attach(LARGE, "image/png"),))))
     await service.restart()
 

@@ -7,9 +7,9 @@ import pytest
 
 from app.core.calls import Status
 from app.core.errors import CallError, Canceled, ToolUnavailable
-from app.dispatch.running import LiveCall
-from tests.services import HANG, Crib, until
-from tests.toys import ToyHook, Toys
+from app.dispatch.live_calls import LiveCall
+from tests.support.services import HANG, Crib, until
+from tests.support.toy_tools import ToyHook, Toys
 
 CANCELED = ("error", "Canceled")
 COMPLETED = ("completed", None)
@@ -185,7 +185,7 @@ async def test_a_tool_that_finishes_in_spite_of_a_cancel_completes(crib: Crib, t
 async def test_a_cancel_is_answered_while_a_tool_does_not_let_go(
     crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.running.CANCEL_SECONDS", 0.01)
+    monkeypatch.setattr("app.dispatch.live_calls.CANCEL_SECONDS", 0.01)
     await crib.open()
     live = crib.submit("stubborn")
     await crib.started("stubborn")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from app.core.files import Change
-from app.sandbox.workspace import LocalWorkspace
-from app.tools import apply_patch, write_file
-from tests.services import HANG, Crib
+from app.sandbox.files.workspace import LocalWorkspace
+from app.tools.files import apply_patch, write_file
+from tests.support.services import HANG, Crib
 
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+made\n*** End Patch\n"
 

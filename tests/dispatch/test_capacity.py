@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from app.core.calls import CallRequest
-from app.core.clocks import SystemClock
 from app.core.errors import Refusal, TooBusy, TooManyCalls
 from app.core.principals import Bounds, Key
+from app.core.util.clocks import SystemClock
 from app.dispatch.capacity import Capacity
-from app.dispatch.running import LiveCall
-from tests.services import ADMIN, HANG, Crib, until
-from tests.toys import ToyHook, Toys
+from app.dispatch.live_calls import LiveCall
+from tests.support.services import ADMIN, HANG, Crib, until
+from tests.support.toy_tools import ToyHook, Toys
 
 
 @pytest.fixture

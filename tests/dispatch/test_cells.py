@@ -9,9 +9,10 @@ import pytest
 
 from app.core.calls import CallRequest
 from app.core.sessions import Session
-from app.tools import js_repl, js_repl_reset, list_dir, python, write_file
-from tests.kernels import HANG
-from tests.services import Crib, viewed
+from app.tools.exec import js_repl, js_repl_reset, python
+from app.tools.files import list_dir, write_file
+from tests.support.repl_kernels import HANG
+from tests.support.services import Crib, viewed
 
 SECRET = "hunter2-and-some-more"
 BLUE = Session("admin", "blue", env={"TOKEN": {"secret": "API"}}, created_at=1, updated_at=1)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.core.errors import Canceled
-from app.dispatch.running import LiveCall
-from tests.services import Crib, until
-from tests.toys import ToyHook, Toys
+from app.dispatch.live_calls import LiveCall
+from tests.support.services import Crib, until
+from tests.support.toy_tools import ToyHook, Toys
 
 
 def submit_something(crib: Crib, dice: random.Random, number: int) -> LiveCall:

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from app.core.calls import CallRequest, Status
-from app.core.clocks import SystemClock, rfc3339
 from app.core.errors import CallError, Canceled, TimedOut
 from app.core.events import EventType
-from app.core.jsons import dumps
 from app.core.principals import Key
 from app.core.results import Attachment, Result
-from app.dispatch.clients import left_of
-from app.dispatch.running import LiveCall
+from app.core.util.clocks import SystemClock, rfc3339
+from app.core.util.json_codec import dumps
+from app.dispatch.client_run import left_of
+from app.dispatch.live_calls import LiveCall
 from app.store import principals
 from app.store.events import EventFilter, page
-from tests.clients import OSLO, ClientToys
-from tests.services import ADMIN, HANG, Crib, until, viewed
-from tests.toys import ToyHook, Toys
+from tests.support.client_tools import OSLO, ClientToys
+from tests.support.services import ADMIN, HANG, Crib, until, viewed
+from tests.support.toy_tools import ToyHook, Toys
 
 COMPLETED = ("completed", None)
 CANCELED = ("error", "Canceled")

@@ -13,9 +13,9 @@ from app.core.errors import CallError
 from app.core.principals import Key, Scope
 from app.core.results import Result
 from app.core.tools import Context, Effect, Lane, typed
-from app.dispatch.running import LiveCall
+from app.dispatch.live_calls import LiveCall
 from app.store import asks
-from tests.services import HANG, Crib, until
+from tests.support.services import HANG, Crib, until
 
 REVIEWER = Key("key_r", "ada", "", frozenset({Scope.ASKS_ANSWER}), "", 0)
 FORM = {"server": "toy", "mode": "form", "message": "Your name?", "requested_schema": {"type": "object"}}

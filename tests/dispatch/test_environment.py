@@ -9,8 +9,8 @@ from app.core.errors import HookDenied, ToolUnavailable
 from app.core.hooks import Point
 from app.core.sessions import Session
 from app.core.tools import Context
-from tests.services import Crib
-from tests.toys import ToyHook
+from tests.support.services import Crib
+from tests.support.toy_tools import ToyHook
 
 SESSION = Session("admin", "default", env={"LANG": "C", "TOKEN": {"secret": "API"}})
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import Overloaded
 from app.core.tools import Effect
-from app.dispatch.gate import Gate, Gates, Order, Pass
+from app.dispatch.gate import BatchOrder, Gate, GateHold, Gates
 
 READ, WRITE = Effect.READ, Effect.WRITE
 
@@ -232,13 +232,13 @@ class Family:
         self.log: list[str] = []
         self._go: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
-        self.passes: dict[str, Pass] = {}
+        self.passes: dict[str, GateHold] = {}
 
     def come(self, name: str, effect: Effect, under: str | None = None) -> None:
         self._go[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._hold(name, effect, self.passes[under] if under else None))
 
-    async def _hold(self, name: str, effect: Effect, held: Pass | None) -> None:
+    async def _hold(self, name: str, effect: Effect, held: GateHold | None) -> None:
         async with self.gates.enter("lane", effect, held) as mine:
             self.passes[name] = mine
             self.log.append(f"{name} in")
@@ -532,7 +532,7 @@ async def test_leaving_twice_is_leaving_once() -> None:
 
 
 async def test_in_a_batch_a_writer_waits_for_all_before_it_in_its_lane() -> None:
-    order = Order()
+    order = BatchOrder()
     first, second, writer, late = (order.next() for _ in range(4))
     first.declare("lane", READ)
     second.declare("lane", READ)
@@ -549,7 +549,7 @@ async def test_in_a_batch_a_writer_waits_for_all_before_it_in_its_lane() -> None
 
 
 async def test_in_a_batch_other_lanes_and_no_lane_do_not_wait() -> None:
-    order = Order()
+    order = BatchOrder()
     writer, elsewhere, nowhere = (order.next() for _ in range(3))
     writer.declare("lane", WRITE)
     elsewhere.declare("other", WRITE)
@@ -559,7 +559,7 @@ async def test_in_a_batch_other_lanes_and_no_lane_do_not_wait() -> None:
 
 
 async def test_in_a_batch_one_whose_lane_is_not_known_yet_is_waited_for() -> None:
-    order = Order()
+    order = BatchOrder()
     thinking, reader, nowhere = (order.next() for _ in range(3))
     reader.declare("lane", READ)
     nowhere.declare(None, READ)
@@ -575,7 +575,7 @@ async def test_in_a_batch_one_whose_lane_is_not_known_yet_is_waited_for() -> Non
 
 
 async def test_in_a_batch_one_that_failed_before_it_was_known_holds_nobody() -> None:
-    order = Order()
+    order = BatchOrder()
     failed, writer = order.next(), order.next()
     writer.declare("lane", WRITE)
     waiting = asyncio.create_task(writer.clear())
@@ -596,7 +596,7 @@ class Member:
     effect: Effect
     children: list["Member"] = field(default_factory=list)
     parent: "Member | None" = None
-    mine: Pass | None = None
+    mine: GateHold | None = None
 
     def is_kin(self, other: "Member") -> bool:
         return other in self.forebears() or self in other.forebears()

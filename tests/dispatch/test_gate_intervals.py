@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from app.core.calls import Waiting
-from app.core.ports import Scope
+from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, Tool, typed
-from app.dispatch.running import LiveCall
-from tests.services import ADMIN, HANG, Crib, copy_database
-from tests.toys import Toys
+from app.dispatch.live_calls import LiveCall
+from tests.support.services import ADMIN, HANG, Crib, copy_database
+from tests.support.toy_tools import Toys
 
 READ, WRITE = Effect.READ, Effect.WRITE
 LANES = {"work": "workspace", "work_apart": "session", "work_free": "none"}
@@ -110,7 +110,7 @@ def _effect_of(args: Args) -> Effect:
     return args.effect
 
 
-def _no_needs(args: Args, scope: Scope) -> list[Need]:
+def _no_needs(args: Args, scope: PathScope) -> list[Need]:
     return []
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from app.core.calls import Call
-from app.core.clocks import SystemClock
 from app.core.errors import Canceled, HookDenied
 from app.core.hooks import Hook, HookFailed, OnFailure, Point
 from app.core.rules import Action, Need
 from app.core.sessions import Session
 from app.core.tools import Tool
+from app.core.util.clocks import SystemClock
 from app.dispatch.hooks import Hooks
-from tests.services import HANG, Crib, until
-from tests.toys import ToyHook, Toys
+from tests.support.services import HANG, Crib, until
+from tests.support.toy_tools import ToyHook, Toys
 
 CALL = Call("call_1", "admin", "echo", 0)
 SESSION = Session("admin", "s", agent="build")

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from app.core.calls import Call
-from app.core.ends import whole_characters
 from app.core.events import Event, EventType
-from app.dispatch.events import HEARTBEAT, Hub
-from app.dispatch.subscriptions import HUGE_AT_ONCE, PIECE, Held, Subscription
-from app.dispatch.subscriptions import Frame as Queued
+from app.core.util.head_tail import whole_characters
+from app.dispatch.events.hub import HEARTBEAT, EventHub
+from app.dispatch.events.subscriptions import HUGE_AT_ONCE, PIECE, QueueUsage, Subscription
+from app.dispatch.events.subscriptions import Frame as Queued
 from app.store import events, outputs
 from app.store.events import EventFilter
-from tests.services import HANG, Crib, Frame, frames_of, kinds, until
-from tests.toys import Toys
+from tests.support.services import HANG, Crib, Frame, frames_of, kinds, until
+from tests.support.toy_tools import Toys
 
 ALL = EventFilter(principal=None)
 
@@ -98,7 +98,7 @@ async def test_a_stream_after_an_event_begins_right_behind_it(crib: Crib) -> Non
 async def test_two_hundred_cuts_and_resumes_against_a_live_publisher_lose_and_repeat_nothing(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.PAGE", 7)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 7)
     await crib.open()
     dice = random.Random(4711)
     is_over = asyncio.Event()
@@ -226,7 +226,7 @@ async def test_the_stream_of_a_call_that_ended_is_replayed_and_ends(crib: Crib) 
 async def test_output_so_far_is_replayed_from_an_offset_and_then_goes_on_without_repeat(
     crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.outputs.FLUSH_SECONDS", 0.0005)
+    monkeypatch.setattr("app.dispatch.events.output_spool.FLUSH_SECONDS", 0.0005)
     await crib.open()
     dice = random.Random(42)
     call = crib.submit("wait")
@@ -294,7 +294,7 @@ async def test_silence_is_filled_with_signs_of_life(crib: Crib) -> None:
 async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 1000)
     await crib.open()
     stream = follow(crib, 0)
     await tell(crib, "first")
@@ -319,8 +319,8 @@ async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
 async def test_one_overrun_while_it_reads_the_past_reads_on_and_does_not_lag(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 1000)
-    monkeypatch.setattr("app.dispatch.events.PAGE", 5)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 5)
     await crib.open()
     for number in range(20):
         await tell(crib, f"past {number}")
@@ -340,8 +340,8 @@ async def test_one_overrun_while_it_reads_the_past_reads_on_and_does_not_lag(
 async def test_one_overrun_on_a_calls_stream_still_gets_its_end(
     crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100)
-    monkeypatch.setattr("app.dispatch.events.PAGE", 1)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 1)
     await crib.open()
     call = crib.submit("wait", {"say": "text"})
     await crib.started("wait")
@@ -359,11 +359,11 @@ async def test_one_overrun_on_a_calls_stream_still_gets_its_end(
 
 
 async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100)
     await crib.open()
     live = crib.submit("wait", {"name": "w"})
     await crib.started("w")
-    hub = Hub(crib.use.hub.last_seq, floor=0, heartbeat=60)
+    hub = EventHub(crib.use.hub.last_seq, floor=0, heartbeat=60)
     stream = hub.follow(crib.use.engine, EventFilter(principal=None, call=live.call.id), hub.last_seq)
     reading = asyncio.create_task(read_all(stream))
     await until(lambda: any(s._wakeup for some in hub._by_call.values() for s in some))
@@ -379,7 +379,7 @@ async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeyp
 
 
 async def test_a_frame_larger_than_the_queue_still_comes_through(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.subscriptions.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100)
     await crib.open()
     stream = follow(crib, None)
     reading = asyncio.create_task(read(stream, 1))
@@ -404,7 +404,7 @@ async def test_when_the_service_stops_a_stream_ends_after_what_is_queued(crib: C
 
 
 async def test_a_queue_hands_out_what_is_small_as_one_piece() -> None:
-    held = Held()
+    held = QueueUsage()
     subscription = Subscription(ALL, 0, with_output=True, held=held)
     subscription.push(Queued(b"one"))
     subscription.push(Queued(b"old output", 5))
@@ -421,7 +421,7 @@ async def test_a_queue_hands_out_what_is_small_as_one_piece() -> None:
 
 
 async def test_a_queue_hands_out_what_is_large_bit_by_bit_and_a_large_frame_alone() -> None:
-    subscription = Subscription(ALL, 0, with_output=False, held=Held())
+    subscription = Subscription(ALL, 0, with_output=False, held=QueueUsage())
     frames = [bytes([number]) * size for number, size in enumerate([PIECE // 2, PIECE // 2, 1, PIECE * 3, 2, 3])]
     for frame in frames:
         subscription.push(Queued(frame))
@@ -433,7 +433,7 @@ async def test_a_queue_hands_out_what_is_large_bit_by_bit_and_a_large_frame_alon
 
 
 async def test_a_frame_in_many_queues_is_held_once_until_the_last_lets_go() -> None:
-    held = Held()
+    held = QueueUsage()
     quick, slow, gone = [Subscription(ALL, 0, with_output=False, held=held) for _ in range(3)]
     frame = Queued(b"x" * 100)
     for subscription in (quick, slow, gone):
@@ -451,7 +451,7 @@ async def test_when_all_queues_together_are_too_large_the_slowest_is_let_go(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two fill their queues with different events; the one with more in it goes, and the quick one hears all."""
-    monkeypatch.setattr("app.dispatch.events.HELD_BYTES", 5000)
+    monkeypatch.setattr("app.dispatch.events.hub.HELD_BYTES", 5000)
     await crib.open()
     hub = crib.use.hub
     quick = follow(crib, 0)
@@ -472,11 +472,11 @@ async def test_when_all_queues_together_are_too_large_the_slowest_is_let_go(
 
 async def test_a_replay_reads_only_so_much_at_a_time(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is small goes together, whatever is large goes alone, and it is the same log."""
-    monkeypatch.setattr("app.dispatch.events.REPLAY_BYTES", 2000)
-    monkeypatch.setattr("app.dispatch.subscriptions.RECENT_BYTES", 0)
-    monkeypatch.setattr("app.dispatch.events.PIECE", 2000)
-    monkeypatch.setattr("app.dispatch.events.HUGE_BYTES", 4000)
-    monkeypatch.setattr("app.dispatch.events.PAGE", 4)
+    monkeypatch.setattr("app.dispatch.events.hub.REPLAY_BYTES", 2000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.RECENT_BYTES", 0)
+    monkeypatch.setattr("app.dispatch.events.hub.PIECE", 2000)
+    monkeypatch.setattr("app.dispatch.events.hub.HUGE_BYTES", 4000)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 4)
     await crib.open()
     sizes = [10, 10, 1500, 10, 6000, 10, 1000, 1000, 10, 10, 10, 9000, 10]
     for size in sizes:
@@ -499,9 +499,9 @@ async def test_a_replay_reads_only_so_much_at_a_time(crib: Crib, monkeypatch: py
 async def test_a_huge_event_is_replayed_from_one_copy_and_only_some_are_at_a_time(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.HUGE_BYTES", 1000)
-    monkeypatch.setattr("app.dispatch.events.REPLAY_BYTES", 1000)
-    monkeypatch.setattr("app.dispatch.subscriptions.RECENT_BYTES", 0)
+    monkeypatch.setattr("app.dispatch.events.hub.HUGE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.hub.REPLAY_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.RECENT_BYTES", 0)
     await crib.open()
     for number in range(HUGE_AT_ONCE + 1):
         await tell(crib, str(number) * 2000)
@@ -531,8 +531,8 @@ async def test_a_huge_event_is_replayed_from_one_copy_and_only_some_are_at_a_tim
 async def test_who_leaves_while_a_huge_event_is_read_does_not_keep_others_from_it(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.HUGE_BYTES", 1000)
-    monkeypatch.setattr("app.dispatch.events.REPLAY_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.hub.HUGE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.hub.REPLAY_BYTES", 1000)
     await crib.open()
     await tell(crib, "x" * 2000)
     loads = list[asyncio.Event]()
@@ -572,7 +572,7 @@ async def test_a_thousand_listeners_hear_the_same(crib: Crib) -> None:
 async def test_what_was_told_lately_is_replayed_without_reading_it_again(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.subscriptions.RECENT_BYTES", 3000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.RECENT_BYTES", 3000)
     await crib.open()
     await tell(crib, "nobody listened")
     live = follow(crib, 1)
@@ -585,7 +585,7 @@ async def test_what_was_told_lately_is_replayed_without_reading_it_again(
     assert recent._size == sum(len(frame) for _, frame in recent._told) <= 3000
 
     monkeypatch.setattr("app.store.events.spans", None)
-    monkeypatch.setattr("app.dispatch.subscriptions.REPLAY_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.REPLAY_BYTES", 1000)
     replayed = await read(follow(crib, 7), 6)
     of_one_session = await read(follow(crib, 7, EventFilter(principal=None, session="b")), 3)
 
@@ -614,7 +614,7 @@ async def test_what_nobody_listened_to_is_read_from_the_store(crib: Crib) -> Non
 
 async def test_of_a_live_piece_only_what_the_replay_did_not_show_is_told() -> None:
     """Live output is told in larger pieces than it is stored in, so a replay may end in the middle of one."""
-    hub, call = Hub(0, 0, 15.0), Call("call_1", "admin", "toy", 0)
+    hub, call = EventHub(0, 0, 15.0), Call("call_1", "admin", "toy", 0)
     subscription = hub.subscribe(EventFilter(principal=None, call="call_1"), with_output=True)
     assert hub.hears_output(call)
 

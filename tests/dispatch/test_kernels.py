@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import InvalidArgs, ToolUnavailable
-from app.core.kernels import Kernel
-from app.core.networks import NetworkPolicy
+from app.core.network_policy import NetworkPolicy
+from app.core.repl_kernel import Kernel
+from app.core.sandbox import Command
 from app.core.sessions import Session
-from app.core.walls import Command
-from app.dispatch.kernels import Kernels, Start
-from app.dispatch.running import LiveCall
-from app.sandbox.workspace import LocalWorkspace
-from tests.kernels import GIB, HANG, WALLED, ToyClock, call_of
+from app.dispatch.live_calls import LiveCall
+from app.dispatch.session.repl_kernels import Kernels, Start
+from app.sandbox.files.workspace import LocalWorkspace
+from tests.support.repl_kernels import GIB, HANG, WALLED, ToyClock, call_of
 
 BLUE, GREEN = Session("admin", "blue"), Session("admin", "green")
 

@@ -7,12 +7,12 @@ import pytest
 
 from app.core.calls import Call, Status, Waiting
 from app.core.errors import CallError
-from app.dispatch import ledger as ledgers
-from app.dispatch.ledger import Ledger
-from app.dispatch.registry import Registry
+from app.dispatch import call_stats as ledgers
+from app.dispatch.call_stats import CallStats
+from app.dispatch.tools.registry import Registry
 from app.store.calls import Claim
-from tests.services import ADMIN, HANG, Crib
-from tests.toys import ToyHook, Toys
+from tests.support.services import ADMIN, HANG, Crib
+from tests.support.toy_tools import ToyHook, Toys
 
 
 def failed(code: str) -> CallError:
@@ -26,8 +26,8 @@ def call_of(tool: str, status: Status = Status.ERROR, duration_us: int | None = 
 
 
 @pytest.fixture
-def ledger(toys: Toys) -> Ledger:
-    return Ledger(Registry(toys.tools))
+def ledger(toys: Toys) -> CallStats:
+    return CallStats(Registry(toys.tools))
 
 
 async def test_every_end_is_counted_once_by_tool_status_and_code(crib: Crib) -> None:
@@ -121,7 +121,7 @@ async def test_calls_buried_at_the_next_start_are_counted_there(crib: Crib) -> N
     assert crib.use.ledger.durations == {}
 
 
-def test_the_number_of_codes_is_bounded_and_those_known_go_on_being_counted(ledger: Ledger) -> None:
+def test_the_number_of_codes_is_bounded_and_those_known_go_on_being_counted(ledger: CallStats) -> None:
     for number in range(ledgers.MAX_CODES * 3):
         ledger.note(call_of("echo"), failed(f"Code{number}"))
     ledger.note(call_of("echo"), failed("Code0"))
@@ -132,7 +132,7 @@ def test_the_number_of_codes_is_bounded_and_those_known_go_on_being_counted(ledg
 
 
 @pytest.mark.parametrize("code", ["", "x" * 49, "a\nb", "ÄHM", "a\ud800", 'say "hi"', "a b"])
-def test_a_code_that_is_no_plain_word_is_other(ledger: Ledger, code: str) -> None:
+def test_a_code_that_is_no_plain_word_is_other(ledger: CallStats, code: str) -> None:
     ledger.note(call_of("echo"), failed(code))
 
     assert dict(ledger.ends) == {("echo", "error", "other"): 1}

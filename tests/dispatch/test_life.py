@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from app.store.calls import Claim
 from app.store.events import EventFilter
-from tests.services import ADMIN, HANG, Crib, Frame, copy_database, frames_of, until
-from tests.toys import Toys
+from tests.support.services import ADMIN, HANG, Crib, Frame, copy_database, frames_of, until
+from tests.support.toy_tools import Toys
 
 LEGAL = re.compile("pending( waiting)*( running)?( completed| error)?")
 State = tuple[str, str | None, str | None]

@@ -12,15 +12,15 @@ import pytest
 
 from app.config import RuleSetting
 from app.core.calls import CallRequest, Status
-from app.core.jsons import dumps
 from app.core.rules import Action
 from app.core.sessions import Session
 from app.core.tools import Context
-from app.dispatch.gate import Order
+from app.core.util.json_codec import dumps
+from app.dispatch.gate import BatchOrder
 from app.store import calls
 from app.store.calls import Claim
-from tests.services import ADMIN, HANG, Crib, viewed
-from tests.toys import ToyHook, Toys
+from tests.support.services import ADMIN, HANG, Crib, viewed
+from tests.support.toy_tools import ToyHook, Toys
 
 
 async def test_a_call_that_can_run_now_is_pending_and_running_in_one_commit(crib: Crib) -> None:
@@ -520,7 +520,7 @@ async def test_a_call_at_the_gate_says_what_it_waits_for(crib: Crib, toys: Toys)
 
 async def test_a_batch_keeps_its_writers_in_order(crib: Crib, toys: Toys) -> None:
     await crib.open()
-    order = Order()
+    order = BatchOrder()
     asked = [
         ("wait", {"name": "r1"}),
         ("wait", {"name": "r2"}),

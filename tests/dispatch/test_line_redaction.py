@@ -12,8 +12,8 @@ from app.core.redaction import MARK
 from app.core.tools import Effect
 from app.store import events
 from app.store.events import EventFilter
-from tests.services import Crib, until
-from tests.toys import ToyHook, Toys
+from tests.support.services import Crib, until
+from tests.support.toy_tools import ToyHook, Toys
 
 SECRET = "hunter22/x"
 KEY = "sk-proj-4f9Xq2LmT0b7Zk1RcV8sYw"

@@ -14,9 +14,9 @@ from app.core.results import Result
 from app.core.rules import Action, Rule
 from app.core.sessions import Session
 from app.core.tools import Context, Effect, Tool, typed
-from app.dispatch.running import LiveCall
-from tests.services import ADMIN, Crib, until
-from tests.toys import Toys
+from app.dispatch.live_calls import LiveCall
+from tests.support.services import ADMIN, Crib, until
+from tests.support.toy_tools import Toys
 
 
 class PathArgs(BaseModel, extra="forbid"):

@@ -9,15 +9,15 @@ import httpx
 import pytest
 from pydantic import BaseModel, Field
 
-from app.core.models import shell_variant, takes_patches
+from app.core.llm_models import shell_variant, takes_patches
 from app.core.principals import Bounds, Key, Scope, digest
 from app.core.results import Result
 from app.core.sessions import Session
 from app.core.tools import Alias, Audience, Context, Effect, Ready, Tool, typed
-from app.dispatch.listings import ToolFilter
+from app.dispatch.tools.listing import ToolFilter
 from app.store import principals, sessions
-from tests.services import Service
-from tests.toys import Toys
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 
 class MailArgs(BaseModel, extra="forbid"):
@@ -57,8 +57,8 @@ class Shelf(Toys):
 
 
 @pytest.fixture
-async def service(data_dir: Path) -> AsyncIterator[Service]:
-    service = Service(data_dir, Shelf())
+async def service(data_dir: Path) -> AsyncIterator[RunningService]:
+    service = RunningService(data_dir, Shelf())
     await service.open()
     yield service
     await service.close()
@@ -90,11 +90,11 @@ ALWAYS = ["changing", "gemini_only", "planners_only", "send_mail"]
         ({"effect": "read", "source": "builtin", "agent": "build"}, ["changing", "shell_command"]),
     ],
 )
-async def test_a_listing_holds_what_suits(service: Service, asked: dict[str, str], found: list[str]) -> None:
+async def test_a_listing_holds_what_suits(service: RunningService, asked: dict[str, str], found: list[str]) -> None:
     assert await names(service.client, **asked) == sorted(found)
 
 
-async def test_a_session_stands_for_its_model_and_its_agent(service: Service) -> None:
+async def test_a_session_stands_for_its_model_and_its_agent(service: RunningService) -> None:
     session = Session("admin", "ses_a", agent="plan", model="gpt-5.1")
     await service.use.writer.submit(lambda batch: sessions.add(batch, session))
 
@@ -104,7 +104,7 @@ async def test_a_session_stands_for_its_model_and_its_agent(service: Service) ->
     assert (missing.status_code, missing.json()["code"]) == (404, "NotFound")
 
 
-async def test_a_tool_may_say_something_else_to_each(service: Service) -> None:
+async def test_a_tool_may_say_something_else_to_each(service: RunningService) -> None:
     await service.use.writer.submit(lambda batch: sessions.add(batch, Session("admin", "closed")))
 
     async def shown(**params: Any) -> dict[str, Any]:
@@ -122,7 +122,7 @@ async def test_a_tool_may_say_something_else_to_each(service: Service) -> None:
     assert closed["description"] == "A toy."
 
 
-async def test_a_query_ranks_and_limits(service: Service) -> None:
+async def test_a_query_ranks_and_limits(service: RunningService) -> None:
     found = await names(service.client, q="change files")
     best = await names(service.client, q="change files", limit=1, model="gpt-5.1")
 
@@ -132,7 +132,7 @@ async def test_a_query_ranks_and_limits(service: Service) -> None:
     assert await names(service.client, q="nothing of the kind") == []
 
 
-async def test_pages_go_on_where_the_one_before_ended(service: Service) -> None:
+async def test_pages_go_on_where_the_one_before_ended(service: RunningService) -> None:
     all_names, seen, cursor = await names(service.client), list[str](), None
     while True:
         params = {"limit": 4} | ({"cursor": cursor} if cursor else {})
@@ -147,25 +147,27 @@ async def test_pages_go_on_where_the_one_before_ended(service: Service) -> None:
     assert len(all_names) == 6
 
 
-async def test_a_compact_listing_is_for_a_small_context(service: Service) -> None:
+async def test_a_compact_listing_is_for_a_small_context(service: RunningService) -> None:
     answer = await service.client.get("/v1/tools", params={"fields": "name,description", "source": "shop"})
 
     assert answer.json() == {"data": [{"name": "gemini_only", "description": "A toy."}], "next_cursor": None}
 
 
-async def test_wrong_parameters_are_refused(service: Service) -> None:
+async def test_wrong_parameters_are_refused(service: RunningService) -> None:
     for params in ({"effect": "none"}, {"limit": "501"}, {"limit": "0"}, {"fields": "schema"}, {"q": ""}):
         assert (await service.client.get("/v1/tools", params=params)).status_code == 422
 
 
-async def test_an_alias_is_described_as_the_tool_it_is(service: Service) -> None:
+async def test_an_alias_is_described_as_the_tool_it_is(service: RunningService) -> None:
     mail = (await service.client.get("/v1/tools/mail")).json()
 
     assert (mail["name"], mail["aliases"]) == ("send_mail", ["mail"])
 
 
 @pytest.mark.parametrize("rule", [{"permission": "send_mail"}, {"permission": "s*", "pattern": "*"}])
-async def test_what_is_denied_whatever_it_is_used_for_is_not_listed(service: Service, rule: dict[str, str]) -> None:
+async def test_what_is_denied_whatever_it_is_used_for_is_not_listed(
+    service: RunningService, rule: dict[str, str]
+) -> None:
     await service.close()
     service.settings["rules"] = [rule | {"action": "deny"}]
     await service.open()
@@ -176,7 +178,7 @@ async def test_what_is_denied_whatever_it_is_used_for_is_not_listed(service: Ser
     assert await names(service.client, q="letter") == []
 
 
-async def test_a_key_that_is_bound_to_tools_sees_no_others(service: Service) -> None:
+async def test_a_key_that_is_bound_to_tools_sees_no_others(service: RunningService) -> None:
     bounds = Bounds(tools=("send_*", "edit_file"))
     key = Key("key_1", "ann", "", frozenset({Scope.CALLS_READ, Scope.TOOLS_WRITE}), digest("tk_ann"), 1, bounds=bounds)
     await service.use.writer.submit(lambda batch: principals.add_key(batch, key))
@@ -190,7 +192,7 @@ async def test_a_key_that_is_bound_to_tools_sees_no_others(service: Service) -> 
         assert (await ann.delete("/v1/tools/changing")).status_code == 404
 
 
-async def test_hooks_have_the_last_word_on_what_a_tool_says(service: Service) -> None:
+async def test_hooks_have_the_last_word_on_what_a_tool_says(service: RunningService) -> None:
     async def shorten(view: dict[str, Any]) -> dict[str, Any]:
         return view | {"description": view["description"][:5], "owner": "nobody asks a hook for this"}
 
@@ -203,7 +205,7 @@ async def test_hooks_have_the_last_word_on_what_a_tool_says(service: Service) ->
     assert (tool["description"], tool["owner"]) == ("A toy", None)
 
 
-async def test_the_tool_asked_for_is_the_one_that_is_called(service: Service) -> None:
+async def test_the_tool_asked_for_is_the_one_that_is_called(service: RunningService) -> None:
     """What is listed under a principal's own name is what a call by that name runs."""
     registry = service.use.dispatcher.registry
     registry.add(replace(toy("mine", "Ann's own."), owner="ann"))

@@ -11,8 +11,8 @@ from app.core.errors import Canceled
 from app.core.principals import Key, Scope
 from app.core.rules import Action, Need
 from app.core.sessions import Session
-from app.dispatch.running import LiveCall
-from tests.services import Crib, until
+from app.dispatch.live_calls import LiveCall
+from tests.support.services import Crib, until
 
 MINE = Session("admin", "mine")
 PERSON = Key("key_p", "admin", "", frozenset({Scope.ASKS_ANSWER}), "", 0)

@@ -11,10 +11,10 @@ from app.core.calls import Call
 from app.core.redaction import OutputStream, Redactor
 from app.core.results import Result
 from app.core.tools import Keep, Truncation
-from app.dispatch.outputs import CHUNK, Spool, shown_of
+from app.dispatch.events.output_spool import CHUNK, Spool, shown_of
 from app.dispatch.truncate import truncate
 from app.store import outputs
-from tests.services import HANG, Crib, until
+from tests.support.services import HANG, Crib, until
 
 
 class Heard:
@@ -95,7 +95,7 @@ async def test_a_first_word_is_told_without_waiting_for_more(open_crib: Crib, he
 async def test_words_in_quick_succession_are_gathered(
     open_crib: Crib, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.outputs.FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr("app.dispatch.events.output_spool.FLUSH_SECONDS", 0.05)
     spool = spool_on(open_crib, heard)
     await spool.write("first ", "stdout")
     await until(lambda: heard.pieces)

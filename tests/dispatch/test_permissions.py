@@ -9,14 +9,14 @@ import pytest
 from app.config import AgentSetting, RuleSetting
 from app.core.errors import PermissionDenied
 from app.core.principals import UNBOUND, Bounds, Key
-from app.core.rules import Action, KeptRule, Need, Rule, RuleScope
+from app.core.rules import Action, Need, Rule, RuleScope, StoredRule
 from app.core.secrets import EVERYBODY
 from app.core.sessions import Session
 from app.core.tools import Tool
-from app.dispatch.permissions import Permissions, RulePart
-from app.dispatch.rules import RuleBook
-from tests.services import Crib
-from tests.toys import Toys
+from app.dispatch.permission.permissions import Permissions, RuleSource
+from app.dispatch.permission.rules import RuleStore
+from tests.support.services import Crib
+from tests.support.toy_tools import Toys
 
 ALLOW, ASK, DENY = Action.ALLOW, Action.ASK, Action.DENY
 EDIT = Need("edit", "src/a.py")
@@ -27,24 +27,24 @@ TOOL: Tool = next(tool for tool in Toys().tools if tool.name == "need")
 numbers = count()
 
 
-def kept(action: Action, scope: RuleScope, principal: str = "ada", pattern: str = "*", **more: Any) -> KeptRule:
+def kept(action: Action, scope: RuleScope, principal: str = "ada", pattern: str = "*", **more: Any) -> StoredRule:
     rule = Rule("edit", pattern, action)
     where = {RuleScope.SESSION: {"session": "s1"}, RuleScope.WORKSPACE: {"workspace": "/srv/ws"}}
     more = where.get(scope, {}) | more
-    return KeptRule(id=f"rule_{next(numbers):03d}", principal=principal, rule=rule, scope=scope, **more)
+    return StoredRule(id=f"rule_{next(numbers):03d}", principal=principal, rule=rule, scope=scope, **more)
 
 
-def answered(action: Action, scope: RuleScope = RuleScope.SESSION) -> KeptRule:
+def answered(action: Action, scope: RuleScope = RuleScope.SESSION) -> StoredRule:
     return kept(action, scope, ask="ask_1")
 
 
 class House:
     """All layers, empty until a test writes into them."""
 
-    def __init__(self, book: RuleBook) -> None:
+    def __init__(self, book: RuleStore) -> None:
         self.book = book
-        self.configuration = RulePart()
-        self.agents: dict[str, RulePart] = {}
+        self.configuration = RuleSource()
+        self.agents: dict[str, RuleSource] = {}
         self.key = KEY
         self.session = SESSION
 
@@ -57,9 +57,9 @@ class House:
         rules = (Rule("edit", "*", action),)
         match layer:
             case "configuration":
-                self.configuration = RulePart(rules)
+                self.configuration = RuleSource(rules)
             case "agent":
-                self.agents["coder"] = RulePart(rules)
+                self.agents["coder"] = RuleSource(rules)
             case "global":
                 self.book.put(kept(action, RuleScope.GLOBAL, EVERYBODY))
             case "own global":
@@ -83,7 +83,7 @@ LOOSENING = ["own global", "own workspace", "answers"]
 @pytest.fixture
 async def house(crib: Crib) -> House:
     await crib.open()
-    return House(RuleBook(crib.use.writer, []))
+    return House(RuleStore(crib.use.writer, []))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_rules_of_other_sessions_workspaces_and_principals_do_not_count(ho
 
 
 async def test_an_agents_rules_count_for_its_name_only(house: House) -> None:
-    house.agents["reviewer"] = RulePart((Rule("edit", "*", DENY),))
+    house.agents["reviewer"] = RuleSource((Rule("edit", "*", DENY),))
     assert house.says() is ALLOW
 
     house.session = replace(house.session, agent="reviewer")
@@ -218,7 +218,7 @@ async def approve(house: House, layer: str, approval: Any) -> None:
         case "configuration":
             house.configuration = replace(house.configuration, approval=approval)
         case "agent":
-            house.agents["coder"] = RulePart(approval=approval)
+            house.agents["coder"] = RuleSource(approval=approval)
         case "key":
             house.key = replace(house.key, bounds=replace(UNBOUND, approval=approval))
         case "session":
@@ -226,14 +226,14 @@ async def approve(house: House, layer: str, approval: Any) -> None:
 
 
 async def test_a_tools_own_name_works_as_a_permission(house: House) -> None:
-    house.configuration = RulePart((Rule("need", "src/*", DENY),))
+    house.configuration = RuleSource((Rule("need", "src/*", DENY),))
 
     assert house.says(EDIT) is DENY
     assert house.says(Need("edit", "README.md")) is ALLOW
 
 
 async def test_a_tool_that_needs_nothing_needs_itself(house: House) -> None:
-    permissions = Permissions(RulePart((Rule("need", "*", DENY),)), {}, house.book)
+    permissions = Permissions(RuleSource((Rule("need", "*", DENY),)), {}, house.book)
 
     [verdict] = permissions.verdicts(TOOL, [], SESSION, None)
 
@@ -242,7 +242,7 @@ async def test_a_tool_that_needs_nothing_needs_itself(house: House) -> None:
 
 async def test_a_key_bound_to_tools_may_use_no_other(house: House) -> None:
     house.key = replace(KEY, bounds=Bounds(tools=("echo", "no*")))
-    permissions = Permissions(RulePart(), {}, house.book)
+    permissions = Permissions(RuleSource(), {}, house.book)
 
     assert house.says() is DENY
     assert permissions.hides(TOOL, SESSION, house.key)
@@ -263,20 +263,20 @@ async def test_a_key_bound_to_tools_may_use_no_other(house: House) -> None:
 async def test_a_tool_is_hidden_when_its_last_rule_is_a_blanket_deny(
     house: House, rules: list[tuple[str, str, Action]], is_hidden: bool
 ) -> None:
-    permissions = Permissions(RulePart(tuple(Rule(*rule) for rule in rules)), {}, house.book)
+    permissions = Permissions(RuleSource(tuple(Rule(*rule) for rule in rules)), {}, house.book)
 
     assert permissions.hides(TOOL, SESSION, None) is is_hidden
 
 
 async def test_a_tool_hides_behind_the_permission_it_is_about(house: House) -> None:
-    permissions = Permissions(RulePart((Rule("read", "*", DENY),)), {}, house.book)
+    permissions = Permissions(RuleSource((Rule("read", "*", DENY),)), {}, house.book)
 
     assert permissions.hides(replace(TOOL, permission="read"), SESSION, None)
     assert not permissions.hides(TOOL, SESSION, None)
 
 
 async def test_a_change_of_the_book_counts_at_once(house: House) -> None:
-    permissions = Permissions(RulePart(), {}, house.book)
+    permissions = Permissions(RuleSource(), {}, house.book)
     assert permissions.verdicts(TOOL, [EDIT], SESSION, None)[0].action is ALLOW
 
     mine = kept(DENY, RuleScope.GLOBAL)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app.core.tools import Audience, Ready, Tool
-from app.dispatch import probes as probing
-from app.dispatch.probes import Probes
-from tests.services import HANG, Crib, Service, until
-from tests.toys import Toys
+from app.dispatch.tools import availability as probing
+from app.dispatch.tools.availability import ToolAvailability
+from tests.support.services import HANG, Crib, RunningService, until
+from tests.support.toy_tools import Toys
 
 
 class Machine:
@@ -40,8 +40,8 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-async def probes() -> AsyncIterator[Probes]:
-    probes = Probes()
+async def probes() -> AsyncIterator[ToolAvailability]:
+    probes = ToolAvailability()
     yield probes
     await probes.close()
 
@@ -52,14 +52,16 @@ async def open_crib(crib: Crib, machine: Machine) -> Crib:
     return await crib.open()
 
 
-async def test_a_tool_without_a_question_is_ready_without_asking(probes: Probes, toys: Toys) -> None:
+async def test_a_tool_without_a_question_is_ready_without_asking(probes: ToolAvailability, toys: Toys) -> None:
     echo = toys.tools[0]
 
     assert probes.is_ready(echo)
     assert await probes.ask(echo) == Ready()
 
 
-async def test_an_answer_is_kept_until_somebody_asks_anew(probes: Probes, toys: Toys, machine: Machine) -> None:
+async def test_an_answer_is_kept_until_somebody_asks_anew(
+    probes: ToolAvailability, toys: Toys, machine: Machine
+) -> None:
     tool = depending(toys, machine.init)
 
     assert (probes.known(tool), probes.is_ready(tool)) == (None, False)
@@ -73,7 +75,9 @@ async def test_an_answer_is_kept_until_somebody_asks_anew(probes: Probes, toys: 
     assert len(machine.asked) == 2
 
 
-async def test_a_tool_in_the_place_of_another_is_asked_itself(probes: Probes, toys: Toys, machine: Machine) -> None:
+async def test_a_tool_in_the_place_of_another_is_asked_itself(
+    probes: ToolAvailability, toys: Toys, machine: Machine
+) -> None:
     await probes.ask(depending(toys, machine.init))
 
     async def other(audience: Audience) -> Ready:
@@ -82,7 +86,7 @@ async def test_a_tool_in_the_place_of_another_is_asked_itself(probes: Probes, to
     assert probes.known(depending(toys, other)) is None
 
 
-async def test_those_who_ask_at_once_share_one_question(probes: Probes, toys: Toys, machine: Machine) -> None:
+async def test_those_who_ask_at_once_share_one_question(probes: ToolAvailability, toys: Toys, machine: Machine) -> None:
     machine.go.clear()
     tool = depending(toys, machine.init)
     asking = [asyncio.create_task(probes.ask(tool)) for _ in range(5)]
@@ -99,7 +103,7 @@ async def test_those_who_ask_at_once_share_one_question(probes: Probes, toys: To
 
 
 async def test_one_that_breaks_or_never_answers_is_not_available_and_says_why(
-    probes: Probes, toys: Toys, monkeypatch: pytest.MonkeyPatch
+    probes: ToolAvailability, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probing, "SECONDS", 0.01)
 
@@ -117,7 +121,7 @@ async def test_one_that_breaks_or_never_answers_is_not_available_and_says_why(
 
 
 async def test_answers_for_many_audiences_do_not_pile_up(
-    probes: Probes, toys: Toys, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    probes: ToolAvailability, toys: Toys, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probing, "MAX_ANSWERS", 3)
     tool = depending(toys, machine.init)
@@ -165,7 +169,7 @@ async def test_what_is_not_known_to_be_ready_has_no_start_in_its_first_commit(op
     assert view["started_at"] is None
 
 
-async def test_a_listing_tells_and_asks_again_on_demand(service: Service, toys: Toys, machine: Machine) -> None:
+async def test_a_listing_tells_and_asks_again_on_demand(service: RunningService, toys: Toys, machine: Machine) -> None:
     await service.close()
     toys.more = [depending(toys, machine.init)]
     await service.open()
@@ -188,7 +192,7 @@ async def test_a_listing_tells_and_asks_again_on_demand(service: Service, toys: 
     assert await shown() == (False, "Off again.")
 
 
-async def test_a_reason_is_shown_without_secrets(service: Service, toys: Toys) -> None:
+async def test_a_reason_is_shown_without_secrets(service: RunningService, toys: Toys) -> None:
     await service.client.put("/v1/secrets/TOKEN", json={"value": "canary-in-the-coal-mine"})
 
     async def telltale(audience: Audience) -> Ready:

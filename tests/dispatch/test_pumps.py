@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from app.core.clocks import SystemClock
 from app.core.errors import InvalidArgs, ToolUnavailable
-from app.core.profiles import Profile
 from app.core.redaction import Redactor
-from app.core.walls import Backend, Ended, Network, Piece, Walls, Window
-from app.dispatch import pumps
-from app.dispatch.pumps import MOST_SHOWN, LiveTerminal, Plate, Screen
-from tests.services import HANG, until
+from app.core.sandbox import Backend, ExitStatus, Isolation, Network, OutputChunk, WindowSize
+from app.core.sandbox_profile import Profile
+from app.core.util.clocks import SystemClock
+from app.dispatch.session import terminal_reader
+from app.dispatch.session.terminal_reader import MOST_SHOWN, LiveTerminal, OutputBuffer, TerminalInfo
+from tests.support.services import HANG, until
 
 SECRET = "hunter2hunter2"
-WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
+WALLS = Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 
 
 class ToyChild:
@@ -24,8 +24,8 @@ class ToyChild:
     walls = WALLS
 
     def __init__(self) -> None:
-        self.ended: Ended | None = None
-        self.pieces: asyncio.Queue[Piece | Exception | None] = asyncio.Queue()
+        self.ended: ExitStatus | None = None
+        self.pieces: asyncio.Queue[OutputChunk | Exception | None] = asyncio.Queue()
         self.reads = 0
         self.got: list[bytes] = []
         self.signals: list[int] = []
@@ -34,20 +34,20 @@ class ToyChild:
         self.is_closed = False
 
     def say(self, text: str | bytes) -> None:
-        self.pieces.put_nowait(Piece("stdout", text.encode() if isinstance(text, str) else text))
+        self.pieces.put_nowait(OutputChunk("stdout", text.encode() if isinstance(text, str) else text))
 
     def leave(self, code: int = 0) -> None:
-        self.ended = Ended(code)
+        self.ended = ExitStatus(code)
         self.pieces.put_nowait(None)
 
-    async def read(self, until: str | None = None) -> Piece | None:
+    async def read(self, until: str | None = None) -> OutputChunk | None:
         piece = await self.pieces.get()
         self.reads += 1
         if isinstance(piece, Exception):
             raise piece
         return piece
 
-    def listen(self, take: Callable[[Piece], None]) -> None:
+    def listen(self, take: Callable[[OutputChunk], None]) -> None:
         raise AssertionError("a terminal is read in its own time")
 
     def write_now(self, data: bytes) -> int:
@@ -60,14 +60,14 @@ class ToyChild:
             raise self.refusal
         self.got.append(data)
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> ExitStatus:
         assert self.ended is not None
         return self.ended
 
     def signal(self, number: int) -> None:
         self.signals.append(number)
 
-    def resize(self, window: Window) -> None: ...
+    def resize(self, window: WindowSize) -> None: ...
 
     def close_input(self) -> None: ...
 
@@ -76,7 +76,7 @@ class ToyChild:
     async def receive(self) -> bytes | None:
         return None
 
-    async def end(self, grace: float = 0) -> Ended:
+    async def end(self, grace: float = 0) -> ExitStatus:
         if self.ended is None:
             self.leave(143)
         assert self.ended is not None
@@ -96,7 +96,7 @@ class Stage:
         self.told = 0
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.terminal = LiveTerminal(
-            Plate(1234, "admin", "default", "call_1", "toy", is_tty=True, takes_input=True),
+            TerminalInfo(1234, "admin", "default", "call_1", "toy", is_tty=True, takes_input=True),
             self.child,
             SystemClock(),
             cover=redactor.stream,
@@ -147,7 +147,7 @@ async def test_a_piece_of_a_secret_waits_for_what_follows(stage: Stage) -> None:
 async def test_a_prompt_is_told_though_its_line_does_not_end(
     stage: Stage, redactor: Redactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pumps, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(terminal_reader, "QUIET_SECONDS", 0.0)
     stage.child.say(">>> sk-proj-4f9Xq2LmT0b7Zk1RcV8sYw hunter2")
     await until(lambda: stage.child.reads)
 
@@ -171,7 +171,7 @@ async def test_who_waits_hears_what_was_there_and_what_comes(stage: Stage) -> No
     collected = await waiting
 
     assert heard == ["before ", "after"]
-    assert (collected.text, collected.ended) == ("before after", Ended(3))
+    assert (collected.text, collected.ended) == ("before after", ExitStatus(3))
     assert stage.told == 1
 
 
@@ -189,8 +189,8 @@ async def test_who_cannot_listen_keeps_nobody_else_from_it(stage: Stage, caplog:
 
 
 async def test_what_nobody_waits_for_is_read_slowly(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pumps, "UNHEARD", 10)
-    monkeypatch.setattr(pumps, "UNHEARD_SPEED", 0.001)
+    monkeypatch.setattr(terminal_reader, "UNHEARD", 10)
+    monkeypatch.setattr(terminal_reader, "UNHEARD_SPEED", 0.001)
     for _ in range(3):
         stage.child.say("eleven more")
     await unread(stage, 11)
@@ -216,7 +216,7 @@ async def test_what_is_typed_is_remembered_to_the_end_of_its_line(stage: Stage) 
 
 
 async def test_who_does_not_read_is_not_waited_for_forever(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pumps, "WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(terminal_reader, "WRITE_SECONDS", 0.01)
     stage.child.is_deaf = True
 
     with pytest.raises(ToolUnavailable, match="does not read"):
@@ -237,7 +237,7 @@ async def test_a_terminal_that_breaks_ends(stage: Stage, caplog: pytest.LogCaptu
 
     collected = await stage.terminal.collect(HANG)
 
-    assert collected.ended == Ended(143)
+    assert collected.ended == ExitStatus(143)
     assert "terminal 1234 of default broke" in caplog.text
 
 
@@ -250,7 +250,7 @@ async def test_nothing_is_shown_before_the_beginning_was_told_and_the_end_is_tol
     stage.open()
     await until(lambda: stage.ends)
 
-    assert collected.ended == Ended(1)
+    assert collected.ended == ExitStatus(1)
     assert stage.shown == [(0, "quick")]
     assert stage.ends == ["exited"]
 
@@ -264,7 +264,7 @@ class Screening:
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = loop.create_future()
         opened.set_result(None)
-        self.screen = Screen(lambda start, text: self.shown.append((start, text)), opened)
+        self.screen = OutputBuffer(lambda start, text: self.shown.append((start, text)), opened)
         monkeypatch.setattr(self.screen, "_loop", self)
         self.now = 100.0
 

@@ -10,9 +10,9 @@ from app.core.calls import Status
 from app.core.errors import Interrupted
 from app.core.events import EventType
 from app.core.tools import Effect
-from app.dispatch.gate import Order
-from tests.services import ADMIN, HANG, Crib, until, viewed
-from tests.toys import ToyHook, Toys
+from app.dispatch.gate import BatchOrder
+from tests.support.services import ADMIN, HANG, Crib, until, viewed
+from tests.support.toy_tools import ToyHook, Toys
 
 COMPLETED = ("completed", None)
 INTERRUPTED = ("error", "Interrupted")
@@ -354,7 +354,7 @@ async def test_a_reason_given_first_stays(crib: Crib) -> None:
 
 async def test_a_batch_resumed_needs_no_order_any_more(crib: Crib, toys: Toys) -> None:
     await crib.open()
-    order = Order()
+    order = BatchOrder()
     requests: list[tuple[str, dict[str, Any]]] = [("wait", {"effect": Effect.WRITE}), ("note", {"text": "after"})]
     first, second = (
         crib.use.dispatcher.submit(crib.request(tool, arguments), ADMIN, place=order.next())

@@ -7,9 +7,9 @@ import pytest
 
 from app.core.errors import UnknownTool
 from app.core.tools import Alias, Origin, Tool
-from app.dispatch.registry import NameTaken, Registry
-from tests.services import Crib
-from tests.toys import Toys
+from app.dispatch.tools.registry import NameTaken, Registry
+from tests.support.services import Crib
+from tests.support.toy_tools import Toys
 
 
 def named(toys: Toys, name: str, **more: Any) -> Tool:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from app.core.calls import Call, CallRequest, Status
 from app.core.errors import CallError
-from app.core.jsons import dumps
 from app.core.results import Attachment, Result
 from app.core.sessions import Session
-from app.dispatch import calls
+from app.core.util.json_codec import dumps
+from app.dispatch import call_records
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 VALUES = st.recursive(
@@ -36,15 +36,17 @@ REQUESTS = st.builds(
 
 @given(REQUESTS)
 def test_a_resumed_call_knows_all_it_needs_of_its_request(request: CallRequest) -> None:
-    call = calls.of_request("call_1", 5, request, Session("ann", "s1"), "call_0", None)
+    call = call_records.of_request("call_1", 5, request, Session("ann", "s1"), "call_0", None)
 
-    assert calls.to_request(call, calls.given_to(request)) == request.model_copy(update={"metadata": None})
+    assert call_records.to_request(call, call_records.given_to(request)) == request.model_copy(
+        update={"metadata": None}
+    )
     assert (call.principal, call.session, call.parent, call.created_at) == ("ann", "s1", "call_0", 5)
     assert call.metadata is None or json.loads(call.metadata) == request.metadata
 
 
 def test_a_plain_request_costs_no_options() -> None:
-    call = calls.of_request("call_1", 5, CallRequest(tool="echo"), Session("ann", "s1"), None, None)
+    call = call_records.of_request("call_1", 5, CallRequest(tool="echo"), Session("ann", "s1"), None, None)
 
     assert (call.options, call.arguments, call.metadata, call.status) == (None, None, None, Status.PENDING)
 
@@ -59,15 +61,15 @@ def ended(result: Result | None, error: dict[str, Any] | None) -> Call:
 def test_the_outcome_of_a_completed_call_is_its_result() -> None:
     result = Result("out", "title", {"a": 1}, (Attachment("image/png", "data:,", "a.png"),), [1, {"b": None}])
 
-    assert calls.outcome(ended(result, None)) == result
-    assert calls.outcome(ended(None, None)) == Result()
+    assert call_records.outcome(ended(result, None)) == result
+    assert call_records.outcome(ended(None, None)) == Result()
 
 
 def test_the_outcome_of_a_failed_call_is_its_error_with_what_output_there_was() -> None:
     error = {"code": "ExitCode:3", "message": "It failed.", "retryable": False, "details": {"exit": 3}}
 
     with pytest.raises(CallError) as failed:
-        calls.outcome(ended(Result("printed"), error))
+        call_records.outcome(ended(Result("printed"), error))
 
     assert failed.value.as_dict() == error
     assert failed.value.result == Result("printed")

@@ -9,8 +9,8 @@ from app.dispatch import retention as sweeping
 from app.dispatch.retention import DAY, Limits, Retention
 from app.store import retention
 from app.store.events import EventFilter
-from tests.services import HANG, Crib, Service, listening
-from tests.toys import Toys
+from tests.support.services import HANG, Crib, RunningService, listening
+from tests.support.toy_tools import Toys
 
 HOUR = 3600 * 1_000_000
 
@@ -111,7 +111,7 @@ async def test_the_asks_of_a_call_go_with_it(crib: Crib) -> None:
     assert crib.rows("SELECT * FROM asks") == []
 
 
-async def test_an_idempotency_key_keeps_its_call_for_a_day(service: Service) -> None:
+async def test_an_idempotency_key_keeps_its_call_for_a_day(service: RunningService) -> None:
     headers = {"Idempotency-Key": "mine"}
     body = {"tool": "echo", "arguments": {"text": "x"}}
     first = (await service.client.post("/v1/calls", json=body, headers=headers)).json()
@@ -160,7 +160,7 @@ async def test_calls_go_on_while_old_ones_are_removed(crib: Crib) -> None:
     assert crib.rows("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
 
-async def test_resuming_before_what_is_left_is_gone_with_the_oldest(service: Service) -> None:
+async def test_resuming_before_what_is_left_is_gone_with_the_oldest(service: RunningService) -> None:
     old = await ended_calls(service, 2)
     await ended_calls(service, 1)
     age(service, old, hours=99)
@@ -178,7 +178,7 @@ async def test_resuming_before_what_is_left_is_gone_with_the_oldest(service: Ser
     assert everything == page
 
 
-async def test_the_window_is_remembered_over_a_restart(service: Service) -> None:
+async def test_the_window_is_remembered_over_a_restart(service: RunningService) -> None:
     age(service, await ended_calls(service, 2), hours=99)
     await keeper(service, days=1).sweep()
     await service.restart()
@@ -191,7 +191,7 @@ async def test_the_window_is_remembered_over_a_restart(service: Service) -> None
 
 
 async def test_a_stream_that_retention_overtakes_is_told_so(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.events.PAGE", 3)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 3)
     await crib.open()
     age(crib, await ended_calls(crib, 4), hours=99)
     frames = crib.use.hub.follow(crib.use.engine, EventFilter(principal=None), 0)

@@ -7,12 +7,12 @@ import pytest
 
 from app.core.errors import Canceled, StoreUnavailable
 from app.core.tools import Effect
-from app.dispatch.gate import Order
-from app.dispatch.outputs import CHUNK
-from app.dispatch.running import LiveCall
+from app.dispatch.events.output_spool import CHUNK
+from app.dispatch.gate import BatchOrder
+from app.dispatch.live_calls import LiveCall
 from app.store import db
-from tests.services import HANG, Crib, until
-from tests.toys import ToyHook, Toys
+from tests.support.services import HANG, Crib, until
+from tests.support.toy_tools import ToyHook, Toys
 
 COMPLETED = ("completed", None)
 
@@ -23,7 +23,7 @@ def impatient(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> Crib:
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr("app.dispatch.retries.FIRST_PAUSE", 0.005)
     monkeypatch.setattr("app.dispatch.retries.LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr("app.dispatch.running.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("app.dispatch.live_calls.CANCEL_SECONDS", 0.05)
     return crib
 
 
@@ -220,7 +220,7 @@ async def test_a_place_in_a_batch_is_left_when_the_tool_has_ended_though_its_end
     crib = await impatient.open()
     live = crib.submit("wait", {"effect": "write"})
     await crib.started("wait")
-    order = Order()
+    order = BatchOrder()
     live.place = order.next()
     live.place.declare("lane", Effect.WRITE)
     behind = order.next()

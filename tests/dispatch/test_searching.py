@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app.core.tools import Tool
-from app.sandbox import trees
-from app.tools import glob, grep, grep_files
-from tests.services import Crib, until
-from tests.toys import Toys
+from app.sandbox.process import process_tree
+from app.tools.files import glob, grep, grep_files
+from tests.support.services import Crib, until
+from tests.support.toy_tools import Toys
 
 
 class Searching(Toys):
@@ -79,4 +79,4 @@ async def test_a_canceled_search_leaves_no_process(crib: Crib, tmp_path: Path) -
 
 def searching() -> list[int]:
     """The searches that run below us."""
-    return [pid for pid in trees.below() if trees._read(f"/proc/{pid}/comm") == b"rg\n"]
+    return [pid for pid in process_tree.below() if process_tree._read(f"/proc/{pid}/comm") == b"rg\n"]

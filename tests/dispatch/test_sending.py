@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from app.core.definitions import HttpDefinition
-from app.core.networks import DomainSecret, NetworkPolicy
+from app.core.custom_tools import HttpDefinition
+from app.core.network_policy import DomainSecret, NetworkPolicy
 from app.core.secrets import EVERYBODY
 from app.core.sessions import Session
 from app.core.tools import Tool
-from app.custom.http import make
-from tests.peers import Peer, redirect, reply, serving
-from tests.services import ADMIN, Crib
-from tests.toys import Toys
+from app.custom.http_tools import make
+from tests.support.http_servers import Peer, redirect, reply, serving
+from tests.support.services import ADMIN, Crib
+from tests.support.toy_tools import Toys
 
 
 class Wired(Toys):

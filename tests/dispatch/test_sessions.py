@@ -13,12 +13,12 @@ from app.core.events import Event, EventType
 from app.core.principals import Bounds, Key
 from app.core.rules import Action, Rule
 from app.core.sessions import InvalidSession, Session
-from app.dispatch import sessions as module
-from app.dispatch.running import LiveCall
-from app.dispatch.sessions import Sessions
+from app.dispatch.live_calls import LiveCall
+from app.dispatch.session import sessions as module
+from app.dispatch.session.sessions import Sessions
 from app.store import sessions as stored
 from app.store.writer import Told
-from tests.services import HANG, Crib, until
+from tests.support.services import HANG, Crib, until
 
 BLUE = Session("admin", "blue", agent="builder", created_at=1, updated_at=1)
 

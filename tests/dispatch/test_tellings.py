@@ -3,8 +3,8 @@
 import asyncio
 
 from app.core.calls import Call
-from app.dispatch.tellings import A_SECOND, BURST, MIXED, Telling
-from tests.services import HANG, until
+from app.dispatch.events.output_throttle import A_SECOND, BURST, MIXED, OutputThrottle
+from tests.support.services import HANG, until
 
 CALL = Call("call_1", "admin", "toy", 0)
 
@@ -38,7 +38,7 @@ def rows(count: int, *streams: str) -> list[tuple[int, str, bytes]]:
 async def test_the_first_pieces_are_told_at_once() -> None:
     ears = Ears()
 
-    Telling(CALL, ears).tell(rows(1, "stdout"))
+    OutputThrottle(CALL, ears).tell(rows(1, "stdout"))
 
     assert ears.pieces == [(0, "stdout", b"000 ")]
 
@@ -46,7 +46,7 @@ async def test_the_first_pieces_are_told_at_once() -> None:
 async def test_a_flood_is_told_at_most_twenty_times_a_second() -> None:
     ears, loop = Ears(), asyncio.get_running_loop()
     begun = loop.time()
-    telling = Telling(CALL, ears)
+    telling = OutputThrottle(CALL, ears)
 
     for row in (flood := rows(300, "stdout")):
         telling.tell([row])
@@ -62,7 +62,7 @@ async def test_two_streams_in_turns_are_told_apart_as_long_as_that_is_few_pieces
     ears = Ears()
     few = rows(3, "stdout", "stderr")
 
-    Telling(CALL, ears).tell(few)
+    OutputThrottle(CALL, ears).tell(few)
 
     assert ears.pieces == few
 
@@ -70,7 +70,7 @@ async def test_two_streams_in_turns_are_told_apart_as_long_as_that_is_few_pieces
 async def test_two_streams_in_quick_turns_are_told_mixed() -> None:
     ears, loop = Ears(), asyncio.get_running_loop()
     begun = loop.time()
-    telling = Telling(CALL, ears)
+    telling = OutputThrottle(CALL, ears)
     many = rows(400, "stdout", "stderr")
 
     for first in range(0, 400, 40):
@@ -85,7 +85,7 @@ async def test_two_streams_in_quick_turns_are_told_mixed() -> None:
 
 async def test_what_has_to_wait_is_told_without_more_coming() -> None:
     ears = Ears()
-    telling = Telling(CALL, ears)
+    telling = OutputThrottle(CALL, ears)
     for row in rows(20, "stdout"):
         telling.tell([row])
     assert len(ears.pieces) < BURST
@@ -98,7 +98,7 @@ async def test_what_has_to_wait_is_told_without_more_coming() -> None:
 
 async def test_the_end_waits_for_nothing_and_leaves_nothing() -> None:
     ears = Ears()
-    telling = Telling(CALL, ears)
+    telling = OutputThrottle(CALL, ears)
     for row in rows(50, "stdout", "stderr"):
         telling.tell([row])
 
@@ -111,7 +111,7 @@ async def test_the_end_waits_for_nothing_and_leaves_nothing() -> None:
 
 async def test_where_nobody_listens_nothing_is_held() -> None:
     ears = Ears()
-    telling = Telling(CALL, ears)
+    telling = OutputThrottle(CALL, ears)
     for row in rows(20, "stdout"):
         telling.tell([row])
     told = list(ears.pieces)

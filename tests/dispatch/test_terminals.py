@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.core.clocks import SystemClock
 from app.core.errors import InvalidArgs
-from app.core.walls import Window
-from app.dispatch.terminals import NUMBERS, Terminals
-from tests.exec_sessions import AT_SIGN, TOOLS, Breath, begun, let_go, make_impatient, told, typed
-from tests.services import ADMIN, Crib, until
-from tests.toys import Toys
+from app.core.sandbox import WindowSize
+from app.core.util.clocks import SystemClock
+from app.dispatch.session.terminals import NUMBERS, Terminals
+from tests.support.exec_sessions import AT_SIGN, TOOLS, Breath, begun, let_go, make_impatient, told, typed
+from tests.support.services import ADMIN, Crib, until
+from tests.support.toy_tools import Toys
 
 IDLE = 1200.0
 
@@ -325,9 +325,9 @@ async def test_nobody_kills_or_sizes_what_is_not_there(open_crib: Crib) -> None:
 
     assert not await terminals(open_crib).kill("admin", "default", number + 1)
     assert not await terminals(open_crib).kill("somebody", "default", number)
-    assert not terminals(open_crib).resize("somebody", "default", number, Window(1, 1))
+    assert not terminals(open_crib).resize("somebody", "default", number, WindowSize(1, 1))
     with pytest.raises(InvalidArgs, match="without a tty"):
-        terminals(open_crib).resize("admin", "default", number, Window(1, 1))
+        terminals(open_crib).resize("admin", "default", number, WindowSize(1, 1))
 
 
 async def test_of_very_much_output_both_ends_are_kept_and_the_call_has_all(open_crib: Crib) -> None:

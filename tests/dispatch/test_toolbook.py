@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from app import house
-from app.core.definitions import ClientDefinition, HttpDefinition, OpenApiImport, Skipped
+from app import service
+from app.core.custom_tools import ClientDefinition, HttpDefinition, OpenApiImport, Skipped
 from app.core.results import Result
 from app.core.sessions import Session
 from app.core.tools import Context, Tool
-from app.dispatch import tools as books
-from app.dispatch.registry import NameTaken
-from app.dispatch.tools import InvalidDefinition, ToolBook
-from tests.services import HANG, Crib
-from tests.toys import Toys
+from app.dispatch.tools import runtime_tools as books
+from app.dispatch.tools.registry import NameTaken
+from app.dispatch.tools.runtime_tools import InvalidDefinition, RuntimeTools
+from tests.support.services import HANG, Crib
+from tests.support.toy_tools import Toys
 
 
 def toy_maker(definition: HttpDefinition, owner: str | None) -> Tool:
@@ -38,13 +38,13 @@ def defined(name: str = "get_weather", **more: Any) -> HttpDefinition:
 
 @pytest.fixture
 async def crib(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> Crib:
-    monkeypatch.setitem(house.MAKERS, "http", toy_maker)
+    monkeypatch.setitem(service.MAKERS, "http", toy_maker)
     await crib.open()
     return crib
 
 
 @pytest.fixture
-def book(crib: Crib) -> ToolBook:
+def book(crib: Crib) -> RuntimeTools:
     return crib.use.tools
 
 
@@ -59,7 +59,9 @@ async def said(crib: Crib, tool: str, principal: str = "admin") -> str:
     return str(call["result"]["output"] if call["result"] else call["error"]["code"])
 
 
-async def test_a_registered_tool_can_be_called_and_is_still_there_after_a_restart(crib: Crib, book: ToolBook) -> None:
+async def test_a_registered_tool_can_be_called_and_is_still_there_after_a_restart(
+    crib: Crib, book: RuntimeTools
+) -> None:
     tool, is_new = await book.register(defined(), "admin", replace=False)
 
     assert (tool.name, is_new) == ("get_weather", True)
@@ -70,7 +72,7 @@ async def test_a_registered_tool_can_be_called_and_is_still_there_after_a_restar
     assert told(crib) == [("admin", {"added": ["get_weather"]})]
 
 
-async def test_two_principals_with_one_name_do_not_see_each_other(crib: Crib, book: ToolBook) -> None:
+async def test_two_principals_with_one_name_do_not_see_each_other(crib: Crib, book: RuntimeTools) -> None:
     await book.register(defined(url="https://a.example/ann"), "ann", replace=False)
     await book.register(defined(url="https://a.example/bob"), "bob", replace=False)
     await crib.close()
@@ -89,7 +91,7 @@ async def test_two_principals_with_one_name_do_not_see_each_other(crib: Crib, bo
     ]
 
 
-async def test_a_taken_name_needs_replace_and_replaces_only_what_was_registered(crib: Crib, book: ToolBook) -> None:
+async def test_a_taken_name_needs_replace_and_replaces_only_what_was_registered(crib: Crib, book: RuntimeTools) -> None:
     await book.register(defined(), "ann", replace=False)
     with pytest.raises(NameTaken, match="get_weather is the name of a tool already"):
         await book.register(defined(), "ann", replace=False)
@@ -105,7 +107,7 @@ async def test_a_taken_name_needs_replace_and_replaces_only_what_was_registered(
     assert told(crib)[-1] == ("ann", {"changed": ["get_weather"]})
 
 
-async def test_everybodys_tool_is_everybodys_and_everybody_is_told(crib: Crib, book: ToolBook) -> None:
+async def test_everybodys_tool_is_everybodys_and_everybody_is_told(crib: Crib, book: RuntimeTools) -> None:
     keyring = crib.use.keyring
     key = keyring.find(crib.settings["api_key"])
     assert key is not None
@@ -122,7 +124,7 @@ async def test_everybodys_tool_is_everybodys_and_everybody_is_told(crib: Crib, b
     assert await said(crib, "get_weather", "eve") == "GET https://a.example/x"
 
 
-async def test_of_those_who_want_one_name_at_once_one_gets_it(crib: Crib, book: ToolBook) -> None:
+async def test_of_those_who_want_one_name_at_once_one_gets_it(crib: Crib, book: RuntimeTools) -> None:
     async with asyncio.timeout(HANG):
         wanting = (book.register(defined(url=f"https://a.example/{n}"), "ann", replace=False) for n in range(5))
         outcomes = await asyncio.gather(*wanting, return_exceptions=True)
@@ -134,7 +136,7 @@ async def test_of_those_who_want_one_name_at_once_one_gets_it(crib: Crib, book: 
     assert told(crib) == [("ann", {"added": ["get_weather"]})]
 
 
-async def test_what_nobody_waits_for_any_more_happens_all_the_same(crib: Crib, book: ToolBook) -> None:
+async def test_what_nobody_waits_for_any_more_happens_all_the_same(crib: Crib, book: RuntimeTools) -> None:
     asking = asyncio.create_task(book.register(defined(), "ann", replace=False))
     await asyncio.sleep(0)
     asking.cancel()
@@ -146,7 +148,7 @@ async def test_what_nobody_waits_for_any_more_happens_all_the_same(crib: Crib, b
     assert await said(crib, "get_weather", "ann") == "GET https://a.example/x"
 
 
-async def test_what_the_store_refuses_did_not_happen(crib: Crib, book: ToolBook) -> None:
+async def test_what_the_store_refuses_did_not_happen(crib: Crib, book: RuntimeTools) -> None:
     crib.change("CREATE TRIGGER refuse BEFORE INSERT ON tools BEGIN SELECT RAISE(ABORT, 'disk I/O error'); END")
 
     with pytest.raises(Exception, match="disk I/O error"):
@@ -157,7 +159,7 @@ async def test_what_the_store_refuses_did_not_happen(crib: Crib, book: ToolBook)
     assert told(crib) == []
 
 
-async def test_what_is_removed_is_forgotten_and_what_was_not_there_is_not_told(crib: Crib, book: ToolBook) -> None:
+async def test_what_is_removed_is_forgotten_and_what_was_not_there_is_not_told(crib: Crib, book: RuntimeTools) -> None:
     await book.register(defined(), "ann", replace=False)
 
     assert [await book.remove("get_weather", owner) for owner in ("bob", None, "ann", "ann")] == [
@@ -182,16 +184,16 @@ async def test_what_is_removed_is_forgotten_and_what_was_not_there_is_not_told(c
     ],
 )
 async def test_what_cannot_be_made_is_refused_in_a_sentence(
-    book: ToolBook, monkeypatch: pytest.MonkeyPatch, definition: Any, sentence: str
+    book: RuntimeTools, monkeypatch: pytest.MonkeyPatch, definition: Any, sentence: str
 ) -> None:
-    monkeypatch.delitem(house.MAKERS, "client")
+    monkeypatch.delitem(service.MAKERS, "client")
     with pytest.raises(InvalidDefinition, match=sentence[:40]) as refused:
         await book.register(definition, "ann", replace=False)
 
     assert str(refused.value).startswith(sentence)
 
 
-async def test_what_looks_like_a_secret_in_the_words_is_redacted(crib: Crib, book: ToolBook) -> None:
+async def test_what_looks_like_a_secret_in_the_words_is_redacted(crib: Crib, book: RuntimeTools) -> None:
     token = "ghp_" + "a" * 36
 
     tool, _ = await book.register(defined(description=f"As in {token}."), "ann", replace=False)
@@ -200,7 +202,9 @@ async def test_what_looks_like_a_secret_in_the_words_is_redacted(crib: Crib, boo
     assert token not in crib.rows("SELECT definition FROM tools")[0]["definition"]
 
 
-async def test_the_number_of_tools_is_bounded_for_each_owner(book: ToolBook, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_tools_is_bounded_for_each_owner(
+    book: RuntimeTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(books, "MAX_OWNED", 2)
     for name in ("first", "second"):
         await book.register(defined(name), "ann", replace=False)
@@ -212,7 +216,7 @@ async def test_the_number_of_tools_is_bounded_for_each_owner(book: ToolBook, mon
 
 
 async def test_a_kept_tool_that_does_not_fit_any_more_is_reported_and_costs_only_itself(
-    crib: Crib, book: ToolBook, caplog: pytest.LogCaptureFixture
+    crib: Crib, book: RuntimeTools, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("fits", "no_json", "old_kind", "odd_url", "echo_soon"):
         await book.register(defined(name), None, replace=False)
@@ -242,7 +246,7 @@ async def imported(asked: OpenApiImport, principal: str) -> tuple[list[HttpDefin
     return [defined(asked.prefix + name) for name in asked.document["names"]], [Skipped("upload", "No JSON.")]
 
 
-async def test_operations_of_an_api_become_tools_in_one_commit(crib: Crib, book: ToolBook) -> None:
+async def test_operations_of_an_api_become_tools_in_one_commit(crib: Crib, book: RuntimeTools) -> None:
     book._importer = imported
     await book.register(defined("api_taken"), "ann", replace=False)
     asked = OpenApiImport(document={"names": ["one", "taken", "two", "two"]}, prefix="api_")

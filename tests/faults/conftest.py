@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.services import Service, Zygote
+from tests.faults.service_processes import Service, Zygote
 
 HITS = pytest.StashKey[dict[str, int]]()
 

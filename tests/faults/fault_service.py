@@ -36,22 +36,22 @@ from fastapi import FastAPI  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from app import logs, server  # noqa: E402
-from app.api import streams  # noqa: E402
+from app.api.http import sse  # noqa: E402
 from app.config import Settings, load  # noqa: E402
-from app.core.definitions import ClientDefinition  # noqa: E402
-from app.core.ports import Scope  # noqa: E402
+from app.core.custom_tools import ClientDefinition  # noqa: E402
+from app.core.ports import PathScope  # noqa: E402
 from app.core.redaction import Redactor  # noqa: E402
 from app.core.results import Result  # noqa: E402
 from app.core.rules import Need  # noqa: E402
 from app.core.tools import Context, Effect, Lane, Tool, typed  # noqa: E402
-from app.custom import client  # noqa: E402
-from app.dispatch import subscriptions  # noqa: E402
+from app.custom import client_tools  # noqa: E402
+from app.dispatch.events import subscriptions  # noqa: E402
 from app.main import create_app  # noqa: E402
 from app.server import Server, configure  # noqa: E402
 from app.store import db  # noqa: E402
 from app.tools import BUILTINS  # noqa: E402
-from tests.faults import points  # noqa: E402
-from tests.faults.records import CHUNK, CHUNKS  # noqa: E402
+from tests.faults import kill_points  # noqa: E402
+from tests.faults.data_checks import CHUNK, CHUNKS  # noqa: E402
 
 KEY = "tk_the_key_of_the_fault_tests"
 EFFECTS = "effects.txt"
@@ -79,11 +79,11 @@ class Nothing(BaseModel, extra="forbid"):
     pass
 
 
-def no_needs(args: BaseModel, scope: Scope) -> list[Need]:
+def no_needs(args: BaseModel, scope: PathScope) -> list[Need]:
     return []
 
 
-def to_mark(args: Token, scope: Scope) -> list[Need]:
+def to_mark(args: Token, scope: PathScope) -> list[Need]:
     """What has to be asked unless a rule says otherwise."""
     return [Need("escalate", args.token)]
 
@@ -132,7 +132,7 @@ def toys(data_dir: Path) -> list[Tool]:
         typed(Say, name="say", description="Say.", effect=Effect.READ, needs=no_needs, run=say, lane=none),
         typed(Slow, name="slow", description="Stream.", effect=Effect.READ, needs=no_needs, run=slow, lane=none),
         typed(Token, name="relay", description="Let mark.", effect=Effect.READ, needs=no_needs, run=relay, lane=none),
-        client.make(ELSEWHERE, None),
+        client_tools.make(ELSEWHERE, None),
     ]
 
 
@@ -205,7 +205,7 @@ def hurry_store() -> None:
 def hurry() -> None:
     """Shorten what a test would have to wait for: how long a client may leave its answer unread."""
     if seconds := os.environ.get("FAULT_UNREAD_SECONDS"):
-        streams.SEND_SECONDS = float(seconds)
+        sse.SEND_SECONDS = float(seconds)
         server.UNREAD_MILLISECONDS = int(float(seconds) * 1000)
 
 
@@ -277,7 +277,7 @@ def live_as_child(data_dir: Path, told: int, fault: str) -> None:
         for fd, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(fd, target)
         if fault:
-            points.arm(fault, sys.modules[__name__])
+            kill_points.arm(fault, sys.modules[__name__])
         run(data_dir, 0, announce_to(told), **({"grace": SOON} if fault else {}))
         code = 0
     except BaseException:  # noqa: BLE001 - the end of a process: what remains is to say why

@@ -3,7 +3,7 @@
    Preloaded, it counts what is done to the database file and its write-ahead
    log, and lets some of it fail. What to fail stands in a small file of 64-bit
    integers that a test changes while the service runs; `Shim` in
-   tests/faults/shims.py writes it. */
+   tests/faults/io_shim.py writes it. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.actors import Actor
-from tests.faults.records import Acknowledged, broken_promises
-from tests.faults.services import HANG, Service, Zygote
-from tests.faults.wires import GONE, Body, Wire, wired
+from tests.faults.data_checks import Acknowledged, broken_promises
+from tests.faults.raw_sockets import GONE, Body, Wire, wired
+from tests.faults.recording_client import Actor
+from tests.faults.service_processes import HANG, Service, Zygote
 
 pytestmark = pytest.mark.faults
 

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from app.core.redaction import MARK, forms_of
-from tests.faults.services import HANG, Service
-from tests.faults.wires import Body, Stream, Wire, streamed, wired
-from tests.speaking import called
+from tests.faults.raw_sockets import Body, Stream, Wire, streamed, wired
+from tests.faults.service_processes import HANG, Service
+from tests.support.mcp_wire import called
 
 pytestmark = pytest.mark.faults
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.records import Acknowledged, broken_promises
-from tests.faults.services import Service
-from tests.faults.wires import GONE, Answer, Body, wired
+from tests.faults.data_checks import Acknowledged, broken_promises
+from tests.faults.raw_sockets import GONE, Answer, Body, wired
+from tests.faults.service_processes import Service
 
 KILLS = 6
 MANY = 40

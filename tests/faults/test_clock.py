@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.core.clocks import SystemClock
-from app.core.ids import time_of
-from tests.services import Crib, until
-from tests.toys import Toys
+from app.core.util.clocks import SystemClock
+from app.core.util.ids import time_of
+from tests.support.services import Crib, until
+from tests.support.toy_tools import Toys
 
 pytestmark = pytest.mark.faults
 

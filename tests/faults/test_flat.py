@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.insides import Memory, holds, inside, wait_inside
-from tests.faults.services import HANG, Started, runner
-from tests.faults.wires import Answer, Body, Stream, Wire, wired
-from tests.speaking import called
+from tests.faults.raw_sockets import Answer, Body, Stream, Wire, wired
+from tests.faults.resource_usage import Memory, holds, inside, wait_inside
+from tests.faults.service_processes import HANG, Started, runner
+from tests.support.mcp_wire import called
 
 pytestmark = pytest.mark.faults
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from tests.faults.fault_service import KEY, ROOT
-from tests.faults.services import HANG, clean_environment, runner
-from tests.faults.wires import Answer, Body, Wire, wired
+from tests.faults.raw_sockets import Answer, Body, Wire, wired
+from tests.faults.service_processes import HANG, clean_environment, runner
 
 pytestmark = pytest.mark.faults
 

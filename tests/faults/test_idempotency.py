@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from tests.faults.records import FINAL, Acknowledged, broken_promises
-from tests.faults.services import HANG, Service
-from tests.faults.wires import GONE, Answer, Body, wired
+from tests.faults.data_checks import FINAL, Acknowledged, broken_promises
+from tests.faults.raw_sockets import GONE, Answer, Body, wired
+from tests.faults.service_processes import HANG, Service
 
 MANY = 50
 

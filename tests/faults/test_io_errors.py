@@ -15,10 +15,10 @@ from itertools import product
 
 import pytest
 
-from tests.faults.records import Acknowledged, broken_promises
-from tests.faults.services import Service, Zygote
-from tests.faults.shims import ALL, LASTING, SYNC, WRITE, Shim, has_compiler
-from tests.faults.wires import Answer, Wire, wired
+from tests.faults.data_checks import Acknowledged, broken_promises
+from tests.faults.io_shim import ALL, LASTING, SYNC, WRITE, Shim, has_compiler
+from tests.faults.raw_sockets import Answer, Wire, wired
+from tests.faults.service_processes import Service, Zygote
 
 pytestmark = [
     pytest.mark.faults,

@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from tests.faults.loads import Load
-from tests.faults.records import FINAL, Acknowledged, broken_promises, left_running
-from tests.faults.services import HANG, Service
-from tests.faults.wires import wired
+from tests.faults.data_checks import FINAL, Acknowledged, broken_promises, left_running
+from tests.faults.load import Load
+from tests.faults.raw_sockets import wired
+from tests.faults.service_processes import HANG, Service
 
 KILLS = int(os.environ.get("FAULT_KILLS", "50"))
 FEW = 5

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.actors import Actor, actor, hear_until, say_yes
-from tests.faults.points import POINTS
-from tests.faults.records import Acknowledged, broken_promises, last_seq, left_running
-from tests.faults.services import Service, Zygote
-from tests.faults.wires import GONE, streamed, wired
+from tests.faults.data_checks import Acknowledged, broken_promises, last_seq, left_running
+from tests.faults.kill_points import POINTS
+from tests.faults.raw_sockets import GONE, streamed, wired
+from tests.faults.recording_client import Actor, actor, hear_until, say_yes
+from tests.faults.service_processes import Service, Zygote
 
 pytestmark = pytest.mark.faults
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.data_checks import CHUNK, FINAL, Acknowledged, broken_promises
 from tests.faults.fault_service import EFFECTS
-from tests.faults.records import CHUNK, FINAL, Acknowledged, broken_promises
-from tests.faults.services import HANG, Started, runner
-from tests.faults.wires import Answer, Body, Wire, wired
+from tests.faults.raw_sockets import Answer, Body, Wire, wired
+from tests.faults.service_processes import HANG, Started, runner
 
 pytestmark = pytest.mark.faults
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mcp.fleets import Fleet, fleet, hostile
+from tests.mcp.service_process import Fleet, fleet, hostile
 
 pytestmark = pytest.mark.faults
 

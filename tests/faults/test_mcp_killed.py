@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from tests.faults.insides import Memory, inside, settled, wait_inside
-from tests.faults.services import HANG, Started, runner
-from tests.faults.walled import alive, kill_all_around
-from tests.faults.wires import Body, Wire, wired
-from tests.mcp.fleets import hostile, kill, until_gone, variables
+from tests.faults.raw_sockets import Body, Wire, wired
+from tests.faults.resource_usage import Memory, inside, settled, wait_inside
+from tests.faults.sandboxed_service import alive, kill_all_around
+from tests.faults.service_processes import HANG, Started, runner
+from tests.mcp.service_process import hostile, kill, until_gone, variables
 
 pytestmark = pytest.mark.faults
 

@@ -7,10 +7,10 @@ from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 
-from tests.faults.actors import actor, hear_until
-from tests.faults.records import Acknowledged, broken_promises, last_seq
-from tests.faults.services import Service
-from tests.faults.wires import streamed
+from tests.faults.data_checks import Acknowledged, broken_promises, last_seq
+from tests.faults.raw_sockets import streamed
+from tests.faults.recording_client import actor, hear_until
+from tests.faults.service_processes import Service
 
 Plant = Callable[[sqlite3.Connection, list[str], Acknowledged], None]
 

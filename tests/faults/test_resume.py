@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.faults.loads import Load
-from tests.faults.records import Acknowledged, broken_promises, last_seq, words
-from tests.faults.services import HANG, Service
-from tests.faults.wires import GONE, Body, data_of, id_of, streamed, wired
+from tests.faults.data_checks import Acknowledged, broken_promises, last_seq, words
+from tests.faults.load import Load
+from tests.faults.raw_sockets import GONE, Body, data_of, id_of, streamed, wired
+from tests.faults.service_processes import HANG, Service
 
 CUTS = int(os.environ.get("FAULT_CUTS", "200"))
 

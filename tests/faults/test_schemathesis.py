@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.faults.fault_service import KEY
-from tests.faults.services import Started, command_line
+from tests.faults.service_processes import Started, command_line
 
 pytestmark = pytest.mark.faults
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.records import Acknowledged, broken_promises
-from tests.faults.services import HANG, Service, Started, Zygote, command_line, runner
-from tests.faults.wires import Answer, Body, streamed, wired
+from tests.faults.data_checks import Acknowledged, broken_promises
+from tests.faults.raw_sockets import Answer, Body, streamed, wired
+from tests.faults.service_processes import HANG, Service, Started, Zygote, command_line, runner
 
 Start = Callable[..., Started]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.insides import Memory, holds, holds_at_most, inside
-from tests.faults.records import last_seq
-from tests.faults.services import HANG, Started, runner
-from tests.faults.watchers import CONNECTED, FastWatcher, sleeping, until, watching
-from tests.faults.wires import Body, data_of, id_of, streamed, wired
+from tests.faults.data_checks import last_seq
+from tests.faults.event_streams import CONNECTED, FastWatcher, sleeping, until, watching
+from tests.faults.raw_sockets import Body, data_of, id_of, streamed, wired
+from tests.faults.resource_usage import Memory, holds, holds_at_most, inside
+from tests.faults.service_processes import HANG, Started, runner
 
 pytestmark = pytest.mark.faults
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.faults.fault_service import KEY
-from tests.faults.services import HANG, Service
+from tests.faults.service_processes import HANG, Service
 
 pytestmark = pytest.mark.faults
 

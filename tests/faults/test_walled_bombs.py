@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.walled import BACKENDS, WalledService, alive, memory_mb, run, walled
+from tests.faults.sandboxed_service import BACKENDS, WalledService, alive, memory_mb, run, walled
 
 pytestmark = pytest.mark.faults
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.walled import BACKENDS, WalledService, run, walled
+from tests.faults.sandboxed_service import BACKENDS, WalledService, run, walled
 
 pytestmark = pytest.mark.faults
 

@@ -7,9 +7,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from app.sandbox.spawning import SPARES
-from tests.faults.insides import settled
-from tests.faults.walled import BACKENDS, WalledService, alive, kill_all_around, run, walled
+from app.sandbox.process.spawner import SPARES
+from tests.faults.resource_usage import settled
+from tests.faults.sandboxed_service import BACKENDS, WalledService, alive, kill_all_around, run, walled
 
 pytestmark = pytest.mark.faults
 

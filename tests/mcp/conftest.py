@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.sandbox.processes import TrustedProcesses
-from tests.mcp.linking import Bench
+from app.sandbox.process.trusted import TrustedProcesses
+from tests.mcp.connections import Bench
 
 
 @pytest.fixture

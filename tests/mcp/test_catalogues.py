@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from app.core.jsons import Raw
-from app.mcp import catalogues
-from app.mcp.catalogues import Catalogue, Invalid, fingerprint, pack, read, unpack
-from app.mcp.ports import Hello, LinkLost, ServerSaid
-from tests.mcp_links import HELLO, FakeLink, http, listing, stdio
-from tests.services import HANG
+from app.core.util.json_codec import Raw
+from app.mcp.client import catalog
+from app.mcp.client.catalog import Catalog, Invalid, fingerprint, pack, read, unpack
+from app.mcp.client.interfaces import ConnectionLost, JsonRpcError, ServerInfo
+from tests.support.fake_mcp_connections import HELLO, FakeLink, http, listing, stdio
+from tests.support.services import HANG
 
 ANYTHING = {"type": "object"}
 NO_SCHEMA = "It does not say what arguments it takes: its inputSchema is not an object."
-NO_TOOLS = Hello(version="2025-11-25", capabilities={}, info={})
+NO_TOOLS = ServerInfo(version="2025-11-25", capabilities={}, info={})
 
 
-async def listed(*tools: Any) -> Catalogue:
+async def listed(*tools: Any) -> Catalog:
     return await read(FakeLink({"tools/list": {"tools": list(tools)}}), stdio())
 
 
-def names(catalogue: Catalogue) -> list[str]:
+def names(catalogue: Catalog) -> list[str]:
     return [tool["name"] for tool in catalogue.tools]
 
 
@@ -98,7 +98,7 @@ async def test_a_cursor_that_comes_twice_is_not_followed_twice() -> None:
 
 
 async def test_pages_without_end_are_left_at_some_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogues, "MAX_PAGES", 5)
+    monkeypatch.setattr(catalog, "MAX_PAGES", 5)
     link = FakeLink({"tools/list": lambda params: {"tools": [], "nextCursor": str(len(link.asked))}})
 
     catalogue = await read(link, stdio())
@@ -112,7 +112,7 @@ async def test_a_list_that_is_too_long_is_cut(monkeypatch: pytest.MonkeyPatch) -
 
     assert len(catalogue.tools) == 2000
     assert [one.name for one in catalogue.invalid] == ["*"]
-    monkeypatch.setattr(catalogues, "MAX_BYTES", 1000)
+    monkeypatch.setattr(catalog, "MAX_BYTES", 1000)
     short = await listed(*({"name": f"t{n}", "description": "x" * 300, "inputSchema": ANYTHING} for n in range(9)))
     assert names(short) == ["t0", "t1"]
 
@@ -142,10 +142,10 @@ async def test_a_list_that_is_none_is_told(answer: Raw) -> None:
 
 
 async def test_a_server_that_never_said_it_has_tools_may_have_none() -> None:
-    answers: dict[str, Any] = {"tools/list": ServerSaid(-32601, "what?")}
+    answers: dict[str, Any] = {"tools/list": JsonRpcError(-32601, "what?")}
 
     assert (await read(FakeLink(answers, NO_TOOLS), stdio())).tools == ()
-    with pytest.raises(ServerSaid):
+    with pytest.raises(JsonRpcError):
         await read(FakeLink(answers), stdio())
 
 
@@ -162,7 +162,7 @@ async def test_it_does_not_take_longer_than_a_start_may_take() -> None:
             await read(link, stdio(startup_timeout=0.01))
     link.lose()
     link.held.set()
-    with pytest.raises(LinkLost):
+    with pytest.raises(ConnectionLost):
         await read(link, stdio())
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.jsons import Raw
-from app.mcp.door.addresses import PREFIX, Address, fits, prefixed, servers_of, shown, unprefixed
+from app.core.util.json_codec import Raw
+from app.mcp.server.resources import PREFIX, Address, fits, prefixed, servers_of, shown, unprefixed
 
 
 @given(st.text("abc_-09", min_size=1), st.text(min_size=1))

@@ -10,11 +10,11 @@ import pytest
 from mcp import types
 
 from app.core.principals import Scope
-from tests.asking import QUESTIONS, AskingToys, answer, key_with, open_ask
-from tests.mcp.door import ERAS, AttendedToys, User, Waiting, accept, mcp_client, texts
-from tests.services import KEY, Service, until
-from tests.speaking import ABOUT, Session2025, called
-from tests.toys import Toys
+from tests.mcp.server_clients import ERAS, AttendedToys, User, Waiting, accept, mcp_client, texts
+from tests.support.ask_calls import QUESTIONS, AskingToys, answer, key_with, open_ask
+from tests.support.mcp_wire import ABOUT, Session2025, called
+from tests.support.services import KEY, RunningService, until
+from tests.support.toy_tools import Toys
 
 MODES = pytest.mark.parametrize("mode", ERAS)
 SECRET = {"path": ".env"}
@@ -26,14 +26,14 @@ def toys() -> Toys:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
-    service = Service(data_dir, toys)
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
+    service = RunningService(data_dir, toys)
     await service.open()
     yield service
     await service.close()
 
 
-async def of_call(service: Service) -> dict[str, Any]:
+async def of_call(service: RunningService) -> dict[str, Any]:
     """The ask that the only call waits for."""
     await until(lambda: service.rows("SELECT * FROM asks WHERE status = 'open'"))
     [row] = service.rows("SELECT call FROM asks WHERE status = 'open'")
@@ -41,7 +41,7 @@ async def of_call(service: Service) -> dict[str, Any]:
 
 
 @MODES
-async def test_a_permission_is_a_form_and_the_answer_lets_the_call_run(service: Service, mode: str) -> None:
+async def test_a_permission_is_a_form_and_the_answer_lets_the_call_run(service: RunningService, mode: str) -> None:
     user = User(accept(decision="allow_once"))
 
     async with mcp_client(service, mode, elicitation_callback=user) as client:
@@ -72,7 +72,7 @@ async def test_a_permission_is_a_form_and_the_answer_lets_the_call_run(service: 
     ids=["deny", "decline", "cancel", "misfit"],
 )
 async def test_whatever_is_not_a_yes_is_a_no(
-    service: Service, mode: str, said: types.ElicitResult, sentence: str
+    service: RunningService, mode: str, said: types.ElicitResult, sentence: str
 ) -> None:
     async with mcp_client(service, mode, elicitation_callback=User(said)) as client:
         result = await client.call_tool("need", SECRET)
@@ -84,7 +84,7 @@ async def test_whatever_is_not_a_yes_is_a_no(
 
 
 @MODES
-async def test_who_answers_over_rest_first_is_heard_and_the_user_is_let_go(service: Service, mode: str) -> None:
+async def test_who_answers_over_rest_first_is_heard_and_the_user_is_let_go(service: RunningService, mode: str) -> None:
     user = User()
 
     async with mcp_client(service, mode, elicitation_callback=user) as client:
@@ -107,7 +107,7 @@ async def test_who_answers_over_rest_first_is_heard_and_the_user_is_let_go(servi
 
 @MODES
 async def test_a_client_that_puts_nothing_to_anybody_waits_until_the_deadline(data_dir: Path, mode: str) -> None:
-    service = Service(data_dir, AttendedToys(), ask_timeout=0.2)
+    service = RunningService(data_dir, AttendedToys(), ask_timeout=0.2)
     await service.open()
 
     async with mcp_client(service, mode) as client:
@@ -120,7 +120,7 @@ async def test_a_client_that_puts_nothing_to_anybody_waits_until_the_deadline(da
 
 
 @MODES
-async def test_a_key_that_may_not_answer_is_not_asked(service: Service, mode: str) -> None:
+async def test_a_key_that_may_not_answer_is_not_asked(service: RunningService, mode: str) -> None:
     token = await key_with(service, Scope.CALLS_RUN)
     user = User(accept(decision="allow_once"))
 
@@ -134,7 +134,7 @@ async def test_a_key_that_may_not_answer_is_not_asked(service: Service, mode: st
 
 
 @MODES
-async def test_always_is_offered_to_who_may_write_rules(service: Service, mode: str) -> None:
+async def test_always_is_offered_to_who_may_write_rules(service: RunningService, mode: str) -> None:
     token = await key_with(service, Scope.CALLS_RUN, Scope.ASKS_ANSWER)
     user = User(accept(decision="allow_always"))
 
@@ -150,7 +150,7 @@ async def test_always_is_offered_to_who_may_write_rules(service: Service, mode: 
 
 @MODES
 async def test_questions_are_fields_and_their_answers_come_back(data_dir: Path, mode: str) -> None:
-    service = Service(data_dir, AskingToys())
+    service = RunningService(data_dir, AskingToys())
     await service.open()
     user = User(accept(colour="Blue", why="because"))
     async with mcp_client(service, mode, elicitation_callback=user) as client:
@@ -163,7 +163,7 @@ async def test_questions_are_fields_and_their_answers_come_back(data_dir: Path, 
 
 
 @MODES
-async def test_what_a_server_asks_is_passed_on_as_it_is(service: Service, mode: str) -> None:
+async def test_what_a_server_asks_is_passed_on_as_it_is(service: RunningService, mode: str) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     form = {"server": "far", "mode": "form", "message": "Your name?", "requested_schema": schema}
     page = {"server": "far", "mode": "url", "message": "Look", "url": "https://far.example/x", "elicitation_id": "e1"}
@@ -178,7 +178,7 @@ async def test_what_a_server_asks_is_passed_on_as_it_is(service: Service, mode: 
     assert (user.asked[1].mode, user.asked[1].url) == ("url", "https://far.example/x")
 
 
-async def test_a_call_may_come_back_several_times_and_is_made_once(service: Service, toys: Toys) -> None:
+async def test_a_call_may_come_back_several_times_and_is_made_once(service: RunningService, toys: Toys) -> None:
     users = [accept(decision="allow_once"), accept(decision="allow_once")]
     toys.go["consent"].set()
 
@@ -189,7 +189,7 @@ async def test_a_call_may_come_back_several_times_and_is_made_once(service: Serv
     assert len(service.rows("SELECT * FROM calls WHERE parent IS NULL")) == 1
 
 
-async def test_a_question_goes_to_nobody_when_the_client_has_left(service: Service) -> None:
+async def test_a_question_goes_to_nobody_when_the_client_has_left(service: RunningService) -> None:
     session = Session2025(service.client)
     await session.begin(elicitation={}, sampling={})
     asked = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
@@ -210,7 +210,7 @@ async def test_a_question_goes_to_nobody_when_the_client_has_left(service: Servi
     assert "The MCP client has left." in row["error"]
 
 
-async def test_a_permission_can_be_given_after_a_restart(service: Service) -> None:
+async def test_a_permission_can_be_given_after_a_restart(service: RunningService) -> None:
     params = {"name": "need", "arguments": SECRET}
     first = (await service.client.post("/mcp", **capable(params))).json()["result"]
     await service.restart()
@@ -226,7 +226,7 @@ async def test_a_permission_can_be_given_after_a_restart(service: Service) -> No
     assert len(service.rows("SELECT * FROM calls")) == 1
 
 
-async def test_a_permission_cannot_be_given_before_it_is_asked(service: Service) -> None:
+async def test_a_permission_cannot_be_given_before_it_is_asked(service: RunningService) -> None:
     """What a server asks by a name of its own can; an ask has no name before it is there."""
     said = {"action": "accept", "content": {"decision": "allow_once"}}
     asked = {"name": "need", "arguments": SECRET, "inputResponses": {"decision": said, "": said, "ask": said}}
@@ -236,7 +236,7 @@ async def test_a_permission_cannot_be_given_before_it_is_asked(service: Service)
     assert answer["resultType"] == "input_required"
 
 
-async def test_nobody_answers_with_the_rights_of_another_key(service: Service) -> None:
+async def test_nobody_answers_with_the_rights_of_another_key(service: RunningService) -> None:
     """Who repeats a call with its idempotency key waits for it, and is asked nothing that the first one is asked."""
     bound = service.client_of(await key_with(service, Scope.CALLS_RUN, principal="admin"))
     params = {"name": "need", "arguments": SECRET}
@@ -270,7 +270,7 @@ def capable(params: dict[str, Any], **more: Any) -> dict[str, Any]:
     return asked
 
 
-async def test_a_state_is_good_for_its_call_and_its_key_alone(service: Service) -> None:
+async def test_a_state_is_good_for_its_call_and_its_key_alone(service: RunningService) -> None:
     other = service.client_of(await key_with(service, Scope.ADMIN, principal="admin"))
     params = {"name": "need", "arguments": SECRET}
     first = (await service.client.post("/mcp", **capable(params))).json()["result"]

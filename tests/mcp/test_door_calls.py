@@ -13,11 +13,11 @@ from mcp import MCPError, types
 
 from app.core.results import Attachment, Result, attach
 from app.core.tools import Context
-from app.mcp.door.tellings import Steps
-from tests.mcp.door import ERAS, AttendedToys, Waiting, mcp_client, proxied, texts
-from tests.services import KEY, Service, until
-from tests.speaking import Session2025, called, messages, spoken
-from tests.toys import Toys
+from app.mcp.server.progress import ProgressNotifier
+from tests.mcp.server_clients import ERAS, AttendedToys, Waiting, mcp_client, proxied, texts
+from tests.support.mcp_wire import Session2025, called, messages, spoken
+from tests.support.services import KEY, RunningService, until
+from tests.support.toy_tools import Toys
 
 MODES = pytest.mark.parametrize("mode", ERAS)
 
@@ -28,15 +28,15 @@ def toys() -> Toys:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
-    service = Service(data_dir, toys)
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
+    service = RunningService(data_dir, toys)
     await service.open()
     yield service
     await service.close()
 
 
 @MODES
-async def test_a_tool_of_a_server_is_shown_as_its_server_shows_it(service: Service, mode: str) -> None:
+async def test_a_tool_of_a_server_is_shown_as_its_server_shows_it(service: RunningService, mode: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     about: dict[str, Any] = {
         "title": "The Sum",
@@ -61,7 +61,7 @@ async def test_a_tool_of_a_server_is_shown_as_its_server_shows_it(service: Servi
 
 
 @MODES
-async def test_a_tool_the_protocol_cannot_say_costs_only_itself(service: Service, mode: str) -> None:
+async def test_a_tool_the_protocol_cannot_say_costs_only_itself(service: RunningService, mode: str) -> None:
     registry = service.use.dispatcher.registry
     registry.add(proxied("far", "odd_output", outputSchema={"type": "array"}, icons="none"))
     registry.add(proxied("far", "odd_input", inputSchema={"type": "string"}))
@@ -74,7 +74,7 @@ async def test_a_tool_the_protocol_cannot_say_costs_only_itself(service: Service
 
 
 @MODES
-async def test_plain_names_are_given_where_they_say_which_tool_is_meant(service: Service, mode: str) -> None:
+async def test_plain_names_are_given_where_they_say_which_tool_is_meant(service: RunningService, mode: str) -> None:
     for server, name in (("far", "add"), ("far", "both"), ("near", "both"), ("far", "echo"), ("far", "no such/name")):
         tool = proxied(server, name)
         service.use.dispatcher.registry.add(replace(tool, name=tool.name.replace("no such/name", "odd")))
@@ -94,8 +94,8 @@ async def test_plain_names_are_given_where_they_say_which_tool_is_meant(service:
     assert "add" not in prefixed
 
 
-async def test_a_long_list_comes_in_pages(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.mcp.door.tools.PAGE", 5)
+async def test_a_long_list_comes_in_pages(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.mcp.server.tools.PAGE", 5)
 
     async with mcp_client(service, "legacy") as client:
         names, cursor = list[str](), None
@@ -111,7 +111,7 @@ async def test_a_long_list_comes_in_pages(service: Service, monkeypatch: pytest.
 
 
 async def test_the_setting_gives_plain_names_and_a_request_may_want_others(data_dir: Path) -> None:
-    service = Service(data_dir, AttendedToys(), mcp={"names": "plain"})
+    service = RunningService(data_dir, AttendedToys(), mcp={"names": "plain"})
     await service.open()
     service.use.dispatcher.registry.add(proxied("far", "add"))
 
@@ -128,7 +128,7 @@ async def test_the_setting_gives_plain_names_and_a_request_may_want_others(data_
 
 
 @MODES
-async def test_an_unknown_tool_is_an_error_of_the_protocol_and_no_call(service: Service, mode: str) -> None:
+async def test_an_unknown_tool_is_an_error_of_the_protocol_and_no_call(service: RunningService, mode: str) -> None:
     async with mcp_client(service, mode) as client:
         with pytest.raises(MCPError) as refused:
             await client.call_tool("no_such_tool", {})
@@ -138,7 +138,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol_and_no_call(service: 
 
 
 @MODES
-async def test_progress_is_told_to_who_wants_it_and_only_grows(service: Service, mode: str) -> None:
+async def test_progress_is_told_to_who_wants_it_and_only_grows(service: RunningService, mode: str) -> None:
     async def work(args: Any, ctx: Context) -> Result:
         for title, about in (
             ("begin", {}),
@@ -171,14 +171,14 @@ async def test_progress_is_told_to_who_wants_it_and_only_grows(service: Service,
 
 
 def test_steps_without_numbers_are_counted() -> None:
-    steps = Steps()
+    steps = ProgressNotifier()
 
     assert [steps.next({"title": title}) for title in "abc"] == [(1, None, "a"), (2, None, "b"), (3, None, "c")]
     assert steps.next({"metadata": {"progress": True, "total": "x"}}) == (4, None, None)
 
 
 @MODES
-async def test_who_gives_up_stops_the_call(service: Service, toys: Toys, mode: str) -> None:
+async def test_who_gives_up_stops_the_call(service: RunningService, toys: Toys, mode: str) -> None:
     async with mcp_client(service, mode) as client:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -193,7 +193,7 @@ async def test_who_gives_up_stops_the_call(service: Service, toys: Toys, mode: s
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_every_version_with_a_handshake_is_spoken(service: Service, version: str) -> None:
+async def test_every_version_with_a_handshake_is_spoken(service: RunningService, version: str) -> None:
     async def rich(args: Any, ctx: Context) -> Result:
         link = Attachment("text/plain", "https://far.example/x.txt", "x.txt")
         return Result("text", attachments=(attach(b"sound", "audio/wav"), link), structured={"a": 1})
@@ -212,7 +212,7 @@ async def test_every_version_with_a_handshake_is_spoken(service: Service, versio
     assert [block["type"] for block in result["content"]] == kinds.get(version, ["text", "audio", "resource_link"])
 
 
-async def test_a_connection_that_breaks_does_not_stop_a_call_of_2025(service: Service, toys: Toys) -> None:
+async def test_a_connection_that_breaks_does_not_stop_a_call_of_2025(service: RunningService, toys: Toys) -> None:
     session = Session2025(service.client)
     await session.begin()
     message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "wait_free"}}
@@ -231,7 +231,7 @@ async def test_a_connection_that_breaks_does_not_stop_a_call_of_2025(service: Se
     assert service.end(row["id"]) == ("completed", None)
 
 
-async def test_a_stream_that_is_closed_stops_a_call_of_2026(service: Service) -> None:
+async def test_a_stream_that_is_closed_stops_a_call_of_2026(service: RunningService) -> None:
     async with service.client_of(KEY) as broken:
         posting = asyncio.create_task(broken.post("/mcp", **called("wait_free")))
         await service.started("wait")
@@ -243,7 +243,7 @@ async def test_a_stream_that_is_closed_stops_a_call_of_2026(service: Service) ->
     assert service.end(row["id"]) == ("error", "Canceled")
 
 
-async def test_who_ends_the_session_gives_up_its_calls(service: Service) -> None:
+async def test_who_ends_the_session_gives_up_its_calls(service: RunningService) -> None:
     session = Session2025(service.client)
     await session.begin()
     calling = Waiting(
@@ -263,7 +263,9 @@ async def test_who_ends_the_session_gives_up_its_calls(service: Service) -> None
 
 @MODES
 @pytest.mark.parametrize("name", ["io.toolcrib/idempotency-key", "idempotencyKey"])
-async def test_a_repeat_with_the_same_key_is_the_same_call(service: Service, toys: Toys, mode: str, name: str) -> None:
+async def test_a_repeat_with_the_same_key_is_the_same_call(
+    service: RunningService, toys: Toys, mode: str, name: str
+) -> None:
     meta: Any = {name: "once"}
 
     async with mcp_client(service, mode) as client:
@@ -285,7 +287,7 @@ async def test_a_repeat_with_the_same_key_is_the_same_call(service: Service, toy
     assert {answer.meta["io.toolcrib/call"] for answer in answers} == {row["id"]} == {over_rest.json()["id"]}
 
 
-async def test_a_client_may_say_its_own_id_of_a_call(service: Service) -> None:
+async def test_a_client_may_say_its_own_id_of_a_call(service: RunningService) -> None:
     async with mcp_client(service, "auto") as client:
         meta: Any = {"io.toolcrib/call-id": "toolu_1"}
         await client.call_tool("echo", {"text": "x"}, meta=meta)
@@ -293,7 +295,7 @@ async def test_a_client_may_say_its_own_id_of_a_call(service: Service) -> None:
     assert [row["call_id"] for row in service.rows("SELECT call_id FROM calls")] == ["toolu_1"]
 
 
-async def test_what_was_cut_says_where_the_rest_is(service: Service) -> None:
+async def test_what_was_cut_says_where_the_rest_is(service: RunningService) -> None:
     async with mcp_client(service, "auto") as client:
         result = await client.call_tool("flood", {"text": "x", "times": 500})
 
@@ -304,7 +306,7 @@ async def test_what_was_cut_says_where_the_rest_is(service: Service) -> None:
 
 
 @MODES
-async def test_what_a_server_wants_of_the_client_is_passed_on_and_answered(service: Service, mode: str) -> None:
+async def test_what_a_server_wants_of_the_client_is_passed_on_and_answered(service: RunningService, mode: str) -> None:
     async def sample(ctx: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
         content = params.messages[0].content
         assert isinstance(content, types.TextContent)
@@ -333,7 +335,7 @@ async def test_what_a_server_wants_of_the_client_is_passed_on_and_answered(servi
     assert (texts(toolless), texts(refused)) == (["not offered"], ["not offered"])
 
 
-async def test_a_client_that_fails_to_answer_has_declined(service: Service) -> None:
+async def test_a_client_that_fails_to_answer_has_declined(service: RunningService) -> None:
     async def sample(ctx: Any, params: Any) -> types.ErrorData:
         return types.ErrorData(code=-1, message="the user does not want that")
 
@@ -345,7 +347,7 @@ async def test_a_client_that_fails_to_answer_has_declined(service: Service) -> N
     assert texts(result) == ["Declined: The MCP client did not answer: the user does not want that."]
 
 
-async def test_logs_of_2025_are_told_from_the_level_that_was_set(service: Service) -> None:
+async def test_logs_of_2025_are_told_from_the_level_that_was_set(service: RunningService) -> None:
     heard = list[Any]()
 
     async def hear(params: types.LoggingMessageNotificationParams) -> None:
@@ -365,7 +367,7 @@ async def test_logs_of_2025_are_told_from_the_level_that_was_set(service: Servic
     assert heard == [("error", "said error", "toy")]
 
 
-async def test_logs_of_2026_are_told_to_requests_that_want_them(service: Service) -> None:
+async def test_logs_of_2026_are_told_to_requests_that_want_them(service: RunningService) -> None:
     def asked(level: str | None) -> dict[str, Any]:
         meta = {"io.modelcontextprotocol/logLevel": level} if level else {}
         params = {"name": "log_to_client", "arguments": {"levels": ["info", "error"]}, "_meta": meta}
@@ -379,7 +381,7 @@ async def test_logs_of_2026_are_told_to_requests_that_want_them(service: Service
     assert result["result"]["content"] == [{"type": "text", "text": "logged"}]
 
 
-async def test_a_client_that_does_not_listen_holds_nothing_up(service: Service) -> None:
+async def test_a_client_that_does_not_listen_holds_nothing_up(service: RunningService) -> None:
     """What it is told waits in its own connection, and the call goes on."""
 
     async def work(args: Any, ctx: Context) -> Result:

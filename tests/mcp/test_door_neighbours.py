@@ -10,29 +10,29 @@ import pytest
 from mcp import Client, MCPError, types
 
 from app.core.principals import Scope
-from tests.asking import key_with
-from tests.mcp.corner_server import BLOCKS
-from tests.mcp.door import ERAS, User, accept, mcp_client
-from tests.mcp_houses import crib
-from tests.services import HANG, Service, until
+from tests.mcp.changing_server import BLOCKS
+from tests.mcp.server_clients import ERAS, User, accept, mcp_client
+from tests.support.ask_calls import key_with
+from tests.support.mcp_service import crib
+from tests.support.services import HANG, RunningService, until
 
 MODES = pytest.mark.parametrize("mode", ERAS)
 PLAIN = "?names=plain"
 
 
 def corner(name: str) -> dict[str, Any]:
-    return {"command": sys.executable, "args": ["-S", str(Path(__file__).parent / "corner_server.py"), name]}
+    return {"command": sys.executable, "args": ["-S", str(Path(__file__).parent / "changing_server.py"), name]}
 
 
 @pytest.fixture
-async def one(data_dir: Path) -> AsyncIterator[Service]:
+async def one(data_dir: Path) -> AsyncIterator[RunningService]:
     """A service with one server."""
     async with crib(data_dir, {"near": corner("near")}) as service:
         yield service
 
 
 @pytest.fixture
-async def two(data_dir: Path) -> AsyncIterator[Service]:
+async def two(data_dir: Path) -> AsyncIterator[RunningService]:
     """A service with two servers that have the same."""
     async with crib(data_dir, {"near": corner("near"), "far": corner("far")}) as service:
         yield service
@@ -50,7 +50,7 @@ async def only_text(client: Client, uri: str) -> str:
 
 
 @MODES
-async def test_a_result_comes_out_as_its_server_gave_it(one: Service, mode: str) -> None:
+async def test_a_result_comes_out_as_its_server_gave_it(one: RunningService, mode: str) -> None:
     async with mcp_client(one, mode, query=PLAIN) as client:
         result = plain(await client.call_tool("blocks", {}))
         failed = plain(await client.call_tool("fail", {}))
@@ -65,7 +65,7 @@ async def test_a_result_comes_out_as_its_server_gave_it(one: Service, mode: str)
 
 
 @MODES
-async def test_what_one_server_has_goes_by_its_own_names(one: Service, mode: str) -> None:
+async def test_what_one_server_has_goes_by_its_own_names(one: RunningService, mode: str) -> None:
     async with mcp_client(one, mode, query=PLAIN) as client:
         listed = [resource.uri for resource in (await client.list_resources()).resources]
         templates = [template.uri_template for template in (await client.list_resource_templates()).resource_templates]
@@ -95,7 +95,7 @@ async def test_what_one_server_has_goes_by_its_own_names(one: Service, mode: str
 
 
 @MODES
-async def test_what_two_servers_have_says_whose_it_is(two: Service, mode: str) -> None:
+async def test_what_two_servers_have_says_whose_it_is(two: RunningService, mode: str) -> None:
     async with mcp_client(two, mode, query=PLAIN) as client:
         listed = {resource.uri for resource in (await client.list_resources()).resources}
         prompts = [prompt.name for prompt in (await client.list_prompts()).prompts]
@@ -160,7 +160,7 @@ class News:
 
 
 @MODES
-async def test_whatever_changes_is_told(one: Service, mode: str) -> None:
+async def test_whatever_changes_is_told(one: RunningService, mode: str) -> None:
     news = News()
     async with mcp_client(one, mode, query=PLAIN, message_handler=news) as client:
         listening = None

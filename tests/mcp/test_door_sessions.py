@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from app.core.principals import Scope
-from tests.api.lines import connected
-from tests.asking import key_with
-from tests.mcp.door import ERAS, AttendedToys, Waiting, mcp_client
-from tests.services import HANG, KEY, Service, until
-from tests.speaking import VERSION, Session2025, called, messages, spoken
-from tests.toys import Toys
+from tests.mcp.server_clients import ERAS, AttendedToys, Waiting, mcp_client
+from tests.support.ask_calls import key_with
+from tests.support.mcp_wire import VERSION, Session2025, called, messages, spoken
+from tests.support.raw_http import connected
+from tests.support.services import HANG, KEY, RunningService, until
+from tests.support.toy_tools import Toys
 
 MODES = pytest.mark.parametrize("mode", ERAS)
 WEATHER: dict[str, Any] = {
@@ -33,8 +33,8 @@ def toys() -> Toys:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
-    service = Service(data_dir, toys)
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
+    service = RunningService(data_dir, toys)
     await service.open()
     yield service
     await service.close()
@@ -49,7 +49,7 @@ class Ears:
     async def __call__(self, message: Any) -> None:
         self.heard.append(message.method)
 
-    async def listen(self, client: Any, mode: str, service: Service, number: int) -> None:
+    async def listen(self, client: Any, mode: str, service: RunningService, number: int) -> None:
         """From when it comes back on, as the stream of this number, nothing is missed."""
         if mode == "auto":
             self._listening = asyncio.create_task(self._follow(client))
@@ -67,7 +67,7 @@ class Ears:
 
 
 @MODES
-async def test_those_who_see_a_tool_hear_that_it_came(service: Service, mode: str) -> None:
+async def test_those_who_see_a_tool_hear_that_it_came(service: RunningService, mode: str) -> None:
     anns = {"Authorization": f"Bearer {await key_with(service, Scope.CALLS_RUN, Scope.TOOLS_WRITE)}"}
     bobs = {"Authorization": f"Bearer {await key_with(service, Scope.CALLS_RUN, principal='bob')}"}
     ann, bob = Ears(), Ears()
@@ -96,7 +96,7 @@ async def test_those_who_see_a_tool_hear_that_it_came(service: Service, mode: st
     assert "get_weather" in names
 
 
-async def test_a_session_is_its_keys_alone(service: Service) -> None:
+async def test_a_session_is_its_keys_alone(service: RunningService) -> None:
     session = Session2025(service.client)
     await session.begin()
     list_tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -110,7 +110,7 @@ async def test_a_session_is_its_keys_alone(service: Service) -> None:
     assert [answer.status_code for answer in (stolen, ended, stream, own)] == [404, 404, 404, 200]
 
 
-async def test_another_key_takes_back_nothing(service: Service, toys: Toys) -> None:
+async def test_another_key_takes_back_nothing(service: RunningService, toys: Toys) -> None:
     session = Session2025(service.client)
     await session.begin()
     calling = Waiting(session.ask(7, "tools/call", name="wait_free", arguments={}))
@@ -128,7 +128,7 @@ async def test_another_key_takes_back_nothing(service: Service, toys: Toys) -> N
 
 
 async def test_a_revoked_key_loses_its_session_and_its_streams(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sse_starlette.sse.EventSourceResponse.DEFAULT_PING_INTERVAL", 0.05)
     made = (await service.client.post("/v1/keys", json={"principal": "ann"})).json()
@@ -147,8 +147,8 @@ async def test_a_revoked_key_loses_its_session_and_its_streams(
     await until(lambda: not service.use.streams.taken)
 
 
-async def test_one_key_has_only_so_many_sessions(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.mcp.MOST_SESSIONS", 2)
+async def test_one_key_has_only_so_many_sessions(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.api.mcp.endpoint.MOST_SESSIONS", 2)
     sessions = [Session2025(service.client) for _ in range(3)]
     for session in sessions[:2]:
         await session.begin()
@@ -162,7 +162,7 @@ async def test_one_key_has_only_so_many_sessions(service: Service, monkeypatch: 
     assert (refused.status_code, refused.json()["code"]) == (429, "TooManySessions")
 
 
-async def test_streams_take_room_in_both_eras(service: Service) -> None:
+async def test_streams_take_room_in_both_eras(service: RunningService) -> None:
     session = Session2025(service.client)
     await session.begin()
 
@@ -176,7 +176,7 @@ async def test_streams_take_room_in_both_eras(service: Service) -> None:
 
 
 async def test_at_the_end_calls_are_answered_then_streams_end(data_dir: Path, toys: Toys) -> None:
-    service = Service(data_dir, toys, grace=HANG)
+    service = RunningService(data_dir, toys, grace=HANG)
     await service.open()
     session = Session2025(service.client)
     await session.begin()
@@ -206,7 +206,7 @@ async def test_at_the_end_calls_are_answered_then_streams_end(data_dir: Path, to
 
 
 async def test_a_service_that_stops_takes_no_more_calls(data_dir: Path, toys: Toys) -> None:
-    service = Service(data_dir, toys, grace=HANG)
+    service = RunningService(data_dir, toys, grace=HANG)
     await service.open()
     session = Session2025(service.client)
     await session.begin()
@@ -250,7 +250,7 @@ asyncio.run(main())
     assert (process.returncode, said.decode()) == (0, "[]\n")
 
 
-async def test_spaces_around_a_header_are_none_of_its_value(service: Service) -> None:
+async def test_spaces_around_a_header_are_none_of_its_value(service: RunningService) -> None:
     """The parser leaves them where they are; a name with a tab behind it would not be the name of a tool."""
     body = spoken("tools/call", {"name": "echo", "arguments": {"text": "x"}})["json"]
     content = json.dumps(body)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.mcp import forms
+from app.mcp import elicitation_forms
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -27,7 +27,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def test_what_fits_is_given_on_with_its_defaults() -> None:
-    assert forms.read({"name": "Ada", "sure": True, "tags": ["a", "b"]}, SCHEMA) == {
+    assert elicitation_forms.read({"name": "Ada", "sure": True, "tags": ["a", "b"]}, SCHEMA) == {
         "name": "Ada",
         "age": 30,
         "sure": True,
@@ -39,7 +39,7 @@ def test_what_fits_is_given_on_with_its_defaults() -> None:
 def test_texts_are_read_as_what_they_should_be() -> None:
     given = {"name": "Ada", "age": " 41 ", "share": "1.5", "sure": "yes", "tags": "c", "kinds": None}
 
-    assert forms.read(given, SCHEMA) == {
+    assert elicitation_forms.read(given, SCHEMA) == {
         "name": "Ada",
         "age": 41,
         "share": 1.5,
@@ -86,8 +86,8 @@ def test_texts_are_read_as_what_they_should_be() -> None:
     ],
 )
 def test_what_does_not_fit_is_said_in_a_sentence(content: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(forms.Unfit) as refused:
-        forms.read(content, SCHEMA)
+    with pytest.raises(elicitation_forms.Unfit) as refused:
+        elicitation_forms.read(content, SCHEMA)
 
     assert str(refused.value).startswith(sentence)
 
@@ -96,30 +96,30 @@ def test_what_does_not_fit_is_said_in_a_sentence(content: dict[str, Any], senten
 def test_a_moment_is_written_as_the_standard_has_it(at: str) -> None:
     given = {"name": "Ada", "day": "2024-02-29", "at": at}
 
-    assert given.items() <= forms.read(given, SCHEMA).items()
+    assert given.items() <= elicitation_forms.read(given, SCHEMA).items()
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"required": "name"}, {"properties": {"x": 3}}])
 def test_a_schema_that_is_none_asks_for_nothing(schema: dict[str, Any]) -> None:
-    assert forms.read({}, schema) == {}
+    assert elicitation_forms.read({}, schema) == {}
 
 
 def test_a_page_is_agreed_to_or_not_and_nothing_is_filled_in() -> None:
     shows = {"mode": "url", "url": "https://example.com/pay"}
 
-    assert forms.filled({}, shows) == {}
-    with pytest.raises(forms.Unfit, match="on a page of its own"):
-        forms.filled({"card": "4242"}, shows)
+    assert elicitation_forms.filled({}, shows) == {}
+    with pytest.raises(elicitation_forms.Unfit, match="on a page of its own"):
+        elicitation_forms.filled({"card": "4242"}, shows)
 
 
 def test_a_form_is_read_line_by_line_and_numbers_stand_for_options() -> None:
-    lines = {line.name: line for line in forms.lines(SCHEMA)}
+    lines = {line.name: line for line in elicitation_forms.lines(SCHEMA)}
 
     assert [lines["name"].title, lines["name"].is_required, lines["age"].default] == ["Name", True, 30]
     assert lines["colour"].options == [("red", "Red"), ("blue", "Blue")]
     assert lines["size"].options == [("s", "Small"), ("l", "Large")]
     assert lines["kinds"].options == [("k", "Kind")]
-    assert forms.typed("2", lines["colour"]) == "blue"
-    assert forms.typed("3", lines["colour"]) == "3"
-    assert forms.typed("1, c", lines["tags"]) == ["a", "c"]
-    assert forms.typed("2", lines["age"]) == "2"
+    assert elicitation_forms.typed("2", lines["colour"]) == "blue"
+    assert elicitation_forms.typed("3", lines["colour"]) == "3"
+    assert elicitation_forms.typed("1, c", lines["tags"]) == ["a", "c"]
+    assert elicitation_forms.typed("2", lines["age"]) == "2"

@@ -12,17 +12,17 @@ from aiohttp import web
 
 from app.core.asks import Answer, Ask, Decision
 from app.core.errors import Declined
-from app.core.jsons import Raw
 from app.core.mcp_servers import StdioServer
 from app.core.principals import Key, Scope
 from app.core.sessions import Session
-from app.dispatch.running import LiveCall
-from app.mcp.guests import MOST_ASKED
-from app.mcp.ports import Change, ServerSaid
-from app.mcp.samplings import Gateway
+from app.core.util.json_codec import Raw
+from app.dispatch.live_calls import LiveCall
+from app.mcp.client.interfaces import Change, JsonRpcError
+from app.mcp.client.sampling import Gateway
+from app.mcp.client.server_requests import MOST_ASKED
 from app.net.outbound import CheckedOutbound
-from tests.mcp.toy_links import Asked, Neighbourhood, ToyUpstream, text, told
-from tests.services import ADMIN, HANG, Crib, until
+from tests.mcp.toy_connections import Asked, Neighbourhood, ToyUpstream, text, told
+from tests.support.services import ADMIN, HANG, Crib, until
 
 TOOL = "mcp__toy__do"
 REVIEWER = Key("key_r", "ada", "", frozenset({Scope.ASKS_ANSWER}), "", 0)
@@ -45,7 +45,7 @@ class Server:
         self.upstream = ToyUpstream(self.answer, StdioServer(name="toy", kind="stdio", command="toy", **definition))
         self.ask: Callable[[Asked], Awaitable[Any]] = self.nothing
         self.said: list[Any] = []
-        self.refused: list[ServerSaid] = []
+        self.refused: list[JsonRpcError] = []
         self.go = asyncio.Event()
 
     async def nothing(self, asked: Asked) -> None:
@@ -54,7 +54,7 @@ class Server:
     async def answer(self, asked: Asked) -> Raw:
         try:
             self.said.append(await self.ask(asked))
-        except ServerSaid as said:
+        except JsonRpcError as said:
             self.refused.append(said)
         return text("done")
 
@@ -249,7 +249,7 @@ async def test_a_question_that_the_server_forgets_ends_with_its_result(crib: Cri
     view = await crib.ended(live)
 
     assert view["status"] == "completed"
-    with pytest.raises(ServerSaid, match="has ended"):
+    with pytest.raises(JsonRpcError, match="has ended"):
         await forgotten[0]
     [row] = crib.rows("SELECT status FROM asks WHERE id = ?", opened.id)
     assert row["status"] == "expired"
@@ -296,7 +296,7 @@ async def test_roots_are_the_servers_own_or_the_sessions_or_the_operators(
 
 
 async def test_what_is_not_known_is_refused(town: Town, server: Server) -> None:
-    with pytest.raises(ServerSaid, match="tasks/get is not offered here") as refused:
+    with pytest.raises(JsonRpcError, match="tasks/get is not offered here") as refused:
         await town.reception.visitor(server.upstream).asked("tasks/get", {}, None)
 
     assert refused.value.code == -32601

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.fleets import Fleet, fleet, hostile
 from tests.mcp.hostile import calls, lists
+from tests.mcp.service_process import Fleet, fleet, hostile
 
 LETHAL = ("exit", "kill", "half", "closes_output")
 """Tools after which the server is gone."""
@@ -23,7 +23,7 @@ SERVERS = {
     "junk": hostile("calls", "junk"),
     **{f"tool_{name}": hostile("calls") for name in ALONE},
     **{f"list_{name}": hostile("lists", name) for name in LISTS},
-    **{f"hello_{name}": hostile("hellos", name, **SOON) for name in (*SILENT, *ODD)},
+    **{f"hello_{name}": hostile("handshakes", name, **SOON) for name in (*SILENT, *ODD)},
 }
 
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.clocks import SystemClock
 from app.core.errors import Overloaded, ToolUnavailable
 from app.core.mcp_servers import AnyServer, ServerState
 from app.core.redaction import Redactor
 from app.core.sessions import Session
-from app.mcp import instances
-from app.mcp.catalogues import Catalogue
-from app.mcp.ports import CannotConnect, Guest, Upstream
-from app.mcp.upstreams import Served, Surroundings
-from tests.mcp_links import FakeServers, Nobody, listing, never, stdio
-from tests.services import HANG, until
+from app.core.util.clocks import SystemClock
+from app.mcp.client import per_session
+from app.mcp.client.catalog import Catalog
+from app.mcp.client.interfaces import CannotConnect, ServerRequestHandler, Upstream
+from app.mcp.client.upstream import UpstreamDeps, UpstreamServer
+from tests.support.fake_mcp_connections import FakeServers, Nobody, listing, never, stdio
+from tests.support.services import HANG, until
 
 LISTS = {"tools/list": listing("echo"), "tools/call": {"content": []}}
 ANN, BOB = Session("ann", "default", workspace="/a"), Session("bob", "default")
@@ -36,9 +36,9 @@ class House:
     def __init__(self, remote: FakeServers) -> None:
         self.remote = remote
         self.clock = Clock()
-        self.lists: list[Catalogue] = []
+        self.lists: list[Catalog] = []
         self.guests: list[Session | None] = []
-        around = Surroundings(
+        around = UpstreamDeps(
             open_link=remote,
             guests=self.guest,
             clock=self.clock,
@@ -48,13 +48,13 @@ class House:
         )
         self.server = self.serve(stdio(per_session=True), around)
 
-    def serve(self, definition: AnyServer, around: Surroundings) -> Served:
-        async def listed(server: Served, catalogue: Catalogue) -> None:
+    def serve(self, definition: AnyServer, around: UpstreamDeps) -> UpstreamServer:
+        async def listed(server: UpstreamServer, catalogue: Catalog) -> None:
             self.lists.append(catalogue)
 
-        return Served(definition, None, "config", around, listed=listed, turned=lambda server: None)
+        return UpstreamServer(definition, None, "config", around, listed=listed, turned=lambda server: None)
 
-    def guest(self, upstream: Upstream, session: Session | None) -> Guest:
+    def guest(self, upstream: Upstream, session: Session | None) -> ServerRequestHandler:
         self.guests.append(session)
         return Nobody()
 
@@ -136,7 +136,7 @@ async def test_a_session_that_works_elsewhere_now_gets_another(house: House) -> 
 
 
 async def test_there_are_not_too_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "MOST", 1)
+    monkeypatch.setattr(per_session, "MOST", 1)
     await house.server.link(ANN)
 
     with pytest.raises(Overloaded, match="for 1 sessions already"):

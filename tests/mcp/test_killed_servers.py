@@ -12,14 +12,14 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from bench.loads import free_port
-from tests.mcp.fleets import HANG, Fleet, fleet, hostile, is_zombie, kill, pids, until_gone
+from bench.load import free_port
+from tests.mcp.service_process import HANG, Fleet, fleet, hostile, is_zombie, kill, pids, until_gone
 
 KILLS = 5
 WRAPPED = ("shell", "background", "daemon", "holder")
 LEAVING = ("forks", "forks_away", "litters")
 YEARS = ("2025", "2026")
-RESTARTING = Path(__file__).with_name("restarting.py")
+RESTARTING = Path(__file__).with_name("restarting_server.py")
 
 
 @pytest.fixture(scope="module")

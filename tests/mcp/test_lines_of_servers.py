@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.mcp.wires.lines import Lines
+from app.mcp.client.transports.stdio import LineSplitter
 
 
 class Heard:
@@ -11,7 +11,7 @@ class Heard:
     def __init__(self) -> None:
         self.dropped = 0
         self.edges: list[tuple[bytes, bytes]] = []
-        self.lines = Lines(10, self._drop, lambda first, last: self.edges.append((first, last)))
+        self.lines = LineSplitter(10, self._drop, lambda first, last: self.edges.append((first, last)))
 
     def _drop(self) -> None:
         self.dropped += 1

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from app.core.mcp_servers import HttpServer, StdioServer
+from app.core.sandbox import Command, NetworkDecision
 from app.core.sessions import Session
-from app.core.walls import Command, Decision
-from app.mcp.ports import CannotConnect, LinkLost
-from tests.mcp.linking import HANG, Bench, call, program, raw, site
-from tests.mcp.raw_site import Exchange, as_error, as_json, raw_site
+from app.mcp.client.interfaces import CannotConnect, ConnectionLost
+from tests.mcp.connections import HANG, Bench, call, program, raw, site
+from tests.mcp.raw_http_server import Exchange, as_error, as_json, raw_site
 from tests.mcp.sdk_server import SdkServer, hosted
-from tests.peers import reply
-from tests.sandbox.spawning import resident_of, zombies_below
-from tests.services import until
+from tests.sandbox.spawned import resident_of, zombies_below
+from tests.support.http_servers import reply
+from tests.support.services import until
 
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
 
@@ -175,7 +175,7 @@ async def test_a_server_that_will_not_say_hello_is_quoted(bench: Bench) -> None:
 async def test_listening_is_taken_up_again_and_tells_what_may_have_been_missed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.mcp.wires.listens.PAUSE", 0.01)
+    monkeypatch.setattr("app.mcp.client.subscriptions.PAUSE", 0.01)
     async with bench.open(raw("modern")) as link, asyncio.timeout(HANG):
         for end in ("end_listening", "break_listening"):
             bench.visitor.news.clear()
@@ -235,10 +235,10 @@ async def test_a_server_behind_walls_is_started_by_those_who_build_them(bench: B
 
     class Walled:
         async def start(
-            self, command: Command, session: Session, workspace: Any, tell: Callable[[Decision], None]
+            self, command: Command, session: Session, workspace: Any, tell: Callable[[NetworkDecision], None]
         ) -> Any:
             started.append((command.env, session.principal, session.id, workspace))
-            tell(Decision("example.com", 443, False, "not listed"))
+            tell(NetworkDecision("example.com", 443, False, "not listed"))
             return await bench.processes.start(command.argv, env=command.env)
 
     own = Bench(bench.processes, walled=Walled(), workspaces=lambda session: "workspace")
@@ -253,7 +253,7 @@ async def test_who_waits_learns_that_the_link_is_closed(bench: Bench) -> None:
     async with bench.open(raw()) as link:
         task = asyncio.create_task(call(link, "slow"))
         await call(link, "echo")
-    with pytest.raises(LinkLost, match="The connection was closed"):
+    with pytest.raises(ConnectionLost, match="The connection was closed"):
         await task
     assert link.lost.result() == "The connection was closed."
 
@@ -301,7 +301,7 @@ async def again_and_again(bench: Bench, times: int) -> None:
 
         async def once() -> None:
             for server in kinds:
-                with suppress(CannotConnect, LinkLost):
+                with suppress(CannotConnect, ConnectionLost):
                     async with bench.open(server) as link:
                         await call(link, "echo", text="hi")
                         if server is kinds[0]:

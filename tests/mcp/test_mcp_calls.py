@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.core.jsons import Raw
 from app.core.mcp_servers import HttpServer, StdioServer
 from app.core.ports import TraceContext
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, Lane, Origin
-from app.custom import schemas
-from app.mcp import retries, tools
-from app.mcp.ports import LinkLost, NeverSent, ServerSaid
-from tests.mcp.toy_links import Asked, Neighbourhood, ToyUpstream, always, hello, text, told
-from tests.services import HANG, Crib, until
+from app.core.util.json_codec import Raw
+from app.custom import json_schema
+from app.mcp.client import tools
+from app.mcp.client.interfaces import ConnectionLost, JsonRpcError, RequestNotSent
+from tests.mcp.toy_connections import Asked, Neighbourhood, ToyUpstream, always, hello, text, told
+from tests.support.services import HANG, Crib, until
 
 TOOL = "mcp__toy__do"
 
@@ -43,7 +43,13 @@ async def test_a_tool_is_what_its_server_says_of_it(crib: Crib) -> None:
     reception = Neighbourhood(crib).reception
 
     tool = tools.make(
-        upstream, raw, TOOL, (Alias("toy__do"),), parser=schemas.parser, checker=schemas.checker, reception=reception
+        upstream,
+        raw,
+        TOOL,
+        (Alias("toy__do"),),
+        parser=json_schema.parser,
+        checker=json_schema.checker,
+        reception=reception,
     )
 
     assert (tool.name, tool.title, tool.description, tool.schema) == (TOOL, "Do it", "Does it.", schema)
@@ -161,26 +167,26 @@ async def test_an_error_of_the_tool_keeps_its_content(crib: Crib) -> None:
 @pytest.mark.parametrize(
     ("said", "code", "message"),
     [
-        (ServerSaid(-32602, "n is missing"), "McpError", "The MCP server toy refused the arguments: n is missing"),
-        (ServerSaid(-32603, ""), "McpError", "The MCP server toy answered with the error -32603: it did not say why"),
+        (JsonRpcError(-32602, "n is missing"), "McpError", "The MCP server toy refused the arguments: n is missing"),
+        (JsonRpcError(-32603, ""), "McpError", "The MCP server toy answered with the error -32603: it did not say why"),
         (
-            ServerSaid(-32000, "busy", {"after": 3}),
+            JsonRpcError(-32000, "busy", {"after": 3}),
             "McpError",
             "The MCP server toy answered with the error -32000: busy",
         ),
         (
-            ServerSaid(-32602, "Unknown tool: do"),
+            JsonRpcError(-32602, "Unknown tool: do"),
             "ToolUnavailable",
             "The MCP server toy does not know this tool any more: Unknown tool: do",
         ),
         (
-            ServerSaid(-32602, "Tool do not found"),
+            JsonRpcError(-32602, "Tool do not found"),
             "ToolUnavailable",
             "The MCP server toy does not know this tool any more: Tool do not found",
         ),
     ],
 )
-async def test_a_no_of_the_server_is_told_in_its_words(crib: Crib, said: ServerSaid, code: str, message: str) -> None:
+async def test_a_no_of_the_server_is_told_in_its_words(crib: Crib, said: JsonRpcError, code: str, message: str) -> None:
     async def refuse(asked: Asked) -> Raw:
         raise said
 
@@ -235,7 +241,7 @@ async def test_what_can_be_repeated_is_not_sent_a_third_time(crib: Crib) -> None
 async def test_what_never_reached_the_server_is_sent_again_whatever_it_does(crib: Crib) -> None:
     async def die_first(asked: Asked) -> Raw:
         if len(upstream.asked) == 1:
-            raise NeverSent("the pipe is closed")
+            raise RequestNotSent("the pipe is closed")
         return text("done")
 
     view = await calling(crib, upstream := ToyUpstream(die_first))
@@ -246,11 +252,11 @@ async def test_what_never_reached_the_server_is_sent_again_whatever_it_does(crib
 async def test_a_server_that_does_not_come_back_is_waited_for_only_so_long(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "BACK_AGAIN", 0.05)
+    monkeypatch.setattr(tools, "BACK_AGAIN", 0.05)
 
     async def go(asked: Asked) -> Raw:
         upstream.is_down = True
-        raise LinkLost("it is gone")
+        raise ConnectionLost("it is gone")
 
     view = await calling(crib, upstream := ToyUpstream(go), told(annotations={"readOnlyHint": True}))
 

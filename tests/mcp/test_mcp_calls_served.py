@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.mcp_houses import ask_of, begun, call, crib, done, ended
-from tests.services import Service
+from tests.support.mcp_service import ask_of, begun, call, crib, done, ended
+from tests.support.services import RunningService
 
-PROGRAM = str(Path(__file__).with_name("talking_server.py"))
+PROGRAM = str(Path(__file__).with_name("progress_server.py"))
 
 
 @pytest.fixture
@@ -24,19 +24,19 @@ def marks(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def talking(data_dir: Path, marks: Path) -> AsyncIterator[Service]:
+async def talking(data_dir: Path, marks: Path) -> AsyncIterator[RunningService]:
     """A service with one server."""
     server = {"command": sys.executable, "args": ["-I", "-S", PROGRAM], "env": {"MARKS": str(marks)}, "parallel": True}
     async with crib(data_dir, {"talk": server}) as service:
         yield service
 
 
-async def events(service: Service, id: str, type: str) -> list[dict[str, Any]]:
+async def events(service: RunningService, id: str, type: str) -> list[dict[str, Any]]:
     answer = await service.client.get(f"/v1/calls/{id}/events", headers={"Accept": "application/json"})
     return [event["data"] for event in answer.json()["data"] if event["type"] == type]
 
 
-async def test_progress_is_told_as_events_and_what_fails_says_so(talking: Service) -> None:
+async def test_progress_is_told_as_events_and_what_fails_says_so(talking: RunningService) -> None:
     walked = await call(talking, "mcp__talk__steps")
     failed = await call(talking, "mcp__talk__fail")
 
@@ -49,7 +49,7 @@ async def test_progress_is_told_as_events_and_what_fails_says_so(talking: Servic
     assert failed["result"]["output"] == "There is no bread left."
 
 
-async def test_a_canceled_call_is_given_up_by_the_server_too(talking: Service) -> None:
+async def test_a_canceled_call_is_given_up_by_the_server_too(talking: RunningService) -> None:
     id = await begun(talking, "mcp__talk__hang")
     async with asyncio.timeout(20):
         while not await events(talking, id, "call.progress"):
@@ -61,7 +61,7 @@ async def test_a_canceled_call_is_given_up_by_the_server_too(talking: Service) -
     assert (await done(talking, "mcp__talk__given_up"))["output"] == "1"
 
 
-async def test_files_come_along_small_and_large(talking: Service) -> None:
+async def test_files_come_along_small_and_large(talking: RunningService) -> None:
     small = await done(talking, "mcp__talk__files")
     large = await call(talking, "mcp__talk__files", {"size": 400_000})
 
@@ -73,7 +73,7 @@ async def test_files_come_along_small_and_large(talking: Service) -> None:
     assert (got.headers["content-type"], len(got.content)) == ("image/png", 400_004)
 
 
-async def test_a_violated_output_schema_and_a_large_text_lose_nothing(talking: Service) -> None:
+async def test_a_violated_output_schema_and_a_large_text_lose_nothing(talking: RunningService) -> None:
     counted = await done(talking, "mcp__talk__count")
     big = await call(talking, "mcp__talk__big", {"size": 5_000_000})
 
@@ -84,7 +84,7 @@ async def test_a_violated_output_schema_and_a_large_text_lose_nothing(talking: S
     assert whole.headers["Toolcrib-Output-Total"] == "5000000"
 
 
-async def test_what_the_server_asks_is_answered_over_http(talking: Service) -> None:
+async def test_what_the_server_asks_is_answered_over_http(talking: RunningService) -> None:
     id = await begun(talking, "mcp__talk__ask")
     ask = await ask_of(talking, id)
     address = f"/v1/asks/{ask['id']}/answer"
@@ -103,7 +103,7 @@ async def test_what_the_server_asks_is_answered_over_http(talking: Service) -> N
 
 
 async def test_a_tool_that_asks_as_in_the_older_era_is_helped_by_being_spoken_to_like_that(data_dir: Path) -> None:
-    asking = {"command": sys.executable, "args": [str(Path(PROGRAM).with_name("asking_server.py"))]}
+    asking = {"command": sys.executable, "args": [str(Path(PROGRAM).with_name("elicitation_server.py"))]}
     async with crib(data_dir, {"new": asking, "old": asking | {"era": "older"}}) as service:
         at_a_loss = await call(service, "mcp__new__greet")
         id = await begun(service, "mcp__old__greet")
@@ -119,7 +119,9 @@ async def test_a_tool_that_asks_as_in_the_older_era_is_helped_by_being_spoken_to
     assert view["result"]["output"] == "Hello, Ada."
 
 
-async def test_a_server_that_dies_is_told_at_once_is_back_and_got_the_call_once(talking: Service, marks: Path) -> None:
+async def test_a_server_that_dies_is_told_at_once_is_back_and_got_the_call_once(
+    talking: RunningService, marks: Path
+) -> None:
     beside = await begun(talking, "mcp__talk__hang", {})
     died = await call(talking, "mcp__talk__die")
     hanging = await ended(talking, beside)
@@ -132,7 +134,7 @@ async def test_a_server_that_dies_is_told_at_once_is_back_and_got_the_call_once(
     assert (await done(talking, "mcp__talk__echo", {"text": "back"}))["output"] == "back"
 
 
-async def test_what_only_reads_is_sent_once_more(talking: Service, marks: Path) -> None:
+async def test_what_only_reads_is_sent_once_more(talking: RunningService, marks: Path) -> None:
     assert (await done(talking, "mcp__talk__again"))["output"] == "this time"
     assert (marks / "again").read_text() == "xx"
 

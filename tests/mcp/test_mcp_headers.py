@@ -11,7 +11,7 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
-from app.mcp.wires.headers import RepeatedArguments, repeated, written
+from app.mcp.client.transports.header_params import RepeatedArguments, repeated, written
 
 
 def schema(**properties: Any) -> dict[str, Any]:

@@ -10,17 +10,17 @@ import pytest
 
 from app.config import RuleSetting
 from app.core.errors import InvalidArgs, McpDisconnected, McpFailed, ToolUnavailable
-from app.core.jsons import Raw
+from app.core.mcp_resources import ResourceList
 from app.core.mcp_servers import StdioServer
-from app.core.neighbours import Listed
 from app.core.rules import Action
 from app.core.sessions import Session
-from app.mcp import resources, retries, watches
-from app.mcp.ports import MODERN, Change, Hello, LinkLost, ServerSaid, Upstream
-from app.mcp.resources import Resources
+from app.core.util.json_codec import Raw
+from app.mcp.client import resource_subscriptions, resources, tools
+from app.mcp.client.interfaces import MODERN, Change, ConnectionLost, JsonRpcError, ServerInfo, Upstream
+from app.mcp.client.resources import Resources
 from app.tools import list_mcp_resource_templates, list_mcp_resources, read_mcp_resource
-from tests.mcp.toy_links import Asked, Neighbourhood, ToyUpstream, hello
-from tests.services import ADMIN, Crib, until
+from tests.mcp.toy_connections import Asked, Neighbourhood, ToyUpstream, hello
+from tests.support.services import ADMIN, Crib, until
 
 
 class Shop:
@@ -31,7 +31,7 @@ class Shop:
         self.upstream = ToyUpstream(self.answer, StdioServer(name=name, kind="stdio", command="shop"))
 
     async def answer(self, asked: Asked) -> Raw:
-        answer = self.answers.get(asked.method, ServerSaid(-32601, "Method not found"))
+        answer = self.answers.get(asked.method, JsonRpcError(-32601, "Method not found"))
         if isinstance(answer, list):
             answer = answer[int(asked.params.get("cursor", 0))]
         if isinstance(answer, Exception):
@@ -70,16 +70,16 @@ async def test_one_server_is_listed_page_by_page() -> None:
     first = await found.resources(ADMIN, "shop")
     second = await found.resources(ADMIN, "shop", first.next_cursor)
 
-    assert first == Listed(
+    assert first == ResourceList(
         [{"uri": "a", "vendor": 1, "server": "shop"}, {"uri": "b", "vendor": 1, "server": "shop"}], "1"
     )
-    assert second == Listed([{"uri": "c", "vendor": 1, "server": "shop"}], None)
+    assert second == ResourceList([{"uri": "c", "vendor": 1, "server": "shop"}], None)
 
 
 async def test_all_servers_are_listed_whole_in_the_order_of_their_names_without_those_that_are_down() -> None:
     down = Shop("down", resources__list=pages(["x"]))
     down.upstream.is_down = True
-    broken = Shop("broken", resources__list=ServerSaid(-32603, "broken"))
+    broken = Shop("broken", resources__list=JsonRpcError(-32603, "broken"))
     shops = [Shop("b", resources__list=pages(["1"], ["2"])), Shop("a", resources__list=pages(["3"])), down, broken]
 
     found = await Resources(Mall(*shops)).resources(ADMIN, None)
@@ -103,11 +103,11 @@ async def test_a_list_that_leads_in_circles_ends(monkeypatch: pytest.MonkeyPatch
 async def test_what_a_server_does_not_have_is_not_there() -> None:
     """It may have resources and no templates; one that never spoke of prompts is not even asked."""
     shop = Shop(resources__list=pages(["a"]))
-    shop.upstream.hello = Hello(version="2025-11-25", capabilities={"resources": {}}, info={})
+    shop.upstream.hello = ServerInfo(version="2025-11-25", capabilities={"resources": {}}, info={})
     found = Resources(Mall(shop))
 
-    assert await found.templates(ADMIN, "shop") == Listed([])
-    assert await found.prompts(ADMIN, "shop") == Listed([])
+    assert await found.templates(ADMIN, "shop") == ResourceList([])
+    assert await found.prompts(ADMIN, "shop") == ResourceList([])
     assert shop.asked == [("resources/templates/list", {})]
 
 
@@ -141,13 +141,13 @@ async def test_resources_prompts_and_completions_come_as_the_server_says_them() 
 
 
 async def test_who_is_not_there_or_says_no_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "BACK_AGAIN", 0.01)
+    monkeypatch.setattr(tools, "BACK_AGAIN", 0.01)
     down = Shop("down")
     down.upstream.is_down = True
     shops = [
-        Shop(resources__read=ServerSaid(-32002, "no such thing")),
+        Shop(resources__read=JsonRpcError(-32002, "no such thing")),
         down,
-        Shop("gone", resources__read=LinkLost("x")),
+        Shop("gone", resources__read=ConnectionLost("x")),
     ]
     found = Resources(Mall(*shops))
 
@@ -169,7 +169,7 @@ async def test_a_read_whose_link_is_lost_is_made_once_more() -> None:
     async def lose_once(asked: Asked) -> Raw:
         if len(shop.upstream.links) == 1:
             asked.link.lose()
-            raise LinkLost("gone")
+            raise ConnectionLost("gone")
         return {"contents": []}
 
     shop.upstream.answer = lose_once
@@ -197,7 +197,7 @@ async def test_a_resource_is_watched_as_long_as_anybody_does() -> None:
 async def test_what_is_watched_stays_so_on_the_next_link_and_counts_as_changed(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "SOONEST", 0.01)
+    monkeypatch.setattr(resource_subscriptions, "SOONEST", 0.01)
     shop = Shop(resources__subscribe={})
     town = Neighbourhood(crib)
     found = Resources(Mall(shop), town.reception)
@@ -217,7 +217,7 @@ async def test_what_is_watched_stays_so_on_the_next_link_and_counts_as_changed(
 
 
 async def test_a_watch_that_the_server_refuses_does_not_count() -> None:
-    shop = Shop(resources__subscribe=ServerSaid(-32602, "no"))
+    shop = Shop(resources__subscribe=JsonRpcError(-32602, "no"))
     found = Resources(Mall(shop))
 
     for _ in range(2):
@@ -229,7 +229,7 @@ async def test_a_watch_that_the_server_refuses_does_not_count() -> None:
 
 
 async def test_of_two_who_watch_at_once_the_second_does_not_rely_on_the_first_who_fails() -> None:
-    shop = Shop(resources__subscribe=ServerSaid(-32603, "not now"), resources__unsubscribe={})
+    shop = Shop(resources__subscribe=JsonRpcError(-32603, "not now"), resources__unsubscribe={})
     found, answer, begun = Resources(Mall(shop)), shop.upstream.answer, asyncio.Event()
 
     async def slowly(asked: Asked) -> Raw:
@@ -294,7 +294,7 @@ async def test_in_the_newer_era_a_read_may_take_rounds(crib: Crib) -> None:
 
 
 async def test_without_servers_there_is_nothing() -> None:
-    assert await Resources().resources(ADMIN, None) == Listed([])
+    assert await Resources().resources(ADMIN, None) == ResourceList([])
     with pytest.raises(InvalidArgs, match="There is no MCP server shop; there are: none"):
         await Resources().read(ADMIN, "shop", "a")
 

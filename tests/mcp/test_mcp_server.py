@@ -7,13 +7,13 @@ import pytest
 from mcp import types
 from PIL import Image
 
-from app.tools import apply_patch, read_file, view_image
-from tests.mcp.door import mcp_client
-from tests.services import Service
+from app.tools.files import apply_patch, read_file, view_image
+from tests.mcp.server_clients import mcp_client
+from tests.support.services import RunningService
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_registry_is_listed_and_a_call_goes_the_line(service: Service, mode: str) -> None:
+async def test_the_registry_is_listed_and_a_call_goes_the_line(service: RunningService, mode: str) -> None:
     async with mcp_client(service, mode) as client:
         listed = await client.list_tools()
         answer = await client.call_tool("echo", {"text": "hello"})
@@ -25,7 +25,7 @@ async def test_the_registry_is_listed_and_a_call_goes_the_line(service: Service,
     assert (call["tool"], call["status"], call["arguments"]) == ("echo", "completed", {"text": "hello"})
 
 
-async def test_what_the_model_got_wrong_is_an_error_it_can_read(service: Service) -> None:
+async def test_what_the_model_got_wrong_is_an_error_it_can_read(service: RunningService) -> None:
     async with mcp_client(service, "auto") as client:
         answer = await client.call_tool("echo", {"txt": "hello"})
 
@@ -35,7 +35,7 @@ async def test_what_the_model_got_wrong_is_an_error_it_can_read(service: Service
     assert block.text.startswith("InvalidArgs: echo cannot take these arguments")
 
 
-async def test_a_tool_of_free_text_says_what_its_one_argument_is(service: Service) -> None:
+async def test_a_tool_of_free_text_says_what_its_one_argument_is(service: RunningService) -> None:
     service.use.dispatcher.registry.add(apply_patch.tool)
     patch = "*** Begin Patch\n*** Add File: made.txt\n+made\n*** End Patch"
 
@@ -49,7 +49,7 @@ async def test_a_tool_of_free_text_says_what_its_one_argument_is(service: Servic
 
 
 @pytest.mark.parametrize("size", [8, 400])
-async def test_attachments_come_along_wherever_they_are_kept(service: Service, size: int) -> None:
+async def test_attachments_come_along_wherever_they_are_kept(service: RunningService, size: int) -> None:
     """One is small enough to be in the result, the other one is kept beside it."""
     folder = service.data_dir / "workspace"
     Image.effect_noise((size, size * 3), 90).convert("RGB").save(folder / "noise.png")
@@ -72,7 +72,7 @@ async def test_attachments_come_along_wherever_they_are_kept(service: Service, s
     assert base64.b64decode(paper.resource.blob) == (folder / "paper.pdf").read_bytes()
 
 
-async def test_nobody_gets_in_without_a_key(service: Service) -> None:
+async def test_nobody_gets_in_without_a_key(service: RunningService) -> None:
     async with httpx.AsyncClient() as stranger:
         answer = await stranger.post(f"{service.url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 

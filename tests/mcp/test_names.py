@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.mcp import names
-from app.mcp.names import Identity, aliases, assign, plain
+from app.mcp.client import tool_names
+from app.mcp.client.tool_names import Identity, aliases, assign, plain
 
 LEGAL = re.compile(r"^[a-zA-Z][a-zA-Z0-9_]{2,63}\Z")
 
@@ -121,4 +121,4 @@ def test_a_name_that_is_no_proper_text_still_gets_one() -> None:
     broken = Identity("s", "\ud800" * 60)
 
     assert LEGAL.match(assign([broken])[broken])
-    assert names.plain(broken) == assign([broken])[broken]
+    assert tool_names.plain(broken) == assign([broken])[broken]

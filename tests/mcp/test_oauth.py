@@ -18,18 +18,18 @@ from starlette.routing import Route
 from app.core.errors import NetworkError
 from app.core.mcp_servers import HttpServer, OAuth
 from app.core.redaction import forms_of
-from app.mcp.auth import couriers
-from app.mcp.auth.couriers import AuthFailed, Courier, Unreachable
-from app.mcp.auth.grants import Declined
-from app.mcp.auth.issuers import NoSignIn
-from app.mcp.auth.registrations import Home
-from app.mcp.auth.signins import UnknownSignIn
+from app.mcp.client.oauth import http
+from app.mcp.client.oauth.authorization import UnknownState
+from app.mcp.client.oauth.discovery import NoAuthorizationServer
+from app.mcp.client.oauth.http import AuthFailed, OAuthHttp, Unreachable
+from app.mcp.client.oauth.registration import RedirectTarget
+from app.mcp.client.oauth.tokens import Declined
 from app.net.resolver import Resolver
-from tests.mcp.issuing import Issuer, Resource, served
-from tests.mcp.signing import HANG, HOME, Signing, visit
-from tests.services import until
+from tests.mcp.authorization_server import Issuer, Resource, served
+from tests.mcp.oauth_managers import HANG, HOME, Signing, visit
+from tests.support.services import until
 
-PUBLIC = Home("https://crib.example.com/oauth/callback", "https://crib.example.com/oauth/client.json")
+PUBLIC = RedirectTarget("https://crib.example.com/oauth/callback", "https://crib.example.com/oauth/client.json")
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_tokens_survive_a_restart_and_a_sign_in_under_way_does_not(signing
     await signing.open()
 
     assert await signing.token(server) == token
-    with pytest.raises(UnknownSignIn, match="not known"):
+    with pytest.raises(UnknownState, match="not known"):
         await signing.complete(brought)
     assert await signing.token(server) == token
 
@@ -113,7 +113,7 @@ async def test_a_client_is_registered_once_for_all_sign_ins(signing: Signing, re
 async def test_a_client_that_moved_is_registered_anew(signing: Signing, plain: Resource) -> None:
     server = server_at(plain)
     await signing.sign_in(server)
-    signing.home = Home("http://127.0.0.1:8701/oauth/callback", None)
+    signing.home = RedirectTarget("http://127.0.0.1:8701/oauth/callback", None)
 
     await signing.begin(server)
 
@@ -389,7 +389,7 @@ async def test_a_server_with_a_key_of_its_own_gets_no_token(signing: Signing, pl
 
     assert await signing.token(keyed) is None
     assert await signing.desk.refused(keyed, None, 401, plain.challenge) is False
-    with pytest.raises(NoSignIn, match="docs is not set up for signing in"):
+    with pytest.raises(NoAuthorizationServer, match="docs is not set up for signing in"):
         await signing.desk.begin(keyed, None, "admin")
 
 
@@ -403,7 +403,7 @@ async def test_what_is_forgotten_is_gone(signing: Signing, plain: Resource) -> N
     assert signing.reconnected == [("docs", None)] * 2
     await signing.desk.forget("docs", None)
     assert len(signing.reconnected) == 2
-    with pytest.raises(UnknownSignIn):
+    with pytest.raises(UnknownState):
         await signing.complete(brought)
     await signing.close()
     await signing.open()
@@ -439,10 +439,10 @@ async def test_a_state_is_good_once_and_for_ten_minutes(signing: Signing, plain:
 
     assert 595 < (door.until - signing.clock.now()) / 1_000_000 <= 600
     for brought in (used, used | {"state": "made-up"}, used | {"state": ""}):
-        with pytest.raises(UnknownSignIn):
+        with pytest.raises(UnknownState):
             await signing.complete(brought)
     signing.clock.added = 600
-    with pytest.raises(UnknownSignIn):
+    with pytest.raises(UnknownState):
         await signing.complete(late)
     assert plain.issuer.count("/token") == 1
 
@@ -465,7 +465,7 @@ async def test_only_so_many_sign_ins_of_a_server_are_remembered(signing: Signing
     for _ in range(16):
         last = await signing.begin(server)
 
-    with pytest.raises(UnknownSignIn):
+    with pytest.raises(UnknownState):
         await signing.complete(first)
     await signing.complete(await visit(last))
 
@@ -493,7 +493,7 @@ async def test_a_person_may_say_no(signing: Signing, plain: Resource) -> None:
 
     with pytest.raises(Declined, match=f"{plain.origin} declined: access_denied"):
         await signing.complete(brought)
-    with pytest.raises(UnknownSignIn):
+    with pytest.raises(UnknownState):
         await signing.complete(brought)
 
 
@@ -522,7 +522,7 @@ async def test_without_pkce_nobody_is_sent_anywhere(signing: Signing, plain: Res
 
 
 async def test_nobody_is_sent_back_over_an_open_wire(signing: Signing, plain: Resource) -> None:
-    signing.home = Home("http://192.168.1.5:8700/oauth/callback", None)
+    signing.home = RedirectTarget("http://192.168.1.5:8700/oauth/callback", None)
 
     with pytest.raises(AuthFailed, match="set public_url"):
         await signing.begin(server_at(plain))
@@ -531,7 +531,7 @@ async def test_nobody_is_sent_back_over_an_open_wire(signing: Signing, plain: Re
 async def test_a_server_that_publishes_nothing_has_no_sign_in(signing: Signing) -> None:
     async with served(lambda origin: Starlette()) as origin:
         server = HttpServer(name="docs", kind="http", url=f"{origin}/mcp")
-        with pytest.raises(NoSignIn, match="says nothing about how to sign in"):
+        with pytest.raises(NoAuthorizationServer, match="says nothing about how to sign in"):
             await signing.begin(server)
 
 
@@ -610,9 +610,9 @@ async def test_a_servers_owner_cannot_lead_us_inside(data_dir: Path, plain: Reso
 
 async def test_a_public_server_cannot_lead_us_inside_even_if_it_is_everybodys(signing: Signing) -> None:
     """The rule by itself: what is public must stay among what is public."""
-    inside = Courier(Resolver(()).find)
+    inside = OAuthHttp(Resolver(()).find)
     public = HttpServer(name="docs", kind="http", url="https://93.184.215.14/mcp")
-    where = couriers.require_safe("http://127.0.0.1:1/x")
+    where = http.require_safe("http://127.0.0.1:1/x")
 
     with pytest.raises(Unreachable, match="is a private address"):
         await inside._addresses(where, public, None)
@@ -646,7 +646,7 @@ async def test_an_endless_answer_is_cut_off(signing: Signing) -> None:
 async def test_an_answer_that_does_not_come_is_not_waited_for(
     signing: Signing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(couriers, "SECONDS", 0.2)
+    monkeypatch.setattr(http, "SECONDS", 0.2)
 
     async def silent(request: Request) -> Response:
         while not await request.is_disconnected():  # noqa: ASYNC110
@@ -667,7 +667,7 @@ async def test_a_redirect_is_followed_at_home_only(signing: Signing, plain: Reso
         return RedirectResponse(f"{request.url.path}x")
 
     async with published(elsewhere) as server:
-        with pytest.raises(NoSignIn):
+        with pytest.raises(NoAuthorizationServer):
             await signing.begin(server)
     assert plain.asked == []
     async with published(circles) as server:

@@ -21,8 +21,8 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
 from app.core.mcp_servers import HttpServer
-from tests.mcp.issuing import served
-from tests.mcp.signing import Signing
+from tests.mcp.authorization_server import served
+from tests.mcp.oauth_managers import Signing
 
 SCOPES = ["docs:read"]
 

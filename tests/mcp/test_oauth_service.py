@@ -18,9 +18,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.core.redaction import forms_of
-from tests.mcp.issuing import Issuer, Resource, served
-from tests.services import Service
-from tests.toys import Toys
+from tests.mcp.authorization_server import Issuer, Resource, served
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 HANG = 20.0
 SECRET = "the-secret-of-the-robot"
@@ -99,10 +99,10 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 @pytest.fixture
-async def service(data_dir: Path, toys: Toys) -> AsyncIterator[Service]:
+async def service(data_dir: Path, toys: Toys) -> AsyncIterator[RunningService]:
     """One whose principals may reach this machine."""
     rules = [{"permission": "mcp", "action": "allow"}]
-    service = Service(data_dir, toys, private_networks=["127.0.0.0/8"], rules=rules)
+    service = RunningService(data_dir, toys, private_networks=["127.0.0.0/8"], rules=rules)
     await service.open()
     yield service
     await service.close()
@@ -146,7 +146,7 @@ async def call(client: httpx.AsyncClient, tool: str = "echo") -> dict[str, Any]:
     return made
 
 
-async def test_a_server_is_signed_in_to_and_used_and_no_token_is_left_anywhere(service: Service) -> None:
+async def test_a_server_is_signed_in_to_and_used_and_no_token_is_left_anywhere(service: RunningService) -> None:
     async with Guarded(Issuer()).open() as docs:
         added = await add(service.client, docs)
         page = await sign_in(service.client)
@@ -179,7 +179,7 @@ async def test_a_server_is_signed_in_to_and_used_and_no_token_is_left_anywhere(s
     assert [(name, form) for name, data in files.items() for form in forms if form.encode() in data] == []
 
 
-async def test_what_was_revoked_needs_a_person_again(service: Service) -> None:
+async def test_what_was_revoked_needs_a_person_again(service: RunningService) -> None:
     async with Guarded(Issuer()).open() as docs:
         await add(service.client, docs)
         await sign_in(service.client)
@@ -197,7 +197,7 @@ async def test_what_was_revoked_needs_a_person_again(service: Service) -> None:
         assert (await call(service.client))["status"] == "completed"
 
 
-async def test_a_server_that_says_hello_to_everybody_needs_a_person_all_the_same(service: Service) -> None:
+async def test_a_server_that_says_hello_to_everybody_needs_a_person_all_the_same(service: RunningService) -> None:
     docs = Guarded(Issuer())
     docs.greets_strangers = True
     async with docs.open():
@@ -211,7 +211,7 @@ async def test_a_server_that_says_hello_to_everybody_needs_a_person_all_the_same
     assert (made["status"], made["error"]) == ("completed", None)
 
 
-async def test_tokens_survive_a_crash(service: Service) -> None:
+async def test_tokens_survive_a_crash(service: RunningService) -> None:
     async with Guarded(Issuer()).open() as docs:
         await add(service.client, docs)
         await sign_in(service.client)
@@ -222,7 +222,7 @@ async def test_tokens_survive_a_crash(service: Service) -> None:
         assert docs.issuer.count("/authorize") == 1
 
 
-async def test_a_token_is_renewed_between_two_calls(service: Service) -> None:
+async def test_a_token_is_renewed_between_two_calls(service: RunningService) -> None:
     async with Guarded(Issuer()).open() as docs:
         await add(service.client, docs)
         await sign_in(service.client)
@@ -236,7 +236,7 @@ async def test_a_token_is_renewed_between_two_calls(service: Service) -> None:
         assert docs.issuer.count("/token") > 1
 
 
-async def test_more_scope_is_asked_for_when_a_tool_needs_it(service: Service) -> None:
+async def test_more_scope_is_asked_for_when_a_tool_needs_it(service: RunningService) -> None:
     async with Guarded(Issuer()).open() as docs:
         await add(service.client, docs, scope="docs:read")
         await sign_in(service.client)
@@ -253,7 +253,7 @@ async def test_more_scope_is_asked_for_when_a_tool_needs_it(service: Service) ->
         assert written["status"] == "completed", written
 
 
-async def test_a_program_signs_in_without_anybody(service: Service) -> None:
+async def test_a_program_signs_in_without_anybody(service: RunningService) -> None:
     issuer = Issuer()
     issuer.add_client("robot", SECRET)
     async with Guarded(issuer).open() as docs:
@@ -268,7 +268,7 @@ async def test_a_program_signs_in_without_anybody(service: Service) -> None:
         assert (begun.status_code, begun.json()) == (200, {"url": None, "expires_at": None})
 
 
-async def test_what_is_forgotten_needs_a_person_again(service: Service) -> None:
+async def test_what_is_forgotten_needs_a_person_again(service: RunningService) -> None:
     async with Guarded(Issuer()).open() as docs:
         await add(service.client, docs)
         await sign_in(service.client)
@@ -281,7 +281,7 @@ async def test_what_is_forgotten_needs_a_person_again(service: Service) -> None:
         assert service.rows("SELECT * FROM mcp_tokens") == []
 
 
-async def test_with_its_server_a_token_goes(service: Service) -> None:
+async def test_with_its_server_a_token_goes(service: RunningService) -> None:
     async with Guarded(Issuer()).open() as docs:
         await add(service.client, docs)
         await sign_in(service.client)
@@ -291,7 +291,7 @@ async def test_with_its_server_a_token_goes(service: Service) -> None:
         assert service.rows("SELECT * FROM mcp_tokens") == []
 
 
-async def test_a_server_is_signed_in_to_by_its_owner_alone(service: Service) -> None:
+async def test_a_server_is_signed_in_to_by_its_owner_alone(service: RunningService) -> None:
     scopes = ["calls:run", "calls:read", "tools:write"]
     async with AsyncExitStack() as stack:
         docs = await stack.enter_async_context(Guarded(Issuer()).open())
@@ -317,7 +317,7 @@ async def test_a_server_is_signed_in_to_by_its_owner_alone(service: Service) -> 
 
 
 async def test_an_owners_server_is_not_reached_inside(data_dir: Path, toys: Toys) -> None:
-    service = await Service(data_dir, toys).open()
+    service = await RunningService(data_dir, toys).open()
     try:
         async with Guarded(Issuer()).open() as docs:
             await service.client.post("/v1/mcp/servers?own=true", json={"name": "docs", "url": docs.url})
@@ -331,7 +331,7 @@ async def test_an_owners_server_is_not_reached_inside(data_dir: Path, toys: Toys
         await service.close()
 
 
-async def test_where_nobody_signs_in_nobody_is_sent_anywhere(service: Service) -> None:
+async def test_where_nobody_signs_in_nobody_is_sent_anywhere(service: RunningService) -> None:
     async with served(lambda origin: Starlette()) as origin:
         url = f"{origin}/mcp"
         bodies = [

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.core.clocks import SystemClock
 from app.core.errors import ToolUnavailable
 from app.core.mcp_servers import ServerState
-from app.mcp.owners import Owner
-from app.mcp.ports import CannotConnect, Link, LinkLost, NeedsAuth, ServerSaid
-from app.mcp.statuses import Backoff, Status
-from tests.mcp_links import FakeServers, Nobody, at_once, listing, never, stdio
-from tests.services import HANG, until
+from app.core.util.clocks import SystemClock
+from app.mcp.client.interfaces import CannotConnect, Connection, ConnectionLost, JsonRpcError, NeedsAuth
+from app.mcp.client.status import Backoff, Status
+from app.mcp.client.supervisor import ConnectionSupervisor
+from tests.support.fake_mcp_connections import FakeServers, Nobody, at_once, listing, never, stdio
+from tests.support.services import HANG, until
 
 STARTING, CONNECTED, FAILED = ServerState.STARTING, ServerState.CONNECTED, ServerState.FAILED
 LISTS = {"tools/list": listing("echo")}
@@ -49,9 +49,9 @@ class Watched:
             "patience": HANG,
             "turned": self.turned,
         } | more
-        self.owner = Owner("toy", open, self.read, **given)
+        self.owner = ConnectionSupervisor("toy", open, self.read, **given)
 
-    async def read(self, link: Link) -> None:
+    async def read(self, link: Connection) -> None:
         found = await link.request("tools/list")
         if self.trouble is not None:
             raise self.trouble
@@ -68,7 +68,7 @@ class Watched:
     def state(self) -> ServerState:
         return self.owner.status.state
 
-    async def link(self) -> Link:
+    async def link(self) -> Connection:
         async with asyncio.timeout(HANG):
             return await self.owner.link()
 
@@ -300,7 +300,7 @@ async def test_a_reading_that_fails_costs_nothing_and_is_tried_again(watch: Watc
     servers = FakeServers(LISTS)
     watched = watch(servers)
     link = await watched.link()
-    servers.link.answers["tools/list"] = ServerSaid(-32603, "not now")
+    servers.link.answers["tools/list"] = JsonRpcError(-32603, "not now")
 
     watched.owner.note_change()
     await until(lambda: len(servers.link.asked) == 2)
@@ -313,7 +313,7 @@ async def test_a_reading_that_fails_costs_nothing_and_is_tried_again(watch: Watc
 
 
 async def test_a_server_that_does_not_say_what_it_has_has_failed(watch: Watch) -> None:
-    watched = watch(FakeServers({"tools/list": ServerSaid(-32603, "out of order")}), never())
+    watched = watch(FakeServers({"tools/list": JsonRpcError(-32603, "out of order")}), never())
 
     await until(lambda: watched.state is FAILED)
 
@@ -341,7 +341,7 @@ async def test_a_list_that_only_others_may_see_wants_a_sign_in(watch: Watch) -> 
 
 
 async def test_a_server_that_dies_while_it_lists_has_failed(watch: Watch) -> None:
-    watched = watch(FakeServers({"tools/list": LinkLost("it has ended with code 1")}), never())
+    watched = watch(FakeServers({"tools/list": ConnectionLost("it has ended with code 1")}), never())
 
     await until(lambda: watched.state is FAILED)
 

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from app.mcp.paces import Pace
-from tests.services import until
+from app.core.util.throttle import Throttle
+from tests.support.services import until
 
 
 async def test_a_few_are_told_at_once_and_of_the_rest_the_last() -> None:
     told: list[int] = []
-    pace = Pace(told.append, burst=3, a_second=0.001)
+    pace = Throttle(told.append, burst=3, a_second=0.001)
 
     for number in range(100):
         pace.offer(number)
@@ -21,7 +21,7 @@ async def test_a_few_are_told_at_once_and_of_the_rest_the_last() -> None:
 
 async def test_what_waits_is_told_by_itself_when_its_time_comes() -> None:
     told: list[int] = []
-    pace = Pace(told.append, burst=1, a_second=50)
+    pace = Throttle(told.append, burst=1, a_second=50)
 
     pace.offer(1)
     pace.offer(2)
@@ -33,7 +33,7 @@ async def test_what_waits_is_told_by_itself_when_its_time_comes() -> None:
 
 async def test_after_a_rest_some_can_be_told_at_once_again() -> None:
     told: list[int] = []
-    pace = Pace(told.append, burst=2, a_second=100)
+    pace = Throttle(told.append, burst=2, a_second=100)
 
     pace.offer(1)
     pace.offer(2)
@@ -46,7 +46,7 @@ async def test_after_a_rest_some_can_be_told_at_once_again() -> None:
 
 async def test_where_nothing_waits_nothing_is_told() -> None:
     told: list[int] = []
-    pace = Pace(told.append)
+    pace = Throttle(told.append)
 
     pace.flush()
 

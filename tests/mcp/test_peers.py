@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.core.jsons import Raw
-from app.mcp.ports import LinkLost, NeverSent, ServerSaid
-from app.mcp.wires.peers import MOST_ASKED, MOST_ERRANDS, Peer
-from tests.mcp.linking import HANG, Journal, Visitor, no
-from tests.services import until
+from app.core.util.json_codec import Raw
+from app.mcp.client.interfaces import ConnectionLost, JsonRpcError, RequestNotSent
+from app.mcp.client.jsonrpc import MOST_ASKED, MOST_ERRANDS, JsonRpcPeer
+from tests.mcp.connections import HANG, Journal, Visitor, no
+from tests.support.services import until
 
 
 class Thread:
@@ -43,7 +43,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.visitor, self.journal, self.thread = Visitor(), Journal(), Thread()
-        self.peer = Peer(self.visitor, self.journal)
+        self.peer = JsonRpcPeer(self.visitor, self.journal)
         self.peer.wire = self.thread
 
     def says(self, of: int | None = None, **message: Any) -> None:
@@ -104,7 +104,7 @@ async def test_an_error_is_what_the_server_said(desk: Desk) -> None:
 
     desk.says(id=number, error={"code": -32042, "message": "who are you?", "data": {"url": "x"}})
 
-    with pytest.raises(ServerSaid, match=r"who are you\?") as caught:
+    with pytest.raises(JsonRpcError, match=r"who are you\?") as caught:
         await task
     assert (caught.value.code, caught.value.data) == (-32042, {"url": "x"})
 
@@ -115,7 +115,7 @@ async def test_an_error_of_any_form_ends_the_request(desk: Desk, error: Any) -> 
 
     desk.says(id=number, error=error)
 
-    with pytest.raises(ServerSaid) as caught:
+    with pytest.raises(JsonRpcError) as caught:
         await task
     assert caught.value.code == -32603
 
@@ -125,7 +125,7 @@ async def test_a_result_that_is_no_object_ends_the_request(desk: Desk) -> None:
 
     desk.says(id=number, result=[1])
 
-    with pytest.raises(ServerSaid, match="The answer to tools/list is no object"):
+    with pytest.raises(JsonRpcError, match="The answer to tools/list is no object"):
         await task
 
 
@@ -134,7 +134,7 @@ async def test_an_error_without_a_number_belongs_to_the_stream_it_came_on(desk: 
 
     desk.says(of=number, id=None, error={"code": -32700, "message": "cannot read that"})
 
-    with pytest.raises(ServerSaid, match="cannot read that"):
+    with pytest.raises(JsonRpcError, match="cannot read that"):
         await task
 
 
@@ -330,13 +330,13 @@ async def test_with_the_connection_everything_ends_that_waits_for_it(desk: Desk)
     desk.peer.lose("It is gone.", {second})
     desk.peer.lose("Said too late.")
 
-    for one, kind in ((task, LinkLost), (other, NeverSent)):
-        with pytest.raises(LinkLost, match=r"It is gone\.") as caught:
+    for one, kind in ((task, ConnectionLost), (other, RequestNotSent)):
+        with pytest.raises(ConnectionLost, match=r"It is gone\.") as caught:
             await one
         assert type(caught.value) is kind
-    with pytest.raises(NeverSent, match="It is gone"):
+    with pytest.raises(RequestNotSent, match="It is gone"):
         await desk.peer.request("tools/call")
-    with pytest.raises(NeverSent, match="It is gone"):
+    with pytest.raises(RequestNotSent, match="It is gone"):
         await desk.peer.notify("notifications/x")
     assert desk.peer.lost.result() == "It is gone."
     await desk.peer.close()
@@ -354,7 +354,7 @@ async def test_what_a_subscription_tells_goes_to_who_holds_it(desk: Desk) -> Non
     desk.says(method="notifications/resources/list_changed")
     desk.says(method="notifications/cancelled", params={"requestId": number})
 
-    with pytest.raises(LinkLost, match="ended the subscription"):
+    with pytest.raises(ConnectionLost, match="ended the subscription"):
         await task
     assert heard == ["notifications/tools/list_changed", "notifications/prompts/list_changed"]
     assert desk.visitor.told_of == ["notifications/resources/list_changed"]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.mcp.ports import CannotConnect, LinkLost, NeverSent, ServerSaid
-from app.mcp.wires import pipes
-from app.mcp.wires.lines import Lines
-from app.sandbox.children import LocalChild
-from tests.mcp.linking import HANG, RAW, Bench, call, no, program, raw
-from tests.sandbox.spawning import sleeper, tagged
-from tests.services import until
+from app.mcp.client.interfaces import CannotConnect, ConnectionLost, JsonRpcError, RequestNotSent
+from app.mcp.client.transports import stdio
+from app.mcp.client.transports.stdio import LineSplitter
+from app.sandbox.process.child import LocalProcess
+from tests.mcp.connections import HANG, RAW, Bench, call, no, program, raw
+from tests.sandbox.spawned import sleeper, tagged
+from tests.support.services import until
 
 PYTHON = f"{sys.executable} -I -S {RAW} older"
 
@@ -28,7 +28,7 @@ async def test_calls_are_answered_whatever_else_is_written(bench: Bench) -> None
         assert await call(link, "as_text") == {"is_text": True}
         assert await call(link, "half") == {"text": "half �", "number": 10**40}
         assert await call(link, "echo", text="zü\n\u2028") == {"text": "zü\n\u2028"}
-        with pytest.raises(ServerSaid, match="no object"):
+        with pytest.raises(JsonRpcError, match="no object"):
             await call(link, "no_object")
 
     assert "no JSON: Starting up...\n" in bench.journal.text
@@ -59,22 +59,22 @@ async def test_large_arguments_go_in_while_the_server_writes(bench: Bench) -> No
 async def test_a_line_by_itself_goes_out_at_once_and_those_that_come_together_go_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipes, "LULL", 0.2)
+    monkeypatch.setattr(stdio, "LULL", 0.2)
     at_once: list[int] = []
     waited: list[int] = []
     async with bench.open(raw()) as link:
-        write, write_now = LocalChild.write, LocalChild.write_now
+        write, write_now = LocalProcess.write, LocalProcess.write_now
 
-        def noted_now(child: LocalChild, data: bytes) -> int:
+        def noted_now(child: LocalProcess, data: bytes) -> int:
             at_once.append(data.count(b"\n"))
             return write_now(child, data)
 
-        async def noted(child: LocalChild, data: bytes) -> None:
+        async def noted(child: LocalProcess, data: bytes) -> None:
             waited.append(data.count(b"\n"))
             await write(child, data)
 
-        monkeypatch.setattr(LocalChild, "write_now", noted_now)
-        monkeypatch.setattr(LocalChild, "write", noted)
+        monkeypatch.setattr(LocalProcess, "write_now", noted_now)
+        monkeypatch.setattr(LocalProcess, "write", noted)
         await asyncio.sleep(0.3)
         answers = await asyncio.gather(*(call(link, "echo", number=number) for number in range(5)))
 
@@ -85,12 +85,12 @@ async def test_a_line_by_itself_goes_out_at_once_and_those_that_come_together_go
 async def test_what_breaks_while_it_is_read_loses_the_link_and_not_the_caller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(lines: Lines, data: bytes) -> list[bytes]:
+    def broken(lines: LineSplitter, data: bytes) -> list[bytes]:
         raise RuntimeError("a bug of ours")
 
     async with bench.open(raw()) as link:
-        monkeypatch.setattr(Lines, "feed", broken)
-        with pytest.raises(LinkLost, match="could not be read"):
+        monkeypatch.setattr(LineSplitter, "feed", broken)
+        with pytest.raises(ConnectionLost, match="could not be read"):
             await call(link, "echo")
         assert link.lost.done()
 
@@ -98,7 +98,7 @@ async def test_what_breaks_while_it_is_read_loses_the_link_and_not_the_caller(
 async def test_a_line_that_is_too_long_is_left_out_and_the_next_one_is_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipes, "MOST_LINE", 3 * 1024 * 1024)
+    monkeypatch.setattr(stdio, "MOST_LINE", 3 * 1024 * 1024)
     async with bench.open(raw()) as link:
         assert await call(link, "huge_line", mib=9) == {}
         assert len((await call(link, "big", size=2_000_000))["text"]) == 2_000_000
@@ -128,12 +128,12 @@ async def test_a_program_that_dies_ends_the_calls_at_once_and_says_why(bench: Be
     async with bench.open(raw(env={"TOKEN": {"secret": "TOKEN"}})) as link:
         waiting = asyncio.create_task(call(link, "slow"))
         await call(link, "echo")
-        with pytest.raises(LinkLost) as caught:
+        with pytest.raises(ConnectionLost) as caught:
             await call(link, "die")
-        with pytest.raises(LinkLost):
+        with pytest.raises(ConnectionLost):
             await waiting
         sentence = await link.lost
-        with pytest.raises(NeverSent):
+        with pytest.raises(RequestNotSent):
             await call(link, "echo")
 
     assert sentence == "The server's program ended with exit code 3; its last words: I fall apart: ***"
@@ -285,7 +285,7 @@ def test_lines_are_cut_wherever_the_pieces_end() -> None:
     dropped: list[int] = []
     text = b"one\n\ntwo\r\n" + b"x" * 50 + b"\nthree\n" + b"y" * 9 + b"\nrest"
     for size in (1, 2, 3, 7, 10, 100):
-        lines, found = Lines(10, lambda: dropped.append(1)), list[bytes]()
+        lines, found = LineSplitter(10, lambda: dropped.append(1)), list[bytes]()
         for at in range(0, len(text), size):
             found += lines.feed(text[at : at + size])
         assert found == [b"one", b"", b"two\r", b"three", b"y" * 9]

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from app.core.jsons import Raw
-from app.mcp.ports import CannotConnect, LinkLost, NeedsAuth, NeverSent, ServerSaid
-from app.mcp.wires import posts
+from app.core.util.json_codec import Raw
+from app.mcp.client.interfaces import CannotConnect, ConnectionLost, JsonRpcError, NeedsAuth, RequestNotSent
+from app.mcp.client.transports import streamable_http
 from app.net.resolver import Resolver
-from tests import certificates
-from tests.mcp.linking import HANG, Bench, call, site
-from tests.mcp.raw_site import Exchange, RawSite, as_error, as_json, raw_site
+from tests.mcp.connections import HANG, Bench, call, site
+from tests.mcp.raw_http_server import Exchange, RawSite, as_error, as_json, raw_site
 from tests.mcp.sdk_server import SdkServer, hosted
-from tests.peers import redirect, reply, serving
-from tests.services import until
+from tests.support import certificates
+from tests.support.http_servers import redirect, reply, serving
+from tests.support.services import until
 
 MODES: dict[str, dict[str, Any]] = {
     "streams": {},
@@ -105,7 +105,7 @@ async def test_a_restarted_server_loses_the_session_and_says_so(bench: Bench) ->
         await call(link, "echo", text="before")
         await first.aclose()
         async with hosted(SdkServer(), era="older", port=URL(url).port or 0):
-            with pytest.raises(NeverSent, match="does not know our session"):
+            with pytest.raises(RequestNotSent, match="does not know our session"):
                 await call(link, "echo", text="after")
             assert await link.lost == "The server does not know our session any more."
 
@@ -158,19 +158,19 @@ async def test_one_post_that_fails_is_one_call_that_fails(bench: Bench) -> None:
         "nowhere": redirect("http://[", 307),
     }
     expected: dict[str, tuple[type[Exception], str]] = {
-        "breaks": (LinkLost, "The stream with the answer to tools/call broke off"),
-        "ends": (LinkLost, "The stream with the answer to tools/call broke off"),
-        "hangs up": (LinkLost, "The connection to 127.0.0.1 broke: it was closed"),
-        "unavailable": (ServerSaid, "The server answered tools/call with HTTP 503: try later."),
-        "accepted": (ServerSaid, "takes tools/call for no request (HTTP 202)"),
-        "html": (ServerSaid, "with text/html instead of JSON"),
-        "junk": (ServerSaid, "is no answer to it"),
-        "other": (ServerSaid, "is no answer to it"),
-        "refused": (ServerSaid, "no such thing"),
-        "elsewhere": (ServerSaid, "sends us to http://elsewhere.example/mcp, which is not followed"),
-        "moved": (ServerSaid, "answered with a redirect (HTTP 302)"),
-        "circle": (ServerSaid, "redirects in a circle"),
-        "nowhere": (ServerSaid, "names an address that is none"),
+        "breaks": (ConnectionLost, "The stream with the answer to tools/call broke off"),
+        "ends": (ConnectionLost, "The stream with the answer to tools/call broke off"),
+        "hangs up": (ConnectionLost, "The connection to 127.0.0.1 broke: it was closed"),
+        "unavailable": (JsonRpcError, "The server answered tools/call with HTTP 503: try later."),
+        "accepted": (JsonRpcError, "takes tools/call for no request (HTTP 202)"),
+        "html": (JsonRpcError, "with text/html instead of JSON"),
+        "junk": (JsonRpcError, "is no answer to it"),
+        "other": (JsonRpcError, "is no answer to it"),
+        "refused": (JsonRpcError, "no such thing"),
+        "elsewhere": (JsonRpcError, "sends us to http://elsewhere.example/mcp, which is not followed"),
+        "moved": (JsonRpcError, "answered with a redirect (HTTP 302)"),
+        "circle": (JsonRpcError, "redirects in a circle"),
+        "nowhere": (JsonRpcError, "names an address that is none"),
     }
     async with raw_site(answers=answers) as raw, bench.open(site(raw.url)) as link, asyncio.timeout(HANG):
         task = asyncio.create_task(call(link, "patient"))
@@ -197,7 +197,7 @@ async def test_a_server_that_is_gone_is_a_lost_link(bench: Bench) -> None:
     raw = await serving.enter_async_context(raw_site())
     async with bench.open(site(raw.url)) as link:
         await serving.aclose()
-        with pytest.raises(NeverSent, match=r"127.0.0.1 could not be reached: connection refused\."):
+        with pytest.raises(RequestNotSent, match=r"127.0.0.1 could not be reached: connection refused\."):
             await call(link, "echo")
         assert link.lost.done()
     with pytest.raises(CannotConnect, match="connection refused") as caught:
@@ -230,7 +230,7 @@ async def test_a_session_goes_along_and_is_ended(bench: Bench) -> None:
 )
 async def test_a_session_that_the_server_forgot_is_a_lost_link(bench: Bench, answer: bytes) -> None:
     async with raw_site(session="s-1", answers={"forgot": answer}) as raw, bench.open(site(raw.url)) as link:
-        with pytest.raises(NeverSent, match="does not know our session any more"):
+        with pytest.raises(RequestNotSent, match="does not know our session any more"):
             await call(link, "forgot")
         assert link.lost.done()
 
@@ -297,7 +297,7 @@ async def test_a_stream_that_cannot_be_taken_up_fails_alone(bench: Bench) -> Non
         return exchange.hang_up()
 
     async with raw_site(answers={"breaks": breaks}) as raw, bench.open(site(raw.url)) as link:
-        with pytest.raises(LinkLost, match="broke off, and cannot be taken up again"):
+        with pytest.raises(ConnectionLost, match="broke off, and cannot be taken up again"):
             await call(link, "breaks")
         assert await call(link, "echo", text="on") == {"text": "on"}
 
@@ -336,7 +336,7 @@ async def test_an_idle_link_notices_that_its_session_is_gone(bench: Bench) -> No
 
 
 async def test_an_answer_counts_even_if_its_stream_stays_open(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posts, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(streamable_http, "REST_SECONDS", 0.01)
     left = asyncio.Event()
 
     async def stays(message: Raw, exchange: Exchange) -> bytes:
@@ -461,7 +461,7 @@ async def test_better_credentials_are_tried_once(bench: Bench) -> None:
 @pytest.mark.parametrize(("status", "is_lost"), [("401 Unauthorized", True), ("403 Forbidden", False)])
 async def test_who_is_not_let_in_any_more_learns_it(bench: Bench, status: str, is_lost: bool) -> None:
     async with raw_site(answers={"denied": reply(b"", status)}) as raw, bench.open(site(raw.url)) as link:
-        with pytest.raises(NeverSent if is_lost else ServerSaid, match="does not let us in"):
+        with pytest.raises(RequestNotSent if is_lost else JsonRpcError, match="does not let us in"):
             await call(link, "denied")
         assert link.lost.done() is is_lost
 
@@ -497,9 +497,9 @@ async def test_a_checked_address_is_the_one_that_is_connected_to(bench: Bench) -
 
 
 async def test_an_answer_that_is_too_large_fails_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posts, "MOST_ANSWER", 1024 * 1024)
+    monkeypatch.setattr(streamable_http, "MOST_ANSWER", 1024 * 1024)
     async with raw_site() as raw, bench.open(site(raw.url)) as link:
-        with pytest.raises(ServerSaid, match="larger than 1 MiB"):
+        with pytest.raises(JsonRpcError, match="larger than 1 MiB"):
             await call(link, "echo", text="x" * 2_000_000)
         assert await call(link, "echo", text="on") == {"text": "on"}
 
@@ -530,5 +530,6 @@ async def test_who_is_shut_out_of_the_stream_of_news_is_shut_out(bench: Bench) -
 
 
 def test_the_http_client_is_loaded_only_when_it_is_needed() -> None:
-    code = "import sys, app.mcp.links; sys.exit(bool({'aiohttp', 'mcp', 'httpx2', 'yarl'} & sys.modules.keys()))"
+    loaded = "{'aiohttp', 'mcp', 'httpx2', 'yarl'} & sys.modules.keys()"
+    code = f"import sys, app.mcp.client.connection; sys.exit(bool({loaded}))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=HANG * 3).returncode == 0

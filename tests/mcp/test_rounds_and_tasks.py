@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from app.core.asks import Answer
-from app.core.jsons import Raw
 from app.core.mcp_servers import StdioServer
 from app.core.principals import Key, Scope
-from app.mcp import pages, retries, tasks
-from app.mcp.ports import MODERN, LinkLost, ServerSaid
-from tests.mcp.toy_links import Asked, Neighbourhood, ToyUpstream, hello, text, told
-from tests.services import Crib, until
+from app.core.util.json_codec import Raw
+from app.mcp.client import elicitation, tasks, tools
+from app.mcp.client.interfaces import MODERN, ConnectionLost, JsonRpcError
+from tests.mcp.toy_connections import Asked, Neighbourhood, ToyUpstream, hello, text, told
+from tests.support.services import Crib, until
 
 TOOL = "mcp__toy__do"
 REVIEWER = Key("key_r", "ada", "", frozenset({Scope.ASKS_ANSWER}), "", 0)
@@ -111,7 +111,7 @@ async def test_a_page_that_has_to_be_visited_first_is_shown_and_then_the_server_
 ) -> None:
     async def answer(asked: Asked) -> Raw:
         if len(upstream.asked) == 1:
-            raise ServerSaid(-32042, "sign in first", {"elicitations": [PAGE, "nonsense"]})
+            raise JsonRpcError(-32042, "sign in first", {"elicitations": [PAGE, "nonsense"]})
         return text("done")
 
     upstream, town = ToyUpstream(answer), Neighbourhood(crib)
@@ -137,11 +137,11 @@ async def test_a_page_that_has_to_be_visited_first_is_shown_and_then_the_server_
 async def test_a_server_that_does_not_say_when_a_person_is_through_is_asked_now_and_then(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "PATIENCE", 0.01)
+    monkeypatch.setattr(elicitation, "PATIENCE", 0.01)
 
     async def answer(asked: Asked) -> Raw:
         if len(upstream.asked) < 4:
-            raise ServerSaid(-32042, "sign in first", {"elicitations": [PAGE]})
+            raise JsonRpcError(-32042, "sign in first", {"elicitations": [PAGE]})
         return text("done")
 
     upstream = ToyUpstream(answer)
@@ -161,7 +161,7 @@ class TaskServer:
 
     def __init__(self, *states: Raw) -> None:
         self.states = list(states)
-        self.result: Raw | ServerSaid = text("researched")
+        self.result: Raw | JsonRpcError = text("researched")
         self.polled = asyncio.Event()
         self.upstream = ToyUpstream(self.answer)
 
@@ -175,7 +175,7 @@ class TaskServer:
                     self.states.pop(0)
                 return {"taskId": "t1", "pollInterval": 1} | self.states[0]
             case "tasks/result":
-                if isinstance(self.result, ServerSaid):
+                if isinstance(self.result, JsonRpcError):
                     raise self.result
                 return self.result
         return {}
@@ -216,7 +216,7 @@ async def test_a_task_that_needs_input_is_waited_for_by_its_result(crib: Crib) -
 
 async def test_a_task_that_failed_says_why(crib: Crib) -> None:
     server = TaskServer({"status": "failed", "statusMessage": "no owls here"})
-    server.result = ServerSaid(-32603, "nothing to give")
+    server.result = JsonRpcError(-32603, "nothing to give")
     await Neighbourhood(crib).open(server.upstream, TASK)
 
     view = await crib.run(TOOL, {})
@@ -245,7 +245,7 @@ async def test_a_task_is_found_again_on_the_next_link(crib: Crib) -> None:
     async def lose_once(asked: Asked) -> Raw:
         if asked.method == "tasks/get" and len(server.upstream.links) == 1:
             asked.link.lose()
-            raise LinkLost("the network is gone")
+            raise ConnectionLost("the network is gone")
         return await before(asked)
 
     server.upstream.answer = lose_once
@@ -258,14 +258,14 @@ async def test_a_task_is_found_again_on_the_next_link(crib: Crib) -> None:
 
 
 async def test_a_task_whose_server_is_gone_is_not_made_again(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "BACK_AGAIN", 0.05)
+    monkeypatch.setattr(tools, "BACK_AGAIN", 0.05)
     server = TaskServer({"status": "working"})
     before = server.answer
 
     async def go(asked: Asked) -> Raw:
         if asked.method == "tasks/get":
             server.upstream.is_down = True
-            raise LinkLost("the network is gone")
+            raise ConnectionLost("the network is gone")
         return await before(asked)
 
     server.upstream.answer = go

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from app import neighbourhood
+from app import mcp_setup
 from app.core.asks import Answer, Decision
-from app.core.clocks import SystemClock
-from app.core.definitions import ClientDefinition
+from app.core.custom_tools import ClientDefinition
 from app.core.mcp_servers import InvalidServer, ServerState
 from app.core.principals import Key, Scope, make_key
 from app.core.sessions import Session
-from app.dispatch.registry import NameTaken
-from app.mcp import links
-from app.mcp import servers as books
-from app.mcp.ports import CannotConnect, Change
-from app.mcp.servers import ServerBook
-from app.mcp.upstreams import Surroundings
-from app.store import asks, mcp_catalogues
-from tests.mcp_links import FakeServers, at_once, http, listing, stdio
-from tests.services import HANG, KEY, Crib, until
-from tests.toys import Toys
+from app.core.util.clocks import SystemClock
+from app.dispatch.tools.registry import NameTaken
+from app.mcp.client import connection
+from app.mcp.client import manager as books
+from app.mcp.client.interfaces import CannotConnect, Change
+from app.mcp.client.manager import ServerManager
+from app.mcp.client.upstream import UpstreamDeps
+from app.store import asks, mcp_catalogs
+from tests.support.fake_mcp_connections import FakeServers, at_once, http, listing, stdio
+from tests.support.services import HANG, KEY, Crib, until
+from tests.support.toy_tools import Toys
 
 RULES = [{"permission": "mcp", "action": "allow"}]
 TEXT = {"tools/list": listing("echo"), "tools/call": {"content": [{"type": "text", "text": "hi"}]}}
@@ -47,7 +47,7 @@ class Town:
         self.remote = remote
 
     @property
-    def book(self) -> ServerBook:
+    def book(self) -> ServerManager:
         return self.crib.use.servers
 
     async def open(self, *configured: str) -> "Town":
@@ -102,8 +102,8 @@ class Town:
 async def town(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Town]:
     remote = FakeServers(TEXT)
     crib.settings["rules"] = RULES
-    monkeypatch.setattr(links, "Links", lambda means: SimpleNamespace(open=remote))
-    monkeypatch.setattr(neighbourhood, "Surroundings", partial(Surroundings, backoff=at_once))
+    monkeypatch.setattr(connection, "Links", lambda means: SimpleNamespace(open=remote))
+    monkeypatch.setattr(mcp_setup, "Surroundings", partial(UpstreamDeps, backoff=at_once))
     yield Town(crib, remote)
     remote.may_leave.set()
     await crib.close()
@@ -590,19 +590,19 @@ async def test_a_list_that_cannot_be_kept_is_not_shown_before_it_is(
 ) -> None:
     await town.open("toy")
     await town.connected()
-    kept = mcp_catalogues.put
+    kept = mcp_catalogs.put
 
     def full(*args: Any) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(mcp_catalogues, "put", full)
+    monkeypatch.setattr(mcp_catalogs, "put", full)
     town.remote.link.answers["tools/list"] = listing("echo", "more")
     town.remote.guests[-1].told("notifications/tools/list_changed", {}, None)
     await until(lambda: len(town.remote.link.asked) == 2)
     for _ in range(50):
         await asyncio.sleep(0)
     assert town.tools() == ["mcp__toy__echo"]
-    monkeypatch.setattr(mcp_catalogues, "put", kept)
+    monkeypatch.setattr(mcp_catalogs, "put", kept)
 
     await until(lambda: len(town.tools()) == 2)
     assert (town.state(), len(town.remote.links)) == ("connected", 1)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.core.jsons import Raw
-from app.mcp.ports import CannotConnect, LinkLost, NeedsAuth, ServerSaid
-from tests.mcp.linking import HANG, Bench, call, site
-from tests.mcp.raw_site import HELLO, Exchange
+from app.core.util.json_codec import Raw
+from app.mcp.client.interfaces import CannotConnect, ConnectionLost, JsonRpcError, NeedsAuth
+from tests.mcp.connections import HANG, Bench, call, site
+from tests.mcp.raw_http_server import HELLO, Exchange
 from tests.mcp.sdk_server import SdkServer, hosted_as_stream
-from tests.peers import Peer, Seen, reply, serving
+from tests.support.http_servers import Peer, Seen, reply, serving
 
 
 async def test_the_sdks_server_is_spoken_to_in_the_oldest_way(bench: Bench) -> None:
@@ -126,9 +126,9 @@ async def test_a_site_without_a_stream_is_no_server(
 async def test_a_post_that_fails_is_one_call_that_fails(bench: Bench) -> None:
     answers = {"sick": reply(b"", "500 Internal Server Error"), "closed": reply(b"", "403 Forbidden")}
     async with old_site(answers=answers) as old, bench.open(site(old.url, "sse")) as link:
-        with pytest.raises(ServerSaid, match="answered tools/call with HTTP 500"):
+        with pytest.raises(JsonRpcError, match="answered tools/call with HTTP 500"):
             await call(link, "sick")
-        with pytest.raises(ServerSaid, match="does not let us in"):
+        with pytest.raises(JsonRpcError, match="does not let us in"):
             await call(link, "closed")
         assert await call(link, "echo") == {"ok": 1}
 
@@ -141,7 +141,7 @@ async def test_when_the_stream_ends_the_link_is_lost(bench: Bench) -> None:
         while not any(b"wait" in seen.body for seen in old.peer.seen):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await serving.aclose()
-        with pytest.raises(LinkLost, match="closed its stream of events"):
+        with pytest.raises(ConnectionLost, match="closed its stream of events"):
             await task
         assert await link.lost == "The server closed its stream of events."
 

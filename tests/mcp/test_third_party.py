@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.mcp_houses import call, crib, done, server_of
+from tests.support.mcp_service import call, crib, done, server_of
 
 BIN = Path(sys.executable).parent
 

@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 from app.core.errors import Overloaded
-from app.mcp.turns import Turns
-from tests.services import HANG
+from app.mcp.client.upstream import CallSlots
+from tests.support.services import HANG
 
 
 class Queue:
     """Callers of a server with two places and room for two more, in the order they got in."""
 
     def __init__(self) -> None:
-        self.turns = Turns("slow", 2, 2)
+        self.turns = CallSlots("slow", 2, 2)
         self.order: list[str] = []
         self.leave: dict[str, asyncio.Event] = {}
 
@@ -112,7 +112,7 @@ async def test_who_gives_up_while_a_turn_is_passed_on_does_not_take_it_along() -
 
 
 async def test_with_no_line_at_all_nobody_waits() -> None:
-    turns = Turns("busy", 1, 0)
+    turns = CallSlots("busy", 1, 0)
 
     async with turns:
         with pytest.raises(Overloaded):

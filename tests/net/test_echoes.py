@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.net.echoes import Scrubber
+from app.net.egress.response import Scrubber
 
 VALUE = "abcabcabd"
 MARK = "tsec_1"

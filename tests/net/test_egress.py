@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from app.core.networks import OPEN, NetworkPolicy
-from app.core.walls import Decision
-from app.net.meters import Limits
-from tests import certificates
-from tests.leaves import GUARD, Way, allowing, everywhere, hear, way_out
-from tests.peers import Peer, Seen, redirect, reply, serving
+from app.core.network_policy import OPEN, NetworkPolicy
+from app.core.sandbox import NetworkDecision
+from app.net.egress.limits import ProxyLimits
+from tests.support import certificates
+from tests.support.egress_client import GUARD, Way, allowing, everywhere, hear, way_out
+from tests.support.http_servers import Peer, Seen, redirect, reply, serving
 
 HOST = "api.example"
 
@@ -69,7 +69,7 @@ async def test_a_listed_host_is_reached_by_a_plain_request(peer: Peer) -> None:
             b"{}",
         )
     ]
-    assert way.decisions == [Decision(HOST, peer.port, True, "allowed")]
+    assert way.decisions == [NetworkDecision(HOST, peer.port, True, "allowed")]
 
 
 async def test_a_listed_host_is_reached_by_tls_through_a_tunnel(
@@ -79,7 +79,7 @@ async def test_a_listed_host_is_reached_by_tls_through_a_tunnel(
         code, stdout, stderr = await curl(way, "--cacert", str(certificate.cert), secure.url("/", HOST, scheme="https"))
 
     assert (code, stdout, stderr) == (0, b"hello by TLS", b"")
-    assert way.decisions == [Decision(HOST, secure.port, True, "allowed")]
+    assert way.decisions == [NetworkDecision(HOST, secure.port, True, "allowed")]
 
 
 async def test_curl_gets_a_plain_page_and_sends_a_body_that_it_asks_for_first(peer: Peer, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_curl_is_told_why_a_host_is_not_reached(peer: Peer) -> None:
     assert b"X-Proxy-Error: blocked-by-allowlist" in stdout
     assert b"other.example is not on the allow-list" in stdout
     assert (tunnel_code, b"403" in tunnel_stderr) == (56, True)
-    assert way.decisions == [Decision("other.example", peer.port, False, "blocked-by-allowlist")] * 2
+    assert way.decisions == [NetworkDecision("other.example", peer.port, False, "blocked-by-allowlist")] * 2
     assert peer.connections == 0
 
 
@@ -128,7 +128,7 @@ async def test_every_policy_has_to_allow_a_host_and_one_to_list_it(
         heard = await way.ask(f"{method} {target}")
 
     assert (heard.status, heard.reason) == (403, reason)
-    assert way.decisions == [Decision(HOST, peer.port, False, reason)]
+    assert way.decisions == [NetworkDecision(HOST, peer.port, False, reason)]
     assert peer.connections == 0
 
 
@@ -147,7 +147,7 @@ async def test_other_ports_are_closed(port: int) -> None:
         plain = await way.ask(f"GET http://{HOST}:{port}/")
 
     assert {(heard.status, heard.reason) for heard in (tunnel, plain)} == {(403, "port-not-allowed")}
-    assert way.decisions == [Decision(HOST, port, False, "port-not-allowed")] * 2
+    assert way.decisions == [NetworkDecision(HOST, port, False, "port-not-allowed")] * 2
 
 
 async def test_an_address_is_reached_only_where_it_is_listed_as_it_is(peer: Peer) -> None:
@@ -174,7 +174,7 @@ async def test_a_listed_name_that_leads_to_a_private_address_is_refused(address:
 
     assert (heard.status, heard.reason) == (403, "private-address")
     assert b"private_networks" in heard.body
-    assert way.decisions == [Decision(HOST, 443 if is_tunnel else 80, False, "private-address")]
+    assert way.decisions == [NetworkDecision(HOST, 443 if is_tunnel else 80, False, "private-address")]
 
 
 async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(peer: Peer) -> None:
@@ -229,8 +229,8 @@ async def test_a_host_that_does_not_answer_is_no_refusal(peer: Peer) -> None:
         (502, "unreachable"),
     ]
     assert way.decisions == [
-        Decision("gone.example", peer.port, True, "unknown-host"),
-        Decision(HOST, peer.port, True, "unreachable"),
+        NetworkDecision("gone.example", peer.port, True, "unknown-host"),
+        NetworkDecision(HOST, peer.port, True, "unreachable"),
     ]
 
 
@@ -248,7 +248,7 @@ async def test_only_tls_for_the_host_of_the_tunnel_goes_through_it(
                     await hello(reader, writer, other, name)
             writer.close()
 
-    assert way.decisions == [Decision(HOST, secure.port, False, "sni-mismatch")] * 2
+    assert way.decisions == [NetworkDecision(HOST, secure.port, False, "sni-mismatch")] * 2
     assert secure.seen == []
 
 
@@ -303,7 +303,7 @@ async def test_the_name_in_tls_may_be_in_upper_case_and_its_hello_in_pieces(
         writer.close()
 
     assert answer == b"\x16"  # the other side shakes hands
-    assert way.decisions == [Decision(HOST, secure.port, True, "allowed")]
+    assert way.decisions == [NetworkDecision(HOST, secure.port, True, "allowed")]
 
 
 def cut_in_records(record: bytes) -> list[bytes]:
@@ -329,7 +329,7 @@ async def test_what_is_no_tls_is_cut_where_only_tls_may_pass(secure: Peer, said:
         writer.close()
 
     assert (opened.status, rest) == (200, b"")
-    assert way.decisions == [Decision(HOST, secure.port, False, "no-tls")]
+    assert way.decisions == [NetworkDecision(HOST, secure.port, False, "no-tls")]
     assert secure.seen == []
 
 
@@ -405,7 +405,7 @@ async def test_what_is_for_the_proxy_only_goes_no_further(peer: Peer) -> None:
 
 
 async def test_more_connections_than_may_be_wait_for_their_turn(peer: Peer) -> None:
-    async with way_out(HOST, ports=[peer.port], limits=Limits(connections=2)) as way:
+    async with way_out(HOST, ports=[peer.port], limits=ProxyLimits(connections=2)) as way:
         idle = [await way.open() for _ in range(2)]
         waiting = asyncio.create_task(way.ask(f"GET {peer.url('/', HOST)}"))
         for _ in range(10):

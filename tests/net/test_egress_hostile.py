@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from app.core.walls import Decision
-from app.net.meters import Limits
-from tests.leaves import GUARD, hear, listening, way_out
-from tests.peers import Peer, Seen, reply, serving
+from app.core.sandbox import NetworkDecision
+from app.net.egress.limits import ProxyLimits
+from tests.support.egress_client import GUARD, hear, listening, way_out
+from tests.support.http_servers import Peer, Seen, reply, serving
 
 HOST = "api.example"
 MIB = 1024 * 1024
@@ -237,7 +237,7 @@ async def test_an_answer_that_is_none_becomes_a_502(peer: Peer, answer: bytes) -
         heard = await way.ask(f"GET {peer.url('/', HOST)}")
 
     assert (heard.status, heard.reason) == (502, "upstream-broken")
-    assert way.decisions == [Decision(HOST, peer.port, True, "allowed")]
+    assert way.decisions == [NetworkDecision(HOST, peer.port, True, "allowed")]
 
 
 async def test_answers_before_the_answer_are_left_out(peer: Peer) -> None:
@@ -285,7 +285,7 @@ async def test_an_answer_that_comes_early_is_handed_back_while_the_body_is_still
 
 
 async def test_a_head_that_comes_slowly_is_not_waited_for(peer: Peer) -> None:
-    limits = Limits(head_seconds=0.2)
+    limits = ProxyLimits(head_seconds=0.2)
     async with way_out(HOST, ports=[peer.port], limits=limits) as way:
         silent = await way.send(b"")
         partial = hear(await way.send(b"GET http://api.example/ HTTP/1.1\r\nX: y\r\n"))

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from app.core.walls import Decision, PlacedSecret
-from app.net.meters import Limits
-from tests.leaves import GUARD, echoing, hear, listening, read_what_comes, way_out
-from tests.peers import Peer, reply, serving
+from app.core.sandbox import BoundSecret, NetworkDecision
+from app.net.egress.limits import ProxyLimits
+from tests.support.egress_client import GUARD, echoing, hear, listening, read_what_comes, way_out
+from tests.support.http_servers import Peer, reply, serving
 
 HOST = "api.example"
 MIB = 1024 * 1024
@@ -30,7 +30,7 @@ async def peer() -> AsyncIterator[Peer]:
 
 async def test_a_connection_ends_when_too_much_passes(peer: Peer) -> None:
     peer.pages["/"] = reply(b"x" * 20_000)
-    async with echoing() as port, way_out(HOST, ports=[port, peer.port], limits=Limits(bytes=10_000)) as way:
+    async with echoing() as port, way_out(HOST, ports=[port, peer.port], limits=ProxyLimits(bytes=10_000)) as way:
         _, reader, writer = await way.connect(f"{HOST}:{port}")
         async with asyncio.timeout(GUARD):
             writer.write(b"x" * 4_000)
@@ -50,7 +50,10 @@ async def test_a_connection_ends_when_too_much_passes(peer: Peer) -> None:
 
 
 async def test_a_connection_ends_when_nothing_passes() -> None:
-    async with echoing(is_silent=True) as port, way_out(HOST, ports=[port], limits=Limits(idle_seconds=0.2)) as way:
+    async with (
+        echoing(is_silent=True) as port,
+        way_out(HOST, ports=[port], limits=ProxyLimits(idle_seconds=0.2)) as way,
+    ):
         _, reader, writer = await way.connect(f"{HOST}:{port}")
         async with asyncio.timeout(GUARD):
             assert await read_what_comes(reader) == b""
@@ -61,7 +64,7 @@ async def test_a_connection_ends_when_nothing_passes() -> None:
 
 
 async def test_a_connection_ends_when_its_time_is_over_whatever_passes() -> None:
-    async with echoing() as port, way_out(HOST, ports=[port], limits=Limits(total_seconds=0.3)) as way:
+    async with echoing() as port, way_out(HOST, ports=[port], limits=ProxyLimits(total_seconds=0.3)) as way:
         _, reader, writer = await way.connect(f"{HOST}:{port}")
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             async with asyncio.timeout(GUARD):
@@ -70,7 +73,7 @@ async def test_a_connection_ends_when_its_time_is_over_whatever_passes() -> None
                     await reader.readexactly(1)
         writer.close()
 
-    assert way.decisions == [Decision(HOST, port, True, "allowed")]
+    assert way.decisions == [NetworkDecision(HOST, port, True, "allowed")]
 
 
 async def test_a_large_body_passes_in_both_directions_and_memory_stays_flat() -> None:
@@ -120,7 +123,7 @@ async def test_who_does_not_read_makes_the_host_wait() -> None:
                 sent += 65_536
                 begun.set()
 
-    limits = Limits(idle_seconds=0.5)
+    limits = ProxyLimits(idle_seconds=0.5)
     async with listening(host) as port, way_out(HOST, ports=[port], limits=limits) as way:
         before = resident()
         _, writer = await asyncio.open_connection("127.0.0.1", way.port, limit=1024)
@@ -152,7 +155,7 @@ def test_the_end_cuts_every_connection_and_leaves_nothing(loop: Callable[[], asy
 
 
 async def cut_everything() -> None:
-    placed = (PlacedSecret("KEY", "tls.example", "tsec_1"),)
+    placed = (BoundSecret("KEY", "tls.example", "tsec_1"),)
 
     async def resolve(host: str, port: int) -> list[str]:
         if host == "slow.example":

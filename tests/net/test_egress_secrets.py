@@ -12,15 +12,15 @@ from urllib.parse import quote
 
 import pytest
 
-from app.core.walls import Decision, PlacedSecret
-from tests import certificates
-from tests.leaves import Heard, Way, way_out
-from tests.peers import Peer, Reply, Seen, redirect, reply, serving
+from app.core.sandbox import BoundSecret, NetworkDecision
+from tests.support import certificates
+from tests.support.egress_client import Heard, Way, way_out
+from tests.support.http_servers import Peer, Reply, Seen, redirect, reply, serving
 
 HOST = "api.example"
 VALUE = 'c4nary/va+lue=of the "key"'
 MARK = "tsec_0123456789abcdef"
-PLACED = (PlacedSecret("API_KEY", HOST, MARK),)
+PLACED = (BoundSecret("API_KEY", HOST, MARK),)
 FORMS = [
     VALUE,
     base64.b64encode(VALUE.encode()).decode(),
@@ -103,7 +103,7 @@ async def test_a_placeholder_in_a_header_becomes_the_value_for_its_host(
     assert is_clean(way, heard, caplog)
     assert MARK.encode() in heard.body
     assert heard.headers["set-cookie"] == MARK
-    assert way.decisions == [Decision(HOST, peer.port, True, "allowed")]
+    assert way.decisions == [NetworkDecision(HOST, peer.port, True, "allowed")]
 
 
 async def test_a_placeholder_goes_to_other_hosts_as_it_is(peer: Peer) -> None:
@@ -195,21 +195,21 @@ async def test_a_client_of_old_gets_its_answer_without_chunks(peer: Peer) -> Non
 @pytest.mark.parametrize(
     ("placed", "status", "reason"),
     [
-        (PlacedSecret("BOUND", "*.example", MARK), 403, "secret-not-for-host"),
-        (PlacedSecret("MISSING", "*.example", MARK), 502, "secret-unavailable"),
-        (PlacedSecret("BROKEN", "*.example", MARK), 502, "secret-unavailable"),
-        (PlacedSecret("LONG", "*.example", MARK), 502, "secret-unavailable"),
+        (BoundSecret("BOUND", "*.example", MARK), 403, "secret-not-for-host"),
+        (BoundSecret("MISSING", "*.example", MARK), 502, "secret-unavailable"),
+        (BoundSecret("BROKEN", "*.example", MARK), 502, "secret-unavailable"),
+        (BoundSecret("LONG", "*.example", MARK), 502, "secret-unavailable"),
     ],
     ids=["other-host", "missing", "line-break", "long"],
 )
 async def test_a_secret_that_cannot_go_along_keeps_the_request_from_going(
-    peer: Peer, placed: PlacedSecret, status: int, reason: str
+    peer: Peer, placed: BoundSecret, status: int, reason: str
 ) -> None:
     async with way_out("*.example", secrets=(placed,), find=find, ports=[peer.port]) as way:
         heard = await way.ask(f"GET {peer.url('/', 'other.example')}", f"X-Key: {MARK}")
 
     assert (heard.status, heard.reason) == (status, reason)
-    assert way.decisions == [Decision("other.example", peer.port, status == 502, reason)]
+    assert way.decisions == [NetworkDecision("other.example", peer.port, status == 502, reason)]
     assert peer.connections == 0
 
 
@@ -236,14 +236,14 @@ async def test_an_alias_asks_by_tls_with_the_secret(
     assert secure.seen[1].headers["x-api-key"] == VALUE
     assert secure.seen[0].headers["host"] == f"{HOST}:{secure.port}"
     assert all(is_clean(way, heard, caplog) for heard in (bare, named, dummy, direct))
-    assert way.decisions == [Decision(HOST, secure.port, True, "allowed")] * 4
+    assert way.decisions == [NetworkDecision(HOST, secure.port, True, "allowed")] * 4
 
 
 async def test_an_alias_does_not_go_where_the_certificate_is_another_or_a_policy_says_no(
     secure: Peer, certificate: certificates.Certificate
 ) -> None:
     trust = ssl.create_default_context(cafile=str(certificate.cert))
-    placed = (PlacedSecret("API_KEY", "wrong.example", MARK), PlacedSecret("BOUND", "elsewhere.org", "tsec_other"))
+    placed = (BoundSecret("API_KEY", "wrong.example", MARK), BoundSecret("BOUND", "elsewhere.org", "tsec_other"))
     async with way_out(
         "*.example", secrets=placed, find=find, ports=[secure.port], https=secure.port, trust=trust
     ) as way:
@@ -259,10 +259,10 @@ async def test_an_alias_does_not_go_where_the_certificate_is_another_or_a_policy
     assert (tunnel.status, tunnel.reason) == (403, "alias-needs-http")
     assert secure.seen == []
     assert way.decisions == [
-        Decision("wrong.example", secure.port, True, "tls-failed"),
-        Decision("elsewhere.org", secure.port, False, "blocked-by-allowlist"),
-        Decision("secrets.internal", 80, False, "unknown-secret"),
-        Decision("secrets.internal", 443, False, "alias-needs-http"),
+        NetworkDecision("wrong.example", secure.port, True, "tls-failed"),
+        NetworkDecision("elsewhere.org", secure.port, False, "blocked-by-allowlist"),
+        NetworkDecision("secrets.internal", 80, False, "unknown-secret"),
+        NetworkDecision("secrets.internal", 443, False, "alias-needs-http"),
     ]
 
 
@@ -292,7 +292,7 @@ async def test_an_alias_of_many_hosts_names_the_host(tmp_path: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(made.cert, made.key)
     trust = ssl.create_default_context(cafile=str(made.cert))
-    placed = (PlacedSecret("WIDE", "*.below.example", MARK),)
+    placed = (BoundSecret("WIDE", "*.below.example", MARK),)
     async with (
         serving({"/": redirect("/x"), "/two": redirect("https://two.below.example/")}, tls=context) as peer,
         way_out("*.below.example", secrets=placed, find=find, ports=[peer.port], https=peer.port, trust=trust) as way,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.net.hellos import NoHello, read_hello, server_name
+from app.net.egress.tls_sni import NoClientHello, read_hello, server_name
 
 
 def hello(name: str | None) -> bytes:
@@ -51,7 +51,7 @@ async def test_a_hello_in_crumbs_or_of_great_size_is_none() -> None:
     other = b"\x16\x03\x01\x00\x04\x02\x00\x00\x00"
 
     for data in (crumbs, great, other, said[:-1], b"\x16\x03\x01\x00\x00" * 20, b"\x17" + said[1:]):
-        with pytest.raises(NoHello):
+        with pytest.raises(NoClientHello):
             await read(data)
 
 
@@ -86,11 +86,11 @@ def test_one_name_at_most_is_said() -> None:
         body((0, b"")),
         body() + b"x",
     ):
-        with pytest.raises(NoHello):
+        with pytest.raises(NoClientHello):
             server_name(hostile)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_hello_or_none(data: bytes) -> None:
-    with suppress(NoHello):
+    with suppress(NoClientHello):
         server_name(data)

@@ -18,12 +18,12 @@ from app.core.errors import (
     PermissionDenied,
     ToolUnavailable,
 )
-from app.core.networks import NetworkPolicy
-from app.core.ports import Incoming, Outgoing, SecretUse
-from app.core.walls import LentSecrets, PlacedSecret
+from app.core.network_policy import NetworkPolicy
+from app.core.ports import HttpRequest, HttpResponse, SecretUse
+from app.core.sandbox import BoundSecret, SessionSecrets
 from app.net.outbound import CheckedOutbound
-from tests import certificates
-from tests.peers import Peer, Seen, redirect, reply, serving
+from tests.support import certificates
+from tests.support.http_servers import Peer, Seen, redirect, reply, serving
 
 LOOPBACK = ["127.0.0.0/8"]
 SECRETS = {
@@ -53,17 +53,17 @@ def out() -> CheckedOutbound:
     return CheckedOutbound(find, private_networks=LOOPBACK, resolve=everywhere)
 
 
-async def get(out: CheckedOutbound, url: str, **more: object) -> Incoming:
+async def get(out: CheckedOutbound, url: str, **more: object) -> HttpResponse:
     async with asyncio.timeout(20):
-        return await out.send(Outgoing(method="GET", url=url, **more), owner="anna")  # type: ignore[arg-type]
+        return await out.send(HttpRequest(method="GET", url=url, **more), owner="anna")  # type: ignore[arg-type]
 
 
 async def test_a_request_arrives_as_it_was_said_and_its_answer_comes_back(out: CheckedOutbound, peer: Peer) -> None:
-    request = Outgoing(method="post", url=peer.url("/?a=1", "api.example"), headers={"X-One": "ä"}, body=b"{}")
+    request = HttpRequest(method="post", url=peer.url("/?a=1", "api.example"), headers={"X-One": "ä"}, body=b"{}")
 
     answer = await out.send(request, owner="anna")
 
-    assert answer == Incoming(
+    assert answer == HttpResponse(
         status=200,
         headers={"content-length": "5", "content-type": "text/plain"},
         body=b"hello",
@@ -143,23 +143,23 @@ async def test_no_cookie_and_no_connection_is_kept(out: CheckedOutbound, peer: P
 @pytest.mark.parametrize(
     "request_",
     [
-        Outgoing(method="GET", url="ftp://api.example/"),
-        Outgoing(method="GET", url="http://user:password@api.example/"),
-        Outgoing(method="GET", url="http://2130706433/"),
-        Outgoing(method="GET", url="http://[fe80::1%25lo]/"),
-        Outgoing(method="GET /x HTTP/1.1\r\n", url="http://api.example/"),
-        Outgoing(method="GET", url="http://api.example/", headers={"X": "a\r\nY: b"}),
-        Outgoing(method="GET", url="http://api.example/", headers={"X": "a\0b"}),
-        Outgoing(method="GET", url="http://api.example/", headers={"X Y": "a"}),
-        Outgoing(method="GET", url="http://api.example/", headers={"Host": "evil.example"}),
-        Outgoing(method="GET", url="http://api.example/", headers={"content-length": "5"}),
-        Outgoing(method="GET", url="http://api.example/", headers={"Transfer-Encoding": "chunked"}),
-        Outgoing(method="GET", url="http://api.example/", secrets=(SecretUse("TOKEN", name="a b"),)),
-        Outgoing(method="GET", url="http://api.example/", secrets=(SecretUse("TOKEN", name="Host"),)),
+        HttpRequest(method="GET", url="ftp://api.example/"),
+        HttpRequest(method="GET", url="http://user:password@api.example/"),
+        HttpRequest(method="GET", url="http://2130706433/"),
+        HttpRequest(method="GET", url="http://[fe80::1%25lo]/"),
+        HttpRequest(method="GET /x HTTP/1.1\r\n", url="http://api.example/"),
+        HttpRequest(method="GET", url="http://api.example/", headers={"X": "a\r\nY: b"}),
+        HttpRequest(method="GET", url="http://api.example/", headers={"X": "a\0b"}),
+        HttpRequest(method="GET", url="http://api.example/", headers={"X Y": "a"}),
+        HttpRequest(method="GET", url="http://api.example/", headers={"Host": "evil.example"}),
+        HttpRequest(method="GET", url="http://api.example/", headers={"content-length": "5"}),
+        HttpRequest(method="GET", url="http://api.example/", headers={"Transfer-Encoding": "chunked"}),
+        HttpRequest(method="GET", url="http://api.example/", secrets=(SecretUse("TOKEN", name="a b"),)),
+        HttpRequest(method="GET", url="http://api.example/", secrets=(SecretUse("TOKEN", name="Host"),)),
     ],
 )
 async def test_what_cannot_be_a_request_is_refused_before_anything_is_sent(
-    out: CheckedOutbound, request_: Outgoing
+    out: CheckedOutbound, request_: HttpRequest
 ) -> None:
     with pytest.raises(InvalidArgs):
         await out.send(request_, owner="anna")
@@ -190,7 +190,7 @@ async def test_a_redirect_changes_the_method_as_browsers_do(
         peer.pages["/start"] = f"HTTP/1.1 {status} Moved\r\nLocation: /?next\r\n\r\n".encode()
         peer.pages["/"] = b"HTTP/1.1 200 OK\r\n\r\n"
     body = b"data" if method in ("POST", "PUT", "PATCH") else None
-    request = Outgoing(method=method, url=peer.url("/start"), headers={"Content-Type": "text/x"}, body=body)
+    request = HttpRequest(method=method, url=peer.url("/start"), headers={"Content-Type": "text/x"}, body=body)
 
     answer = await out.send(request, owner="anna")
 
@@ -254,7 +254,7 @@ async def test_another_host_sees_no_secret_and_no_header_that_could_be_one(out: 
         SecretUse("TOKEN", "query", "key"),
         SecretUse("TOKEN", "cookie", "s"),
     )
-    request = Outgoing(method="POST", url=peer.url("/start"), headers=headers, secrets=secrets[:2], body=b"b")
+    request = HttpRequest(method="POST", url=peer.url("/start"), headers=headers, secrets=secrets[:2], body=b"b")
 
     answer = await out.send(request, owner="anna")
 
@@ -275,7 +275,7 @@ async def test_another_port_is_another_host_for_secrets(out: CheckedOutbound, pe
     async with serving({"/": reply(b"")}) as other:
         peer.pages["/"] = redirect(other.url(host="api.example"))
         url = peer.url(host="api.example")
-        await out.send(Outgoing(method="GET", url=url, secrets=(SecretUse("TOKEN"),)), owner="anna")
+        await out.send(HttpRequest(method="GET", url=url, secrets=(SecretUse("TOKEN"),)), owner="anna")
 
     assert "authorization" in peer.seen[0].headers
     assert "authorization" not in other.seen[0].headers
@@ -288,7 +288,7 @@ async def test_the_same_host_gets_the_secret_again_and_the_url_shown_never_holds
         return redirect(f"/?{seen.target.partition('?')[2]}&page=2")
 
     peer.pages["/start"] = repeat
-    request = Outgoing(method="GET", url=peer.url("/start?q=1"), secrets=(SecretUse("TOKEN", "query", "key"),))
+    request = HttpRequest(method="GET", url=peer.url("/start?q=1"), secrets=(SecretUse("TOKEN", "query", "key"),))
 
     answer = await out.send(request, owner="anna")
 
@@ -310,7 +310,7 @@ async def test_before_another_host_is_followed_to_somebody_has_to_agree(out: Che
         "/then": redirect(peer.url("/", "evil.example")),
     }
     with pytest.raises(PermissionDenied):
-        await out.send(Outgoing(method="GET", url=peer.url("/start", "api.example")), owner="anna", agree=agree)
+        await out.send(HttpRequest(method="GET", url=peer.url("/start", "api.example")), owner="anna", agree=agree)
 
     assert asked == ["good.example", "evil.example"]
     assert [seen.target for seen in peer.seen] == ["/start", "/middle", "/then"]
@@ -323,7 +323,7 @@ async def test_while_somebody_thinks_no_time_passes_for_the_request(out: Checked
         await thought.wait()
 
     peer.pages["/start"] = redirect(peer.url("/", "other.example"))
-    request = Outgoing(method="GET", url=peer.url("/start", "api.example"), timeout=1)
+    request = HttpRequest(method="GET", url=peer.url("/start", "api.example"), timeout=1)
 
     assert (await out.send(request, owner="anna", agree=agree)).body == b"hello"
 
@@ -337,8 +337,8 @@ async def test_every_hop_has_to_be_allowed_by_every_policy(peer: Peer) -> None:
     out = CheckedOutbound(find, policy=operator, private_networks=LOOPBACK, resolve=everywhere)
     peer.pages["/out"] = redirect(peer.url("/", "other.example"))
 
-    async def send(path: str, host: str, *policies: NetworkPolicy | None) -> Incoming:
-        return await out.send(Outgoing(method="GET", url=peer.url(path, host)), owner="anna", policies=policies)
+    async def send(path: str, host: str, *policies: NetworkPolicy | None) -> HttpResponse:
+        return await out.send(HttpRequest(method="GET", url=peer.url(path, host)), owner="anna", policies=policies)
 
     assert (await send("/", "api.example", None, session)).status == 200
     assert (await send("/out", "api.example")).status == 200
@@ -372,7 +372,7 @@ async def test_a_secret_goes_where_it_should_in_its_form(
 ) -> None:
     headers = {"Cookie": "a=b", "AUTHORIZATION": "given"}
 
-    await out.send(Outgoing(method="GET", url=peer.url(), headers=headers, secrets=(use,)), owner="anna")
+    await out.send(HttpRequest(method="GET", url=peer.url(), headers=headers, secrets=(use,)), owner="anna")
 
     assert peer.seen[0].headers[header] == value
 
@@ -380,7 +380,7 @@ async def test_a_secret_goes_where_it_should_in_its_form(
 async def test_a_secret_in_the_query_is_there_once_and_is_not_shown(out: CheckedOutbound, peer: Peer) -> None:
     use = SecretUse("TOKEN", "query", "key")
 
-    answer = await out.send(Outgoing(method="GET", url=peer.url("/?key=mine&a=b"), secrets=(use,)), owner="anna")
+    answer = await out.send(HttpRequest(method="GET", url=peer.url("/?key=mine&a=b"), secrets=(use,)), owner="anna")
 
     assert peer.seen[0].query == [("a", "b"), ("key", "s3cret/va+lue")]
     assert answer.url == peer.url("/?a=b")
@@ -388,7 +388,7 @@ async def test_a_secret_in_the_query_is_there_once_and_is_not_shown(out: Checked
 
 @pytest.mark.parametrize("host", ["api.example", "a.below.example"])
 async def test_a_secret_goes_to_its_domains(out: CheckedOutbound, peer: Peer, host: str) -> None:
-    await out.send(Outgoing(method="GET", url=peer.url("/", host), secrets=(SecretUse("BOUND"),)), owner="anna")
+    await out.send(HttpRequest(method="GET", url=peer.url("/", host), secrets=(SecretUse("BOUND"),)), owner="anna")
 
     assert peer.seen[0].headers["authorization"] == "bound-value"
 
@@ -396,7 +396,7 @@ async def test_a_secret_goes_to_its_domains(out: CheckedOutbound, peer: Peer, ho
 @pytest.mark.parametrize("host", ["other.example", "below.example", "api.example.evil.example", "127.0.0.1"])
 async def test_a_secret_goes_nowhere_else(out: CheckedOutbound, peer: Peer, host: str) -> None:
     with pytest.raises(PermissionDenied, match="BOUND") as denied:
-        await out.send(Outgoing(method="GET", url=peer.url("/", host), secrets=(SecretUse("BOUND"),)), owner="anna")
+        await out.send(HttpRequest(method="GET", url=peer.url("/", host), secrets=(SecretUse("BOUND"),)), owner="anna")
 
     assert "bound-value" not in str(denied.value.as_dict())
     assert peer.connections == 0
@@ -407,7 +407,7 @@ async def test_a_secret_the_owner_does_not_have_is_named(
     out: CheckedOutbound, peer: Peer, owner: str, name: str
 ) -> None:
     with pytest.raises(ToolUnavailable, match=name):
-        await out.send(Outgoing(method="GET", url=peer.url(), secrets=(SecretUse(name),)), owner=owner)
+        await out.send(HttpRequest(method="GET", url=peer.url(), secrets=(SecretUse(name),)), owner=owner)
 
     assert peer.connections == 0
 
@@ -417,7 +417,7 @@ async def test_a_secret_that_would_break_the_request_is_not_sent(out: CheckedOut
     use = SecretUse("BROKEN", into, "X-Key")  # type: ignore[arg-type]
 
     with pytest.raises(ToolUnavailable, match="BROKEN") as refused:
-        await out.send(Outgoing(method="GET", url=peer.url(), secrets=(use,)), owner="anna")
+        await out.send(HttpRequest(method="GET", url=peer.url(), secrets=(use,)), owner="anna")
 
     assert "lines" not in refused.value.message
     assert peer.connections == 0
@@ -670,18 +670,18 @@ async def test_no_error_holds_a_secret(out: CheckedOutbound, peer: Peer) -> None
     uses = (SecretUse("TOKEN"), SecretUse("TOKEN", "query", "key"))
 
     with pytest.raises(CallError) as failed:
-        await out.send(Outgoing(method="GET", url=peer.url(), secrets=uses), owner="anna")
+        await out.send(HttpRequest(method="GET", url=peer.url(), secrets=uses), owner="anna")
 
     assert "s3cret" not in str(failed.value.as_dict())
 
 
-PLACED = (PlacedSecret("BOUND", "api.example", "tsec_1"), PlacedSecret("BOUND", "other.example", "tsec_2"))
-LENT = LentSecrets("anna", PLACED)
+PLACED = (BoundSecret("BOUND", "api.example", "tsec_1"), BoundSecret("BOUND", "other.example", "tsec_2"))
+LENT = SessionSecrets("anna", PLACED)
 
 
-async def send_lent(out: CheckedOutbound, url: str, headers: dict[str, str], owner: str = "bert") -> Incoming:
+async def send_lent(out: CheckedOutbound, url: str, headers: dict[str, str], owner: str = "bert") -> HttpResponse:
     async with asyncio.timeout(20):
-        return await out.send(Outgoing(method="GET", url=url, headers=headers), owner=owner, lent=LENT)
+        return await out.send(HttpRequest(method="GET", url=url, headers=headers), owner=owner, lent=LENT)
 
 
 async def test_a_placeholder_in_a_header_becomes_the_lent_value_for_its_host_only(

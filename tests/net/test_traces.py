@@ -21,13 +21,13 @@ from app import __version__
 from app.core.calls import Call, Status
 from app.core.errors import Misconfigured
 from app.core.ports import TraceContext
-from app.net import traces
-from app.net.traces import Tracing, open_tracing
+from app.net import otel
+from app.net.otel import Tracing, open_tracing
 from app.store.calls import Claim
-from tests.commands import environment
-from tests.services import ADMIN, HANG, Crib, Service, listening, until
-from tests.speaking import called
-from tests.toys import ToyHook, Toys
+from tests.support.cli import environment
+from tests.support.mcp_wire import called
+from tests.support.services import ADMIN, HANG, Crib, RunningService, listening, until
+from tests.support.toy_tools import ToyHook, Toys
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -91,9 +91,9 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-async def traced(data_dir: Path, toys: Toys, receiver: Receiver) -> AsyncIterator[Service]:
+async def traced(data_dir: Path, toys: Toys, receiver: Receiver) -> AsyncIterator[RunningService]:
     """A service that sends its traces to the receiver."""
-    service = Service(data_dir, toys, traces_endpoint=receiver.url)
+    service = RunningService(data_dir, toys, traces_endpoint=receiver.url)
     await service.open()
     yield service
     await service.close()
@@ -166,7 +166,7 @@ def parts(traceparent: str | None) -> tuple[str, str, str]:
 
 
 async def test_a_call_arrives_at_the_collector_as_part_of_the_trace_it_came_with(
-    traced: Service, receiver: Receiver
+    traced: RunningService, receiver: Receiver
 ) -> None:
     body = {"tool": "echo", "arguments": {"text": CANARY}, "metadata": {"x": CANARY}}
 
@@ -194,7 +194,7 @@ async def test_a_call_arrives_at_the_collector_as_part_of_the_trace_it_came_with
 
 
 async def test_neither_arguments_nor_output_nor_the_words_of_an_error_leave_the_house(
-    traced: Service, receiver: Receiver
+    traced: RunningService, receiver: Receiver
 ) -> None:
     for body in [
         {"tool": "echo", "arguments": {"text": CANARY}},
@@ -209,7 +209,9 @@ async def test_neither_arguments_nor_output_nor_the_words_of_an_error_leave_the_
     assert not any(CANARY.encode() in body or CANARY.upper().encode() in body for body in receiver.bodies)
 
 
-async def test_all_calls_of_a_batch_belong_to_the_trace_of_their_request(traced: Service, receiver: Receiver) -> None:
+async def test_all_calls_of_a_batch_belong_to_the_trace_of_their_request(
+    traced: RunningService, receiver: Receiver
+) -> None:
     body = {"calls": [{"tool": "echo"}, {"tool": "fail"}]}
 
     await traced.client.post("/v1/calls/batch", json=body, headers={"traceparent": PARENT})
@@ -219,7 +221,7 @@ async def test_all_calls_of_a_batch_belong_to_the_trace_of_their_request(traced:
     assert found == {"tool echo": TRACE, "tool fail": TRACE}
 
 
-async def test_a_call_over_mcp_belongs_to_the_trace_of_its_request(traced: Service, receiver: Receiver) -> None:
+async def test_a_call_over_mcp_belongs_to_the_trace_of_its_request(traced: RunningService, receiver: Receiver) -> None:
     answer = await traced.client.post("/mcp", **called("echo", traceparent=PARENT))
     await traced.close()
 
@@ -228,7 +230,7 @@ async def test_a_call_over_mcp_belongs_to_the_trace_of_its_request(traced: Servi
     assert (call.trace_id.hex(), call.parent_span_id.hex()) == (TRACE, "00f067aa0ba902b7")
 
 
-async def test_a_stream_and_an_answer_that_comes_early_tell_the_trace_too(traced: Service) -> None:
+async def test_a_stream_and_an_answer_that_comes_early_tell_the_trace_too(traced: RunningService) -> None:
     body = {"tool": "wait", "arguments": {"name": "x"}}
     early = await traced.client.post("/v1/calls", params={"wait": 0}, json=body, headers={"traceparent": PARENT})
     options: dict[str, Any] = {"headers": {"Accept": "text/event-stream", "traceparent": PARENT}, "method": "POST"}
@@ -244,7 +246,7 @@ async def test_a_stream_and_an_answer_that_comes_early_tell_the_trace_too(traced
 
 
 async def test_a_resumed_call_begins_a_trace_of_its_own(data_dir: Path, toys: Toys, receiver: Receiver) -> None:
-    service = Service(data_dir, toys, traces_endpoint=receiver.url)
+    service = RunningService(data_dir, toys, traces_endpoint=receiver.url)
     await service.open()
     writing = {"tool": "wait", "arguments": {"name": "x", "effect": "write"}}
     first = await service.client.post("/v1/calls", params={"wait": 0}, json=writing)
@@ -417,7 +419,7 @@ async def test_who_does_not_want_a_trace_kept_gets_none_but_it_goes_on(followed:
     assert await followed.spans() == ()
 
 
-async def test_without_tracing_nothing_is_followed_and_nothing_told(service: Service, toys: Toys) -> None:
+async def test_without_tracing_nothing_is_followed_and_nothing_told(service: RunningService, toys: Toys) -> None:
     answer = await service.client.post("/v1/calls", json={"tool": "echo"}, headers={"traceparent": PARENT})
 
     assert answer.status_code == 200
@@ -442,26 +444,26 @@ class Stuck(SpanExporter):
 
 
 async def test_a_collector_that_hangs_holds_up_neither_calls_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.05)
     exporter = Stuck()
     tracing = Tracing(exporter, "test")
     call = Call("call_1", "ada", "echo", 0, status=Status.COMPLETED)
 
-    for _ in range(traces.SPANS * 2):
+    for _ in range(otel.SPANS * 2):
         tracing.begin(call, None).end(call, None)
     async with asyncio.timeout(HANG):
         await tracing.close()
 
     assert exporter.go.is_set()
     await until(lambda: not any("toolcrib-traces" in thread.name for thread in threading.enumerate()))
-    assert sum(exporter.sizes) <= traces.SPANS + 512  # what waited, and the batch that was under way
+    assert sum(exporter.sizes) <= otel.SPANS + 512  # what waited, and the batch that was under way
 
 
 async def test_a_collector_that_is_not_there_disturbs_nobody(
     data_dir: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "FLUSH_SECONDS", 0.05)
-    service = Service(data_dir, toys, traces_endpoint="http://127.0.0.1:9")
+    monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.05)
+    service = RunningService(data_dir, toys, traces_endpoint="http://127.0.0.1:9")
     await service.open()
 
     answer = await service.client.post("/v1/calls", json={"tool": "echo"})
@@ -490,7 +492,7 @@ async def test_an_address_with_a_path_is_taken_as_it_is(receiver: Receiver, path
 
 def test_a_service_without_the_extra_refuses_to_start_with_one_sentence(tmp_path: Path) -> None:
     without = "sys.modules |= dict.fromkeys(['opentelemetry.sdk', 'opentelemetry.exporter'])"
-    script = f"import sys; {without}; from app.cli import main; main()"
+    script = f"import sys; {without}; from app.cli.main import main; main()"
 
     ended = subprocess.run(
         [sys.executable, "-c", script, "serve", "--port", "0"],

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from app.core.runs import Reading, Unreadable
+from app.core.runs import ParsedMessage, Unreadable
 from app.providers.dialects import Dialect
 
 UNHURRIED = settings(deadline=None)
@@ -29,6 +29,6 @@ def require_an_answer(dialect: Dialect, message: Any) -> None:
         reading = dialect.read_calls(message, lambda name: None)
     except Unreadable:
         return
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, ParsedMessage)
     for call in reading.calls:
         assert (call.arguments is None) == (call.arguments_error is not None)

@@ -10,7 +10,7 @@ import httpx
 import httpx2
 from hypothesis import strategies as st
 
-from app.core.runs import Reading, ToolOffer, Unreadable
+from app.core.runs import ParsedMessage, ToolOffer, Unreadable
 from app.providers.dialects import Dialect, ExportOptions, Strictness
 from tests.providers.neutral import WEATHER, knowing, offers_of, replies_of
 
@@ -81,7 +81,7 @@ def made_of(dialect: Dialect, case: dict[str, Any]) -> list[Any]:
             return dialect.write_results(replies_of(case["input"]["results"]))
 
 
-def read(dialect: Dialect, message: Any, *offers: ToolOffer) -> Reading:
+def read(dialect: Dialect, message: Any, *offers: ToolOffer) -> ParsedMessage:
     return dialect.read_calls(message, knowing(*offers))
 
 
@@ -89,7 +89,7 @@ def require_readable_or_said(dialect: Dialect, message: Any) -> None:
     """Any JSON is read, or a sentence says why not; and it is left as it was."""
     before = repr(message)
     refused = None
-    reading = Reading()
+    reading = ParsedMessage()
     try:
         reading = read(dialect, message, OFFER)
     except Unreadable as sentence:

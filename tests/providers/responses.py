@@ -4,9 +4,9 @@ from typing import Any
 
 from openai.types.responses import ResponseInputItemParam, ToolParam
 
-from app.core.runs import Failure, ModelCall, Reading, Reply, ToolOffer
+from app.core.runs import Failure, ModelCall, ParsedMessage, Reply, ToolOffer
 from app.providers.dialects import Exported, ExportOptions, Wire
-from app.providers.openai_responses import dialect
+from app.providers.responses.dialect import dialect
 from tests.providers.neutral import WEATHER, knowing
 from tests.providers.typed_dicts import require
 
@@ -40,7 +40,7 @@ def exported(*offers: ToolOffer, **options: Any) -> Exported:
     return made
 
 
-def read(*items: Any) -> Reading:
+def read(*items: Any) -> ParsedMessage:
     return dialect.read_calls(list(items), nobody)
 
 

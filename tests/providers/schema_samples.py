@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from app.providers.schemas import Document
+from app.providers.schema.document import Document
 
 Schema = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]

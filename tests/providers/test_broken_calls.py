@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.providers.readings import read
+from app.providers.text_calls.extract import read
 from tests.providers.offers import KNOWN
 
 LOCATION = '{"location": "Oslo"'

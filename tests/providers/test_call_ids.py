@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.runs import ModelCall
-from app.providers.ids import are_own
+from app.providers.call_ids import are_own
 
 
 @pytest.mark.parametrize(

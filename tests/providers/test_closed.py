@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.runs import ToolOffer
-from app.providers.closed import Allowance, close
 from app.providers.dialects import Quirks
-from app.providers.fittings import Fitted, fit
-from app.providers.schemas import GivenUp
-from app.providers.simpler_schemas import simplify
+from app.providers.schema.anthropic_strict import GrammarBudget, close
+from app.providers.schema.document import NotExpressible
+from app.providers.schema.simplify import simplify
+from app.providers.tool_limits import FittedTool, fit
 from tests.providers.arbitrary import UNHURRIED
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -173,7 +173,7 @@ def test_what_cannot_be_closed_without_narrowing_it_is_given_up(place: Any, reas
         "properties": {"place": place},
         "$defs": {"Node": NODE, "Leaf": {"type": "integer"}},
     }
-    with pytest.raises(GivenUp, match=f"^{reason}$"):
+    with pytest.raises(NotExpressible, match=f"^{reason}$"):
         close(schema)
 
 
@@ -194,16 +194,16 @@ def test_references_that_multiply_and_schemas_that_are_too_deep_are_given_up() -
     for _ in range(100):
         deep = {"type": "array", "items": deep}
     for hostile in (schema, {"type": "object", "properties": {"a": deep}}):
-        with pytest.raises(GivenUp, match=r"^it is too large$"):
+        with pytest.raises(NotExpressible, match=r"^it is too large$"):
             close(hostile)
 
 
 def test_only_the_schema_of_an_object_can_be_that_of_a_tool() -> None:
-    with pytest.raises(GivenUp, match=r"^it is not that of an object$"):
+    with pytest.raises(NotExpressible, match=r"^it is not that of an object$"):
         close({"anyOf": [{"type": "string"}]})
 
 
-def fitted(name: str, properties: dict[str, Any], required: list[str] | None = None) -> Fitted:
+def fitted(name: str, properties: dict[str, Any], required: list[str] | None = None) -> FittedTool:
     schema = {"type": "object", "properties": properties, "required": required or []}
     return fit([ToolOffer(name=name, description="d", schema=schema)], Quirks(), [])[0]
 
@@ -220,14 +220,14 @@ def fitted(name: str, properties: dict[str, Any], required: list[str] | None = N
 def test_the_strict_tools_of_a_request_share_their_limits(
     properties: dict[str, Any], required: list[str], most: int, what: str
 ) -> None:
-    allowance, warnings = Allowance(), list[str]()
+    allowance, warnings = GrammarBudget(), list[str]()
     closed = [allowance.close(fitted(f"t{n}", properties, required), warnings) for n in range(most + 1)]
     assert [schema is not None for schema in closed] == [True] * most + [False]
     assert warnings == [f"t{most} is not strict: the strict tools of one request have at most {what}."]
 
 
 def test_a_tool_that_does_not_fit_takes_nothing_from_the_next() -> None:
-    allowance, warnings = Allowance(), list[str]()
+    allowance, warnings = GrammarBudget(), list[str]()
     many = {f"p{n}": {"type": "string"} for n in range(20)}
     assert allowance.close(fitted("first", many), warnings) is not None
     assert allowance.close(fitted("second", many), warnings) is None

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.providers.coercion import coerced
-from app.providers.repairs import Mended
+from app.providers.text_calls.coercion import coerced
+from app.providers.text_calls.json_repair import Repaired
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}
@@ -76,7 +76,7 @@ def test_a_text_becomes_what_the_schema_says(member: Any, text: str, value: Any)
 
 
 def test_what_had_to_be_repaired_is_said() -> None:
-    assert coerced("{'a': 1,}", "x", {"properties": {"x": OBJECT}}) == Mended({"a": 1}, is_repaired=True)
+    assert coerced("{'a': 1,}", "x", {"properties": {"x": OBJECT}}) == Repaired({"a": 1}, is_repaired=True)
 
 
 def test_a_member_without_a_name_of_its_own_is_what_all_others_are() -> None:

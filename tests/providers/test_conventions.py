@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.providers.readings import read
+from app.providers.text_calls.extract import read
 from tests.providers.offers import KNOWN
 
 WEATHER = "get_weather"

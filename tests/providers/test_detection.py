@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.providers.detection import detect
-from app.providers.table import DIALECTS
+from app.providers.registry import DIALECTS
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.runs import CommandEnd, Errand, ModelCall, ToolOffer
+from app.core.runs import CallSpec, CommandEnd, ModelCall, ToolOffer
+from app.providers.builtin_calls import command_end, cut, errands, patch_of
 from app.providers.dialects import COMMON, UNIVERSAL, NameRule
-from app.providers.errands import command_end, cut, errands
-from app.providers.names import wire_name
-from app.providers.operations import patch_of
-from app.texts.patch_leniency import read
-from app.texts.patches import Add, Delete, Hunk, Operation, Update
+from app.providers.tool_limits import wire_name
+from app.text.patch.lenient import read
+from app.text.patch.parse import Add, Delete, Hunk, Operation, Update
 from tests.providers.neutral import WEATHER, knowing
 
 weather = ToolOffer(name="get_weather", description="", schema=WEATHER)
@@ -24,28 +23,28 @@ foreign = ToolOffer(name="mcp__git/log.all", description="", schema={})
 known = knowing(weather, js, lines)
 
 
-def sent(kind: Any, name: str = "", **more: Any) -> list[Errand]:
+def sent(kind: Any, name: str = "", **more: Any) -> list[CallSpec]:
     return errands(ModelCall(id="c", name=name or kind, type=kind, **more), known)
 
 
 def test_a_function_is_run_with_its_arguments() -> None:
     assert sent("function", "get_weather", arguments={"location": "Oslo"}) == [
-        Errand(tool="get_weather", arguments={"location": "Oslo"})
+        CallSpec(tool="get_weather", arguments={"location": "Oslo"})
     ]
 
 
 def test_a_text_goes_to_a_tool_that_takes_texts_and_else_becomes_an_argument() -> None:
-    assert sent("custom", "js_repl", input="1 + 1") == [Errand(tool="js_repl", input="1 + 1")]
-    assert sent("custom", "get_weather", input="Oslo") == [Errand(tool="get_weather", arguments={"input": "Oslo"})]
+    assert sent("custom", "js_repl", input="1 + 1") == [CallSpec(tool="js_repl", input="1 + 1")]
+    assert sent("custom", "get_weather", input="Oslo") == [CallSpec(tool="get_weather", arguments={"input": "Oslo"})]
 
 
 def test_arguments_for_a_tool_that_takes_texts_stay_arguments() -> None:
-    assert sent("function", "js_repl", arguments={"input": "1"}) == [Errand(tool="js_repl", arguments={"input": "1"})]
+    assert sent("function", "js_repl", arguments={"input": "1"}) == [CallSpec(tool="js_repl", arguments={"input": "1"})]
 
 
 def test_a_name_that_nobody_knows_stays_as_it_is() -> None:
-    assert sent("function", "nothing", arguments={}) == [Errand(tool="nothing", arguments={})]
-    assert sent("custom", "nothing", input="x") == [Errand(tool="nothing", input="x")]
+    assert sent("function", "nothing", arguments={}) == [CallSpec(tool="nothing", arguments={})]
+    assert sent("custom", "nothing", input="x") == [CallSpec(tool="nothing", input="x")]
 
 
 @pytest.mark.parametrize("rule", [COMMON, UNIVERSAL, NameRule(UNIVERSAL.pattern, longest=128)])
@@ -63,7 +62,7 @@ def test_an_alias_is_called_by_its_name_because_it_has_arguments_of_its_own() ->
 
     [errand] = errands(ModelCall(id="c", name="bash", arguments=arguments), {"bash": bash}.get)
 
-    assert errand == Errand(tool="bash", arguments=arguments)
+    assert errand == CallSpec(tool="bash", arguments=arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"restart": True}, {"restart": True, "command": None}])
@@ -85,20 +84,20 @@ def test_a_shell_that_shall_start_anew_says_that_each_command_does(arguments: di
 def test_a_command_or_a_tool_of_somebodys_own_is_run_as_it_is(arguments: dict[str, Any], offer: ToolOffer) -> None:
     call = ModelCall(id="c", name="bash", arguments=arguments)
 
-    assert errands(call, {"bash": offer}.get) == [Errand(tool="bash", arguments=arguments)]
+    assert errands(call, {"bash": offer}.get) == [CallSpec(tool="bash", arguments=arguments)]
 
 
 def test_each_command_of_a_shell_is_an_errand() -> None:
     assert sent("shell", arguments={"commands": ["ls", "pwd"], "timeout_ms": 1000, "max_output_length": 9}) == [
-        Errand(tool="shell_command", arguments={"command": "ls", "timeout_ms": 1000}),
-        Errand(tool="shell_command", arguments={"command": "pwd", "timeout_ms": 1000}),
+        CallSpec(tool="shell_command", arguments={"command": "ls", "timeout_ms": 1000}),
+        CallSpec(tool="shell_command", arguments={"command": "pwd", "timeout_ms": 1000}),
     ]
 
 
 @pytest.mark.parametrize("time", [None, 0, -1, True, "1000"])
 def test_a_time_that_is_none_is_left_out(time: Any) -> None:
     assert sent("shell", arguments={"commands": ["ls"], "timeout_ms": time}) == [
-        Errand(tool="shell_command", arguments={"command": "ls"})
+        CallSpec(tool="shell_command", arguments={"command": "ls"})
     ]
 
 
@@ -113,20 +112,20 @@ def test_a_local_shell_runs_words_in_their_folder_with_their_variables() -> None
     }
 
     assert sent("local_shell", arguments=action) == [
-        Errand(
+        CallSpec(
             tool="shell",
             arguments={"command": ["env", "A=b c", "D=", "ls", "-l"], "workdir": "d", "timeout_ms": 5},
         )
     ]
     assert sent("local_shell", arguments={"command": ["ls"], "env": {}}) == [
-        Errand(tool="shell", arguments={"command": ["ls"]})
+        CallSpec(tool="shell", arguments={"command": ["ls"]})
     ]
 
 
 def test_a_computer_gets_its_actions() -> None:
     actions = {"actions": [{"type": "screenshot"}], "pending_safety_checks": [{"id": "s"}]}
 
-    assert sent("computer", arguments=actions) == [Errand(tool="computer", arguments=actions)]
+    assert sent("computer", arguments=actions) == [CallSpec(tool="computer", arguments=actions)]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_a_computer_gets_its_actions() -> None:
     ],
 )
 def test_a_search_of_tools_is_ours(given: dict[str, Any], taken: dict[str, Any]) -> None:
-    assert sent("tool_search", arguments=given) == [Errand(tool="tool_search", arguments=taken)]
+    assert sent("tool_search", arguments=given) == [CallSpec(tool="tool_search", arguments=taken)]
 
 
 def test_a_call_that_cannot_be_read_is_no_errand() -> None:
@@ -150,7 +149,7 @@ def test_a_call_that_cannot_be_read_is_no_errand() -> None:
 
 def test_a_patch_of_the_provider_is_one_of_ours() -> None:
     assert sent("apply_patch", arguments={"type": "delete_file", "path": "a b.py"}) == [
-        Errand(tool="apply_patch", input="*** Begin Patch\n*** Delete File: a b.py\n*** End Patch\n")
+        CallSpec(tool="apply_patch", input="*** Begin Patch\n*** Delete File: a b.py\n*** End Patch\n")
     ]
 
 

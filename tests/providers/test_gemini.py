@@ -11,7 +11,7 @@ from hypothesis import given
 
 from app.core.runs import Failure, Json, Media, ModelCall, Reply, Text, ToolOffer, Unreadable
 from app.providers.dialects import Choice, Dialect, ExportOptions
-from app.providers.gemini import dialect, openapi_dialect
+from app.providers.gemini.dialect import dialect, openapi_dialect
 from tests.providers.arbitrary import UNHURRIED, messages, require_an_answer
 from tests.providers.genai_wire import wired
 from tests.providers.neutral import PIXEL, WEATHER, offers_of

@@ -6,9 +6,9 @@ import pytest
 from google.genai.interactions import FunctionParam, FunctionResultStepParam
 from hypothesis import given
 
-from app.core.runs import Failure, Json, Media, ModelCall, Reading, Reply, Text, ToolOffer, Unreadable
+from app.core.runs import Failure, Json, Media, ModelCall, ParsedMessage, Reply, Text, ToolOffer, Unreadable
 from app.providers.dialects import Choice, ExportOptions
-from app.providers.gemini_interactions import dialect
+from app.providers.gemini.interactions import dialect
 from tests.providers.arbitrary import UNHURRIED, messages, require_an_answer
 from tests.providers.genai_wire import wired
 from tests.providers.neutral import PIXEL, WEATHER
@@ -30,7 +30,7 @@ def reply(*parts: Any, error: Failure | None = None) -> Reply:
     return Reply(call=ModelCall(id="fc_1", name="get_weather"), parts=parts, error=error)
 
 
-def read(message: Any) -> Reading:
+def read(message: Any) -> ParsedMessage:
     return dialect.read_calls(message, lambda name: None)
 
 
@@ -139,7 +139,7 @@ def test_an_interaction_that_did_not_finish_runs_nothing() -> None:
 
     assert call.arguments is None
     assert "nothing was run" in str(call.arguments_error)
-    assert read({"id": "int_1", "status": "completed"}) == Reading(message_id="int_1", is_response=True)
+    assert read({"id": "int_1", "status": "completed"}) == ParsedMessage(message_id="int_1", is_response=True)
 
 
 def streamed(*pieces: str, is_stopped: bool = True) -> list[dict[str, Any]]:

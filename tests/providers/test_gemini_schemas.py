@@ -7,7 +7,7 @@ import pytest
 from google.genai import types
 from hypothesis import given
 
-from app.providers.gemini_schemas import to_openapi
+from app.providers.gemini.schema import to_openapi
 from tests.providers.arbitrary import UNHURRIED, messages
 
 DEFS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from app.providers.table import find
+from app.providers.registry import find
 
 PIECES = ('{"text": "', "a", "b", "c", '"}')
 Events = list[dict[str, Any]]

@@ -11,7 +11,7 @@ from mcp.types.version import SUPPORTED_PROTOCOL_VERSIONS
 
 from app.core.errors import McpFailed
 from app.core.runs import Failure, Json, Media, ModelCall, Reply, SearchResult, Text, ToolOffer, Unreadable
-from app.mcp import results
+from app.mcp.client import results
 from app.providers.dialects import Choice, ExportOptions
 from app.providers.mcp import dialect
 from tests.providers.arbitrary import UNHURRIED, messages, require_an_answer

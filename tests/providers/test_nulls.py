@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from app.providers.nulls import strip_nulls
+from app.providers.schema.strip_nulls import strip_nulls
 from tests.providers.schema_samples import (
     ANYTHING,
     JUNK,

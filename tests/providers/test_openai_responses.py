@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.runs import ToolOffer
-from app.providers.openai_responses import dialect
+from app.providers.responses.dialect import dialect
 from tests.providers.neutral import offers_of, replies_of
 from tests.providers.responses import exported, nobody, written
 

@@ -8,9 +8,9 @@ from openai.types.chat import ChatCompletionToolUnionParam
 
 from app.core.runs import Media, ModelCall, Reply, Text
 from app.providers.dialects import Choice, ExportOptions, Supports
-from app.providers.names import wire_name
 from app.providers.openai_chat import dialect
-from app.providers.quirks import ALIASES, Alias, without_unseen
+from app.providers.provider_aliases import ALIASES, ProviderAlias, without_unseen
+from app.providers.tool_limits import wire_name
 from tests.providers.chat_cases import FREE, OFFER, QUIET
 from tests.providers.neutral import PIXEL
 from tests.providers.typed_dicts import require
@@ -33,19 +33,19 @@ def test_the_providers_are_all_there() -> None:
 
 
 @pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
-def test_every_alias_speaks_a_known_dialect(alias: Alias) -> None:
+def test_every_alias_speaks_a_known_dialect(alias: ProviderAlias) -> None:
     assert alias.dialect in DIALECTS
     assert alias.supports.native_tools is (alias.dialect not in ("text", "text-xml"))
 
 
 @pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
-def test_what_an_alias_says_of_strict_is_what_it_does(alias: Alias) -> None:
+def test_what_an_alias_says_of_strict_is_what_it_does(alias: ProviderAlias) -> None:
     assert alias.supports.strict is (alias.quirks.strict != "never")
     assert alias.supports.freeform is alias.quirks.takes_freeform
 
 
 @pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
-def test_every_name_is_made_one_that_the_alias_takes(alias: Alias) -> None:
+def test_every_name_is_made_one_that_the_alias_takes(alias: ProviderAlias) -> None:
     rule = alias.quirks.names
     names = [wire_name(name, rule) for name in ODD_NAMES]
 
@@ -55,7 +55,7 @@ def test_every_name_is_made_one_that_the_alias_takes(alias: Alias) -> None:
 
 @pytest.mark.parametrize("strict", ["auto", "on", "off"])
 @pytest.mark.parametrize("alias", CHATS.values(), ids=CHATS)
-def test_an_export_keeps_the_rules_of_its_alias(alias: Alias, strict: Any) -> None:
+def test_an_export_keeps_the_rules_of_its_alias(alias: ProviderAlias, strict: Any) -> None:
     offers = [replace(OFFER, name=name, description="x" * 2000) for name in ODD_NAMES]
     offers += [FREE, *(replace(QUIET, name=f"tool_{number}") for number in range(150))]
     options = ExportOptions(strict=strict, model="gpt-5", quirks=alias.quirks)
@@ -76,7 +76,7 @@ def test_an_export_keeps_the_rules_of_its_alias(alias: Alias, strict: Any) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("alias", CHATS.values(), ids=CHATS)
-def test_a_choice_says_only_what_the_alias_takes(alias: Alias, mode: Any) -> None:
+def test_a_choice_says_only_what_the_alias_takes(alias: ProviderAlias, mode: Any) -> None:
     tools = dialect.export_tools([OFFER, QUIET], ExportOptions(quirks=alias.quirks)).tools
     choice = Choice(mode=mode, name="get_weather", allowed=("get_weather",), parallel=False)
 

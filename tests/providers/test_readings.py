@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.providers.readings import read
+from app.providers.text_calls.extract import read
 from tests.providers.offers import KNOWN
 
 OSLO: dict[str, Any] = {"name": "get_weather", "arguments": {"location": "Oslo"}}

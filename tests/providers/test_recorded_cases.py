@@ -9,7 +9,7 @@ import pytest
 
 from app.core.runs import ToolOffer
 from app.providers.dialects import Dialect, ExportOptions
-from app.providers.table import find
+from app.providers.registry import find
 from tests.providers.neutral import knowing, offers_of, replies_of
 
 CASES = json.loads((Path(__file__).parent.parent / "scenarios" / "providers.json").read_text())["cases"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.providers.literals import DEEPEST, extent, to_json
-from app.providers.repairs import Broken, Mended, loads
+from app.providers.text_calls.json_like import DEEPEST, extent, to_json
+from app.providers.text_calls.json_repair import Broken, Repaired, loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
@@ -53,7 +53,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("text", "value"), REPAIRED.values(), ids=REPAIRED)
 def test_what_can_be_read_in_one_way_only_is_read_and_said_to_be_repaired(text: str, value: Any) -> None:
-    assert loads(text) == Mended(value, is_repaired=True)
+    assert loads(text) == Repaired(value, is_repaired=True)
 
 
 @pytest.mark.parametrize(("text", "position"), BROKEN.values(), ids=BROKEN)
@@ -72,7 +72,7 @@ def test_what_is_nested_too_deep_is_broken_and_not_a_crash() -> None:
 
 @given(values)
 def test_json_is_read_as_it_is(value: Any) -> None:
-    assert loads(json.dumps(value)) == Mended(value, is_repaired=False)
+    assert loads(json.dumps(value)) == Repaired(value, is_repaired=False)
     assert loads(json.dumps(value, ensure_ascii=False)).value == value
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.runs import ModelCall, Reading, Unreadable
+from app.core.runs import ModelCall, ParsedMessage, Unreadable
 from app.providers.dialects import Wire
-from app.providers.openai_responses import dialect
+from app.providers.responses.dialect import dialect
 from tests.providers.responses import ACTION, CHECK, CLICK, EXEC, PATCH, PROGRAM, called, nobody, read
 
 ANY_JSON = st.recursive(
@@ -68,11 +68,11 @@ def test_a_whole_response_its_items_and_one_item_say_the_same() -> None:
     whole = dialect.read_calls(response, nobody)
     items = read(reasoning, said, call)
 
-    assert whole == Reading(
+    assert whole == ParsedMessage(
         calls=expected, text="Now.", message_id="resp_1", items=(reasoning, said, call), is_response=True
     )
     assert items == replace(whole, message_id=None, is_response=False)
-    assert dialect.read_calls(call, nobody) == Reading(calls=expected, items=(call,))
+    assert dialect.read_calls(call, nobody) == ParsedMessage(calls=expected, items=(call,))
 
 
 def test_what_the_model_said_is_read_also_when_it_refused() -> None:
@@ -263,7 +263,7 @@ def test_what_is_of_another_dialect_is_refused_in_a_sentence(message: Any) -> No
 
 @given(MESSAGE)
 def test_any_json_is_read_or_refused_and_stays_as_it_is(message: Any) -> None:
-    before, reading = copy.deepcopy(message), Reading()
+    before, reading = copy.deepcopy(message), ParsedMessage()
     with suppress(Unreadable):
         reading = dialect.read_calls(message, nobody)
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from app.core.runs import CommandEnd, Failure, Json, Media, ModelCall, Reply, SearchResult, Text
-from app.providers.responses_results import BLANK
+from app.providers.responses.results import BLANK
 from tests.providers.neutral import PIXEL
 from tests.providers.responses import CHECK, CLICK, EXEC, PATCH, PROGRAM, answer, function, written
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.core.runs import ModelCall, Reading
+from app.core.runs import ModelCall, ParsedMessage
 from app.providers.dialects import Wire
-from app.providers.openai_responses import dialect
+from app.providers.responses.dialect import dialect
 from tests.providers.responses import nobody
 
 BEGUN = {"type": "function_call", "id": "fc", "call_id": "c", "name": "a", "arguments": "", "status": "in_progress"}
@@ -33,7 +33,7 @@ def ended(kind: str = "completed", output: Any = ()) -> Wire:
     return {"type": f"response.{kind}", "response": {"id": "resp", "status": kind, "output": list(output)}}
 
 
-def read(*events: Wire) -> Reading:
+def read(*events: Wire) -> ParsedMessage:
     before = copy.deepcopy(events)
     reading = dialect.read_calls(list(events), nobody)
     assert events == before
@@ -43,7 +43,7 @@ def read(*events: Wire) -> Reading:
 def test_the_response_of_the_last_event_counts() -> None:
     reading = read(CREATED, added(BEGUN), ended(output=[{"type": "reasoning", "id": "rs"}, WHOLE]))
 
-    assert reading == Reading(
+    assert reading == ParsedMessage(
         calls=(CALL,), message_id="resp", items=({"type": "reasoning", "id": "rs"}, WHOLE), is_response=True
     )
 
@@ -55,7 +55,7 @@ def test_the_last_event_alone_is_enough() -> None:
 def test_items_that_are_done_stand_for_a_response_that_tells_none() -> None:
     reading = read(CREATED, added(BEGUN, 1), done(WHOLE, 1), done({"type": "reasoning", "id": "rs"}, 0), ended())
 
-    assert reading == Reading(
+    assert reading == ParsedMessage(
         calls=(CALL,), message_id="resp", items=({"type": "reasoning", "id": "rs"}, WHOLE), is_response=True
     )
 

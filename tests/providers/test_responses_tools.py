@@ -10,7 +10,7 @@ from openai.types.responses.response_create_params import ToolChoice
 
 from app.core.runs import ToolOffer
 from app.providers.dialects import Choice, Quirks, Wire
-from app.providers.openai_responses import dialect
+from app.providers.responses.dialect import dialect
 from tests.providers.neutral import WEATHER
 from tests.providers.responses import exported, line, note, patching, sessions, weather, words
 from tests.providers.typed_dicts import require

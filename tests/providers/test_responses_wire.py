@@ -10,7 +10,7 @@ from openai import OpenAI
 
 from app.core.runs import CommandEnd, Failure, Media, ModelCall, Reply, Text, ToolOffer
 from app.providers.dialects import Choice, Wire
-from app.providers.openai_responses import dialect
+from app.providers.responses.dialect import dialect
 from tests.providers.neutral import PIXEL
 from tests.providers.responses import (
     ACTION,

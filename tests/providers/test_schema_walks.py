@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.providers.schema_walks import MOST_NODES, inlined, opened
+from app.providers.schema.inline import MOST_NODES, inlined, opened
 
 TREE: dict[str, Any] = {
     "type": "object",

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openai.lib._pydantic import _ensure_strict_json_schema
 
-from app.providers.nulls import strip_nulls
-from app.providers.schemas import GivenUp
-from app.providers.strict import rewrite
+from app.providers.schema.document import NotExpressible
+from app.providers.schema.openai_strict import rewrite
+from app.providers.schema.strip_nulls import strip_nulls
 from app.tools import BUILTINS
 from tests.providers.schema_samples import (
     ANYTHING,
@@ -45,7 +45,7 @@ def closed(**properties: Any) -> Schema:
 def rewrite_or_reason(schema: Schema) -> Schema | str:
     try:
         return rewrite(schema)
-    except GivenUp as given_up:
+    except NotExpressible as given_up:
         return str(given_up)
 
 
@@ -318,7 +318,7 @@ def test_what_holds_at_the_same_time_is_said_in_one_place(given_: Schema, expect
 def test_what_cannot_be_strict_is_given_up_with_the_reason(schema: Schema, reason: str) -> None:
     before = copy.deepcopy(schema)
 
-    with pytest.raises(GivenUp) as given_up:
+    with pytest.raises(NotExpressible) as given_up:
         rewrite(schema)
 
     assert str(given_up.value) == reason
@@ -350,7 +350,7 @@ def nested(levels: int) -> Schema:
 def test_a_strict_schema_has_its_limits(make: Callable[[int], Schema], most: int, reason: str) -> None:
     rewrite(make(most))
 
-    with pytest.raises(GivenUp, match=f"^the schema has {reason}"):
+    with pytest.raises(NotExpressible, match=f"^the schema has {reason}"):
         rewrite(make(most + 1))
 
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.core.runs import ToolOffer
-from app.providers.readings import read
+from app.providers.text_calls.extract import read
 from tests.providers.neutral import knowing
 from tests.providers.offers import KNOWN
 

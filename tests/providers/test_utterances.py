@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.runs import Unreadable
-from app.providers.utterances import Utterance, utterance
+from app.providers.text_calls.message_text import MessageText, utterance
 
 MESSAGE = {"role": "assistant", "content": "Hello."}
 STREAM = [
@@ -25,25 +25,25 @@ EVENTS = [
     {"type": "content_block_delta", "index": 1, "delta": {"type": "thinking_delta", "thinking": "Hm."}},
     {"type": "message_stop"},
 ]
-FORMS: dict[str, tuple[Any, Utterance]] = {
-    "a string": ("Hello.", Utterance("Hello.")),
-    "a text": ({"text": "Hello."}, Utterance("Hello.")),
-    "OpenAI's message": (MESSAGE, Utterance("Hello.")),
+FORMS: dict[str, tuple[Any, MessageText]] = {
+    "a string": ("Hello.", MessageText("Hello.")),
+    "a text": ({"text": "Hello."}, MessageText("Hello.")),
+    "OpenAI's message": (MESSAGE, MessageText("Hello.")),
     "OpenAI's message in parts": (
         {"role": "assistant", "content": [{"type": "text", "text": "Hel"}, {"type": "refusal", "refusal": "x"}, "lo."]},
-        Utterance("Hello."),
+        MessageText("Hello."),
     ),
-    "OpenAI's message without a text": ({"role": "assistant", "content": None, "tool_calls": []}, Utterance("")),
-    "a message without any content": ({"role": "assistant", "tool_calls": []}, Utterance("")),
+    "OpenAI's message without a text": ({"role": "assistant", "content": None, "tool_calls": []}, MessageText("")),
+    "a message without any content": ({"role": "assistant", "tool_calls": []}, MessageText("")),
     "OpenAI's response": (
         {"id": "r1", "choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}]},
-        Utterance("Hello.", "r1", is_response=True),
+        MessageText("Hello.", "r1", is_response=True),
     ),
     "the first choice that has a text": (
         {"choices": [{"message": {"content": None}}, {"message": MESSAGE}, {"message": {"content": "Or so."}}]},
-        Utterance("Hello.", is_response=True),
+        MessageText("Hello.", is_response=True),
     ),
-    "a completion": ({"id": "r1", "choices": [{"text": "Hello."}]}, Utterance("Hello.", "r1", is_response=True)),
+    "a completion": ({"id": "r1", "choices": [{"text": "Hello."}]}, MessageText("Hello.", "r1", is_response=True)),
     "Anthropic's message": (
         {
             **{"id": "m1", "type": "message", "role": "assistant"},
@@ -54,26 +54,26 @@ FORMS: dict[str, tuple[Any, Utterance]] = {
                 {"type": "tool_use", "id": "t1", "name": "x", "input": {}},
             ],
         },
-        Utterance("Hello.", "m1", is_response=True),
+        MessageText("Hello.", "m1", is_response=True),
     ),
-    "Ollama's chat": ({"model": "m", "message": MESSAGE, "done": True}, Utterance("Hello.", is_response=True)),
-    "Ollama's generate": ({"model": "m", "response": "Hello.", "done": True}, Utterance("Hello.", is_response=True)),
-    "texts in a row": (["Hel", "", "lo."], Utterance("Hello.")),
-    "no chunks": ([], Utterance("")),
-    "OpenAI's stream": (STREAM, Utterance("Hello.", "c1")),
-    "Anthropic's stream": (EVENTS, Utterance("Hello.", "m1")),
+    "Ollama's chat": ({"model": "m", "message": MESSAGE, "done": True}, MessageText("Hello.", is_response=True)),
+    "Ollama's generate": ({"model": "m", "response": "Hello.", "done": True}, MessageText("Hello.", is_response=True)),
+    "texts in a row": (["Hel", "", "lo."], MessageText("Hello.")),
+    "no chunks": ([], MessageText("")),
+    "OpenAI's stream": (STREAM, MessageText("Hello.", "c1")),
+    "Anthropic's stream": (EVENTS, MessageText("Hello.", "m1")),
     "Ollama's stream": (
         [
             {"message": {"role": "assistant", "content": "Hel"}, "done": False},
             {"message": {"content": "lo."}, "done": True},
         ],
-        Utterance("Hello."),
+        MessageText("Hello."),
     ),
     "Ollama's other stream": (
         [{"response": "Hello", "done": False}, {"response": ".", "done": True}],
-        Utterance("Hello."),
+        MessageText("Hello."),
     ),
-    "bare parts": ([{"type": "text", "text": "Hello."}, {"type": "image"}], Utterance("Hello.")),
+    "bare parts": ([{"type": "text", "text": "Hello."}, {"type": "image"}], MessageText("Hello.")),
 }
 STRANGE: dict[str, Any] = {
     "nothing": None,
@@ -93,7 +93,7 @@ STRANGE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("message", "said"), FORMS.values(), ids=FORMS)
-def test_the_text_is_found_in_every_form(message: Any, said: Utterance) -> None:
+def test_the_text_is_found_in_every_form(message: Any, said: MessageText) -> None:
     assert utterance(message) == said
 
 

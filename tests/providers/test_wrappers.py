@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.core.runs import Failure, Json, Media, ModelCall, Reply, Text, ToolOffer
-from app.providers.wrappers import expand, merge
+from app.providers.parallel_wrapper import expand, merge
 from tests.providers.chat_cases import OFFER, QUIET
 from tests.providers.neutral import PIXEL, knowing
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox import openat2, renames
-from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.files import openat2, renameat2
+from app.sandbox.files.workspace import LocalWorkspace
 
 NOBODY = 65_534
 Known = tuple[str, object, int, int, int]
@@ -36,9 +36,9 @@ def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def renamer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """File systems that exchange names, those that know links only, and those that know neither."""
     if request.param != "exchange":
-        monkeypatch.setattr(renames, "_call", lambda *args: errno.EINVAL)
+        monkeypatch.setattr(renameat2, "_call", lambda *args: errno.EINVAL)
     if request.param == "copy":
-        monkeypatch.setattr(renames, "link", lambda *args: False)
+        monkeypatch.setattr(renameat2, "link", lambda *args: False)
     return str(request.param)
 
 

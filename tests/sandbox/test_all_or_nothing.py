@@ -14,10 +14,10 @@ import pytest
 
 from app.core.errors import CallError, FileFailed
 from app.core.files import Change
-from app.sandbox import openat2, parents, renames
-from app.sandbox.parents import Parents
-from app.sandbox.workspace import LocalWorkspace
-from tests.sandbox.breaking import four_changes, intercept
+from app.sandbox.files import openat2, parent_dirs, renameat2
+from app.sandbox.files.parent_dirs import Parents
+from app.sandbox.files.workspace import LocalWorkspace
+from tests.sandbox.commit_interception import four_changes, intercept
 from tests.sandbox.conftest import as_nobody, contents, tree
 
 MEGA = 1024 * 1024
@@ -139,7 +139,7 @@ def rebuild(root: Path) -> None:
 def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
     ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, calls = renames.exchange, list[str]()
+    exchange, calls = renameat2.exchange, list[str]()
 
     def once(folder: int, one: str, other: str) -> None:
         calls.append(other)
@@ -147,7 +147,7 @@ def test_what_could_not_be_put_back_is_kept_under_a_name_that_is_not_swept(
             raise OSError(errno.EIO, "broken")
         exchange(folder, one, other)
 
-    monkeypatch.setattr(renames, "exchange", once)
+    monkeypatch.setattr(renameat2, "exchange", once)
     with pytest.raises(FileFailed, match=r"could not be put back: a is kept beside it as \.toolcrib-kept-") as caught:
         ws.commit([four_changes(ws)[0], four_changes(ws)[3]])
 
@@ -168,7 +168,7 @@ def test_a_new_file_with_two_names_is_not_left_with_one_of_them(
             raise broken()
         unlink(name, dir_fd=dir_fd)
 
-    monkeypatch.setattr(renames, "_call", lambda *args: errno.EINVAL)
+    monkeypatch.setattr(renameat2, "_call", lambda *args: errno.EINVAL)
     monkeypatch.setattr(os, "unlink", refuse_once)
     with pytest.raises(FileFailed, match="Input/output error"):
         ws.commit(four_changes(ws)[1:2])
@@ -287,7 +287,7 @@ def test_who_comes_between_the_last_look_and_the_rename_wins_too(
     ws: LocalWorkspace, root: Path, kind: str, deed: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, step = dict[str, Any](), "exchange" if kind == "replacement" else "move"
-    rename: Callable[[int, str, str], None] = getattr(renames, step)
+    rename: Callable[[int, str, str], None] = getattr(renameat2, step)
 
     def late(folder: int, one: str, other: str) -> None:
         if "a" in (one, other) and not world:
@@ -296,7 +296,7 @@ def test_who_comes_between_the_last_look_and_the_rename_wins_too(
         rename(folder, one, other)
 
     second, mine = four_changes(ws)[1], Change(path="a", data=None, before=ws.stamp("a"))
-    monkeypatch.setattr(renames, step, late)
+    monkeypatch.setattr(renameat2, step, late)
     with pytest.raises(FileFailed) as caught:
         ws.commit([second, four_changes(ws)[0] if kind == "replacement" else mine])
 
@@ -309,7 +309,7 @@ def test_who_comes_after_the_old_file_was_saved_wins_too(
     ws: LocalWorkspace, root: Path, renamer: str, deed: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where names cannot be exchanged, the old file gets another one first."""
-    world, link = dict[str, Any](), renames.link
+    world, link = dict[str, Any](), renameat2.link
 
     def late(folder: int, name: str, to: str) -> bool:
         is_linked = link(folder, name, to)
@@ -317,8 +317,8 @@ def test_who_comes_after_the_old_file_was_saved_wins_too(
         world.update(leaving_out_temporaries(tree(root.parent)))
         return is_linked
 
-    monkeypatch.setattr(renames, "_call", lambda *args: errno.EINVAL)
-    monkeypatch.setattr(renames, "link", late)
+    monkeypatch.setattr(renameat2, "_call", lambda *args: errno.EINVAL)
+    monkeypatch.setattr(renameat2, "link", late)
     with pytest.raises(FileFailed) as caught:
         ws.commit(four_changes(ws)[:1])
 
@@ -334,7 +334,7 @@ def test_a_folder_that_is_moved_while_it_is_opened_is_not_the_one_that_was_named
         return fd
 
     before = ws.stamp("d/c")
-    monkeypatch.setattr(parents, "open_beneath", slowly)
+    monkeypatch.setattr(parent_dirs, "open_beneath", slowly)
     with pytest.raises(FileFailed) as caught:
         ws.commit([Change(path="d/c", data=b"GAMMA", before=before)], approved={"d/c"})
 
@@ -436,7 +436,7 @@ def test_what_somebody_puts_in_the_place_while_it_is_undone_stays(
         Change(path=path, data=b"mine", before=ws.stamp(path)),
         Change(path="b", data=None, before=ws.stamp("b")),
     ]
-    exchange, move = renames.exchange, renames.move
+    exchange, move = renameat2.exchange, renameat2.move
     is_undoing = list[bool]()
 
     def newer() -> None:
@@ -456,8 +456,8 @@ def test_what_somebody_puts_in_the_place_while_it_is_undone_stays(
         newer()
         move(folder, name, to)
 
-    monkeypatch.setattr(renames, "exchange", exchange_late)
-    monkeypatch.setattr(renames, "move", move_late)
+    monkeypatch.setattr(renameat2, "exchange", exchange_late)
+    monkeypatch.setattr(renameat2, "move", move_late)
     with pytest.raises(FileFailed):
         ws.commit(changes)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox import bubblewrap
-from app.sandbox.bubblewrap import Bind, World
-from app.sandbox.orders import Enclosure, Order, Place
-from tests.sandbox.enclosing import BWRAP, CANARY, IS_ROOT, PATH, WHO, House, opened
+from app.sandbox.isolation import bubblewrap
+from app.sandbox.isolation.bubblewrap import Bind, MountPlan
+from app.sandbox.process.spawn_request import IsolationSpec, Mount, SpawnRequest
+from tests.sandbox.isolation_cases import BWRAP, CANARY, IS_ROOT, PATH, WHO, House, opened
 
 needs_bwrap = pytest.mark.skipif(not os.path.exists(BWRAP), reason="bwrap is not installed")
 needs_git = pytest.mark.skipif(shutil.which("git", path=PATH) is None, reason="git is not installed")
@@ -24,8 +24,8 @@ def house() -> Iterator[House]:
         yield house
 
 
-def told(enclosure: Enclosure, world: World, **changes: object) -> list[str]:
-    order = replace(Order(argv=("true",), env={}, cwd="/w", enclosure=enclosure), **changes)  # type: ignore[arg-type]
+def told(enclosure: IsolationSpec, world: MountPlan, **changes: object) -> list[str]:
+    order = replace(SpawnRequest(argv=("true",), env={}, cwd="/w", enclosure=enclosure), **changes)  # type: ignore[arg-type]
     return bubblewrap.arguments(order, enclosure, world)
 
 
@@ -36,11 +36,11 @@ def mounted(given: list[str]) -> list[str]:
     return [given[index + kinds[word]] for index, word in enumerate(given) if word in kinds]
 
 
-PLAIN = Enclosure(backend="bwrap")
+PLAIN = IsolationSpec(backend="bwrap")
 
 
 def test_parents_are_mounted_first_and_what_must_not_grow_is_closed_last() -> None:
-    world = World([Bind("/w/deep/place", True, 7), Bind("/usr"), Bind("/w", True, 6)])
+    world = MountPlan([Bind("/w/deep/place", True, 7), Bind("/usr"), Bind("/w", True, 6)])
     world.links, world.covered, world.masked = [("/bin", "usr/bin")], ["/w/deep"], ["/w/file"]
 
     given = told(PLAIN, world)
@@ -55,7 +55,7 @@ def test_parents_are_mounted_first_and_what_must_not_grow_is_closed_last() -> No
 
 
 def test_what_is_written_is_bound_by_its_handle_and_the_rest_cannot_be_written() -> None:
-    given = told(PLAIN, World([Bind("/w", True, 6), Bind("/usr")]))
+    given = told(PLAIN, MountPlan([Bind("/w", True, 6), Bind("/usr")]))
 
     assert given[given.index("--bind-fd") :][:3] == ["--bind-fd", "6", "/w"]
     assert given[given.index("--ro-bind") :][:3] == ["--ro-bind", "/usr", "/usr"]
@@ -64,20 +64,20 @@ def test_what_is_written_is_bound_by_its_handle_and_the_rest_cannot_be_written()
 
 @pytest.mark.parametrize(("network", "proxy"), [("none", None), ("allowlist", 0), ("full", None)])
 def test_only_without_a_network_bwrap_makes_one(network: str, proxy: int | None) -> None:
-    given = told(replace(PLAIN, network=network, proxy=proxy), World([]))  # type: ignore[arg-type]
+    given = told(replace(PLAIN, network=network, proxy=proxy), MountPlan([]))  # type: ignore[arg-type]
 
     assert ("--unshare-net" in given) == (network == "none")
     assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--cap-drop"} <= set(given)
 
 
 def test_what_a_version_does_not_have_is_not_said() -> None:
-    assert "--disable-userns" not in told(PLAIN, World([]))
-    assert "--disable-userns" in told(replace(PLAIN, options=("--disable-userns",)), World([]))
+    assert "--disable-userns" not in told(PLAIN, MountPlan([]))
+    assert "--disable-userns" in told(replace(PLAIN, options=("--disable-userns",)), MountPlan([]))
 
 
 def test_a_terminal_is_not_taken_away_by_a_session_of_bwraps() -> None:
-    assert "--new-session" in told(PLAIN, World([]))
-    assert "--new-session" not in told(PLAIN, World([]), has_terminal=True)
+    assert "--new-session" in told(PLAIN, MountPlan([]))
+    assert "--new-session" not in told(PLAIN, MountPlan([]), has_terminal=True)
 
 
 def test_symlinks_on_the_way_are_made_again_and_shown_places_not_bound_twice(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_symlinks_on_the_way_are_made_again_and_shown_places_not_bound_twice(tmp
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real/out").symlink_to(tmp_path / "other")
     paths = ("real", "real/inner", "link", "link/out", "missing")
-    places = [Place(path=str(tmp_path / path)) for path in paths]
+    places = [Mount(path=str(tmp_path / path)) for path in paths]
 
     world = bubblewrap.survey(PLAIN, places)
 
@@ -95,7 +95,7 @@ def test_symlinks_on_the_way_are_made_again_and_shown_places_not_bound_twice(tmp
 
 
 def test_something_else_in_the_place_of_a_place_is_refused(tmp_path: Path) -> None:
-    place = Place(path=str(tmp_path), is_writable=True, inode=(1, 2))
+    place = Mount(path=str(tmp_path), is_writable=True, inode=(1, 2))
 
     with pytest.raises(OSError, match="Stale file handle"):
         bubblewrap.survey(PLAIN, [place])
@@ -103,7 +103,7 @@ def test_something_else_in_the_place_of_a_place_is_refused(tmp_path: Path) -> No
 
 def test_a_writable_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        bubblewrap.survey(PLAIN, [Place(path=str(tmp_path / "gone"), is_writable=True)])
+        bubblewrap.survey(PLAIN, [Mount(path=str(tmp_path / "gone"), is_writable=True)])
 
 
 def test_bwrap_is_never_looked_for(house: House) -> None:
@@ -128,7 +128,7 @@ def test_the_world_is_what_was_promised_and_cannot_grow(house: House) -> None:
 
 @pytest.mark.parametrize("place", ["/var", "/var/tmp", "/var/tmp/deep"])
 def test_the_second_temporary_folder_is_one_of_its_own_where_a_place_is_near(place: str) -> None:
-    given = told(PLAIN, World([Bind(place, True, 6)]))
+    given = told(PLAIN, MountPlan([Bind(place, True, 6)]))
 
     assert "--symlink" not in given
     assert mounted(given).count("/var/tmp") == 1
@@ -152,7 +152,7 @@ def test_what_is_hidden_in_a_place_is_covered_and_a_place_in_it_is_seen(house: H
     (state / "inner/mine").write_text("seen")
     places = (
         *house.enclosure("bwrap").places,
-        *(Place(path=str(path)) for path in (house.base, state / "inner")),
+        *(Mount(path=str(path)) for path in (house.base, state / "inner")),
     )
     hidden = (str(state), str(house.base / "outside/file"), str(house.base / "not there"))
     script = f"ls {state}; cat {state}/secret {house.base}/outside/file; cat {state}/inner/mine; touch {state}/new"

@@ -12,8 +12,8 @@ import pytest
 
 from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace, PermissionDenied
 from app.core.files import Change, Stamp
-from app.sandbox import parents
-from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.files import parent_dirs
+from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.conftest import as_nobody, contents, tree
 
 SOMETHING = Stamp(1, 2, 3, 4)
@@ -331,7 +331,7 @@ def test_where_the_service_may_not_write_it_says_so(ws: LocalWorkspace, root: Pa
 def test_a_commit_does_not_take_all_descriptors(
     ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parents, "MOST_FOLDERS", 20)
+    monkeypatch.setattr(parent_dirs, "MOST_FOLDERS", 20)
     world, before = tree(root), os.listdir("/proc/self/fd")
 
     for changes in ([put(ws, "n/" * 30 + "x", "x")], [put(ws, f"{number}/x", "x") for number in range(20)]):

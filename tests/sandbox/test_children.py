@@ -9,16 +9,17 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
-from app.core.walls import Ended, Piece, Window
-from app.sandbox import children, pipes
-from app.sandbox.children import LocalChild
-from app.sandbox.spawning import Spawner
-from tests.sandbox.spawning import ENV, bash, order, said, said_until, started
-from tests.services import HANG, until
+from app.core.sandbox import ExitStatus, OutputChunk, WindowSize
+from app.sandbox.process import child as process_child
+from app.sandbox.process import pipes
+from app.sandbox.process.child import LocalProcess
+from app.sandbox.process.spawner import Spawner
+from tests.sandbox.spawned import ENV, bash, order, said, said_until, started
+from tests.support.services import HANG, until
 
 pytestmark = pytest.mark.timeout(60)
 MUCH = 3_000_000
-WINDOW = Window(33, 101)
+WINDOW = WindowSize(33, 101)
 
 
 @pytest.fixture
@@ -30,15 +31,15 @@ async def crib() -> AsyncIterator[Spawner]:
 
 async def test_what_it_writes_comes_by_stream_and_is_over_at_its_end(crib: Spawner) -> None:
     async with started(crib, bash("echo out; echo err >&2; exit 3")) as child:
-        assert child.ended is None or child.ended == Ended(3)
+        assert child.ended is None or child.ended == ExitStatus(3)
         pieces = [piece async for piece in all_of(child)]
-        assert await child.wait() == child.ended == Ended(3)
+        assert await child.wait() == child.ended == ExitStatus(3)
         assert await child.read() is None
 
     assert sorted(pieces) == [("stderr", b"err\n"), ("stdout", b"out\n")]
 
 
-async def all_of(child: LocalChild) -> AsyncIterator[tuple[str, bytes]]:
+async def all_of(child: LocalProcess) -> AsyncIterator[tuple[str, bytes]]:
     while piece := await child.read():
         yield piece.stream, piece.data
 
@@ -73,7 +74,7 @@ async def test_three_megabytes_go_through_input_and_output(crib: Spawner) -> Non
 async def test_who_listens_gets_what_came_before_and_all_that_comes_after(crib: Spawner) -> None:
     heard: dict[str, bytes] = {"stdout": b"", "stderr": b""}
 
-    def take(piece: Piece) -> None:
+    def take(piece: OutputChunk) -> None:
         heard[piece.stream] += piece.data
 
     script = f"echo first; read line; head -c {MUCH} /dev/zero; echo err >&2"
@@ -185,7 +186,7 @@ async def test_a_write_that_nobody_takes_ends_with_the_process(crib: Spawner) ->
         child.signal(signal.SIGKILL)
         with pytest.raises(BrokenPipeError):
             await writing
-        assert await child.wait() == Ended(128 + signal.SIGKILL)
+        assert await child.wait() == ExitStatus(128 + signal.SIGKILL)
 
 
 async def test_what_is_not_read_makes_it_stand_still_and_is_not_lost(crib: Spawner) -> None:
@@ -193,16 +194,16 @@ async def test_what_is_not_read_makes_it_stand_still_and_is_not_lost(crib: Spawn
     async with started(crib, bash(script), has_channel=True) as child:
         done = await standstill(child)
         assert done <= 2  # of 64 megabytes: what the pipes hold, and what waits here
-        assert child._waiting <= children.MOST_WAITING
+        assert child._waiting <= process_child.MOST_WAITING
         assert child.ended is None
 
         counting = asyncio.create_task(lines(child))
         assert len(await said(child)) == 64 * 1024 * 1024
         assert done + await counting == 64
-        assert await child.wait() == Ended(0)
+        assert await child.wait() == ExitStatus(0)
 
 
-async def standstill(child: LocalChild) -> int:
+async def standstill(child: LocalProcess) -> int:
     """How many lines came through the channel until no more came."""
     done = 0
     try:
@@ -213,7 +214,7 @@ async def standstill(child: LocalChild) -> int:
     return done
 
 
-async def lines(child: LocalChild) -> int:
+async def lines(child: LocalProcess) -> int:
     count = 0
     while await child.receive() is not None:
         count += 1
@@ -223,8 +224,8 @@ async def lines(child: LocalChild) -> int:
 async def test_a_slow_reader_gets_all_that_was_written_before_the_end(
     crib: Spawner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "LAST_SECONDS", 0.05)
-    size = children.MOST_WAITING - children.PIECE + 64_000  # a little more than is taken in at once
+    monkeypatch.setattr(process_child, "LAST_SECONDS", 0.05)
+    size = process_child.MOST_WAITING - process_child.PIECE + 64_000  # a little more than is taken in at once
     async with started(crib, bash(f"head -c {size} /dev/zero")) as child:
         await child.wait()
         await asyncio.sleep(0.3)
@@ -233,7 +234,7 @@ async def test_a_slow_reader_gets_all_that_was_written_before_the_end(
 
 
 async def test_one_that_holds_the_output_open_is_not_waited_for(crib: Spawner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(process_child, "LAST_SECONDS", 0.1)
     async with started(crib, bash("echo out")) as child:
         holding = os.open(f"/proc/self/fd/{child._outlets['stdout']}", os.O_WRONLY)
         try:
@@ -246,7 +247,7 @@ async def test_one_that_holds_the_output_open_is_not_waited_for(crib: Spawner, m
 async def test_the_first_process_is_not_held_by_a_child_that_has_its_output(crib: Spawner) -> None:
     async with started(crib, bash("sleep 60 & echo done")) as child, asyncio.timeout(HANG):
         assert await said(child) == b"done\n"
-        assert await child.wait() == Ended(0)
+        assert await child.wait() == ExitStatus(0)
 
 
 async def test_a_signal_reaches_the_group_of_the_first_process(crib: Spawner) -> None:
@@ -255,7 +256,7 @@ async def test_a_signal_reaches_the_group_of_the_first_process(crib: Spawner) ->
         await said_until(child, b"ready\n")
         child.signal(signal.SIGUSR1)
         assert await said(child) == b"got\n"
-        assert await child.wait() == Ended(9)
+        assert await child.wait() == ExitStatus(9)
         child.signal(signal.SIGUSR1)  # to nobody
 
 
@@ -263,7 +264,7 @@ async def test_the_end_is_kind_first(crib: Spawner) -> None:
     script = "trap 'echo bye; exit 5' TERM; (trap 'echo child >&2; exit' TERM; echo ready; sleep 60 & wait) & wait"
     async with started(crib, bash(script)) as child:
         await said_until(child, b"ready\n")
-        assert await child.end(HANG) == Ended(5)
+        assert await child.end(HANG) == ExitStatus(5)
         texts = {piece async for piece in all_of(child)}
 
     assert texts == {("stdout", b"bye\n"), ("stderr", b"child\n")}
@@ -272,10 +273,10 @@ async def test_the_end_is_kind_first(crib: Spawner) -> None:
 async def test_the_end_comes_also_to_those_who_refuse_or_sleep(crib: Spawner) -> None:
     async with started(crib, bash("trap '' TERM; echo ready; while :; do sleep 60; done")) as child:
         await said_until(child, b"ready\n")
-        assert await child.end(0.1) == Ended(128 + signal.SIGKILL)
+        assert await child.end(0.1) == ExitStatus(128 + signal.SIGKILL)
     async with started(crib, bash("echo ready; kill -STOP $$")) as child:
         await said_until(child, b"ready\n")
-        assert await child.end(HANG) == Ended(128 + signal.SIGTERM)
+        assert await child.end(HANG) == ExitStatus(128 + signal.SIGTERM)
 
 
 async def test_the_end_is_reached_whoever_cancels_it(crib: Spawner) -> None:
@@ -288,13 +289,13 @@ async def test_the_end_is_reached_whoever_cancels_it(crib: Spawner) -> None:
         with pytest.raises(asyncio.CancelledError):
             await ending
 
-        assert child.ended == Ended(128 + signal.SIGKILL)
+        assert child.ended == ExitStatus(128 + signal.SIGKILL)
 
 
 class Screen:
     """A shell on a terminal, and what it has written so far that nobody asked for yet."""
 
-    def __init__(self, child: LocalChild) -> None:
+    def __init__(self, child: LocalProcess) -> None:
         self.child = child
         self._text = b""
 
@@ -321,7 +322,7 @@ async def test_a_terminal_has_its_size_its_name_and_job_control(crib: Spawner) -
         screen = Screen(child)
         await child.write(b"stty size; tty\n")
         await screen.shows(b"33 101\r\n", b"/dev/pts/", b"ready> ")
-        child.resize(Window(44, 120))
+        child.resize(WindowSize(44, 120))
         await child.write(b"stty size\n")
         await screen.shows(b"44 120\r\n", b"ready> ")
 
@@ -337,7 +338,7 @@ async def test_a_terminal_has_its_size_its_name_and_job_control(crib: Spawner) -
         await child.write(b"sleep 600 &\n")
         await child.write(b"jobs; exit 6\n")
         await screen.shows(b"Running")
-        assert await child.wait() == Ended(6)
+        assert await child.wait() == ExitStatus(6)
 
 
 async def test_ctrl_z_stops_a_job_and_it_can_be_brought_back(crib: Spawner) -> None:
@@ -354,7 +355,7 @@ async def test_ctrl_z_stops_a_job_and_it_can_be_brought_back(crib: Spawner) -> N
         child.close_input()
         await screen.shows(b"ready> ")
         child.close_input()
-        assert await child.wait() == Ended(0)
+        assert await child.wait() == ExitStatus(0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make it somebody else's")

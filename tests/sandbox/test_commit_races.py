@@ -13,9 +13,9 @@ import pytest
 
 from app.core.errors import CallError
 from app.core.files import Change, Stamp
-from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.conftest import tree
-from tests.sandbox.races import exchanging, last, repeating
+from tests.sandbox.rename_race import exchanging, last, repeating
 
 SECONDS = [0.4, pytest.param(5, marks=pytest.mark.faults)]
 REFUSED = {"OutsideWorkspace", "ESTALE", "EEXIST", "ENOENT", "ENOTDIR", "ELOOP"}

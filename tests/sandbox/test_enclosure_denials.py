@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.enclosing import PYTHON, TIERS, WHO, House, Outcome, opened
+from tests.sandbox.isolation_cases import PYTHON, TIERS, WHO, House, Outcome, opened
 
-PROBER = Path(__file__).with_name("prober.py")
+PROBER = Path(__file__).with_name("escape_probe.py")
 NOWHERE = ["127.0.0.1", 9]
 CLOSED = {"EACCES", "EPERM", "ENOENT", "EROFS", "ESRCH", "EXDEV"}
 """How a wall says no: it is not allowed, or there is nothing there."""
@@ -55,7 +55,7 @@ def probe(house: House, tier: str, **changes: Any) -> Outcome:
     without = changes.pop("without_user_namespaces", False)
     if changes.get("proxy") == "tcp6":
         changes["proxy"] = house.sockets["tcp6"][1]
-    there = house.workspace / "prober.py"
+    there = house.workspace / "escape_probe.py"
     there.write_text(PROBER.read_text())
     there.chmod(0o644)
     inside = ["127.0.0.1", 3128] if changes.get("proxy") == 0 else NOWHERE

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.enclosing import PATH, PYTHON, SECONDS, TIERS, WHO, House, opened
+from tests.sandbox.isolation_cases import PATH, PYTHON, SECONDS, TIERS, WHO, House, opened
 
 LIFE = {
     "bash": ("bash", "x=(a b); for i in ${x[@]}; do echo -n $i; done", "ab"),

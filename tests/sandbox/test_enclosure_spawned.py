@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.profiles import Profile
-from app.core.walls import Backend, Network, Walls
-from app.sandbox.children import LocalChild
-from app.sandbox.orders import NotStarted, Order
-from app.sandbox.spawning import Spawner
-from tests.sandbox.enclosing import SECONDS, TIERS, WHO, House, opened
+from app.core.sandbox import Backend, Isolation, Network
+from app.core.sandbox_profile import Profile
+from app.sandbox.process.child import LocalProcess
+from app.sandbox.process.spawn_request import NotStarted, SpawnRequest
+from app.sandbox.process.spawner import Spawner
+from tests.sandbox.isolation_cases import SECONDS, TIERS, WHO, House, opened
 
-WALLS = Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.NONE)
+WALLS = Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.NONE)
 CATCHES = "trap 'echo caught; exit 3' TERM INT; echo up; while :; do sleep 0.05; done"
 
 every_way = pytest.mark.parametrize("tier", TIERS)
@@ -33,11 +33,11 @@ async def spawner() -> AsyncIterator[Spawner]:
     spawner.close()
 
 
-async def start(spawner: Spawner, order: Order) -> LocalChild:
-    return LocalChild(await spawner.start(order), WALLS)
+async def start(spawner: Spawner, order: SpawnRequest) -> LocalProcess:
+    return LocalProcess(await spawner.start(order), WALLS)
 
 
-async def all_of(child: LocalChild) -> str:
+async def all_of(child: LocalProcess) -> str:
     said = ""
     async with asyncio.timeout(SECONDS):
         while (piece := await child.read()) is not None:
@@ -45,7 +45,7 @@ async def all_of(child: LocalChild) -> str:
     return said
 
 
-async def until_up(child: LocalChild) -> None:
+async def until_up(child: LocalProcess) -> None:
     async with asyncio.timeout(SECONDS):
         piece = await child.read()
     assert piece is not None

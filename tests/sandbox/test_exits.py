@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from app.core.errors import ToolUnavailable
-from app.core.networks import DomainSecret, NetworkPolicy
-from app.core.profiles import Profile
+from app.core.network_policy import DomainSecret, NetworkPolicy
+from app.core.sandbox import Backend, Isolation, Network
+from app.core.sandbox_profile import Profile
 from app.core.sessions import Session
-from app.core.walls import Backend, Network, Walls
-from app.sandbox.exits import NO_EXIT, Exit, open_exit
+from app.sandbox.isolation.proxy_access import NO_EXIT, ProxyAccess, open_exit
 
-LISTED = Walls(Backend.BWRAP, Profile.WORKSPACE_WRITE, Network.ALLOWLIST)
+LISTED = Isolation(Backend.BWRAP, Profile.WORKSPACE_WRITE, Network.ALLOWLIST)
 POLICY = NetworkPolicy(
     "allowlist",
     ("api.test", "other.test"),
@@ -26,7 +26,7 @@ OPERATORS = NetworkPolicy("allowlist", ("*.test",))
 VALUES = {("ann", "TOKEN"): "real-token", ("ann", "PASSWORD"): "real-password"}
 
 
-def opened(walls: Walls, session: Session = SESSION) -> Exit:
+def opened(walls: Isolation, session: Session = SESSION) -> ProxyAccess:
     return open_exit(walls, session, OPERATORS, lambda owner, name: VALUES.get((owner, name)), lambda decision: None)
 
 

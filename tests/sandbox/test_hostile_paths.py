@@ -12,8 +12,8 @@ import pytest
 
 from app.core.errors import CallError
 from app.core.files import Change, Stamp
-from app.sandbox.roots import Root, Surroundings
-from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.files.roots import Root, RootSet
+from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.conftest import tree
 
 Packed = str | list[str | tuple[str, int]]
@@ -82,7 +82,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def ws(root: Path) -> Iterator[LocalWorkspace]:
-    around = Surroundings(records=Root(root / "data"))
+    around = RootSet(records=Root(root / "data"))
     workspace = LocalWorkspace(root, around=around)
     yield workspace
     workspace.close()

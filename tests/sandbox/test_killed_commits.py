@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from app.core.files import Change
-from app.sandbox import temporaries
-from app.sandbox.workspace import LocalWorkspace
-from tests.sandbox.killed import SIZE
+from app.sandbox.files import temp_files
+from app.sandbox.files.workspace import LocalWorkspace
+from tests.sandbox.killed_commits import SIZE
 
 ROOT = Path(__file__).parent.parent.parent
 LEFTOVER = re.compile(r"(.*/)?\.toolcrib-[0-9a-f]{8}-[0-9a-f]{16}")
@@ -27,7 +27,7 @@ OLD_OR_NEW: dict[str, list[Any]] = {
 
 def killed(root: Path, *how: str) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sandbox.killed", str(root), *how],
+        [sys.executable, "-m", "tests.sandbox.killed_commits", str(root), *how],
         cwd=ROOT,
         capture_output=True,
         timeout=200,
@@ -58,7 +58,7 @@ def test_what_a_killed_commit_left_behind_is_gone_after_the_next_one_an_hour_lat
     told = killed(root, "at-random", "3")
     now, ws = time.time, LocalWorkspace(root)
     monkeypatch.setattr(time, "time", lambda: now() + 3700)
-    monkeypatch.setattr(temporaries, "_swept", type(temporaries._swept)())
+    monkeypatch.setattr(temp_files, "_swept", type(temp_files._swept)())
 
     ws.commit([Change(path=path, data=b"x", before=ws.stamp(path)) for path in ("a", "d/c", "new/file")])
 

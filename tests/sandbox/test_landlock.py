@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
-from app.sandbox import landlock
-from app.sandbox.orders import Place
-from tests.sandbox.enclosing import SYSTEM, WHO, opened
+from app.sandbox.isolation import landlock
+from app.sandbox.process.spawn_request import Mount
+from tests.sandbox.isolation_cases import SYSTEM, WHO, opened
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
@@ -135,8 +135,8 @@ def test_walls_with_gaps_are_not_built(version: int, monkeypatch: pytest.MonkeyP
 @needs_landlock
 def test_something_else_in_the_place_of_a_place_is_no_place(places: Path) -> None:
     about = os.stat(places / "mine")
-    right = Place(path=str(places / "mine"), inode=(about.st_dev, about.st_ino))
-    wrong = Place(path=str(places / "other"), inode=(about.st_dev, about.st_ino))
+    right = Mount(path=str(places / "mine"), inode=(about.st_dev, about.st_ino))
+    wrong = Mount(path=str(places / "other"), inode=(about.st_dev, about.st_ino))
 
     os.close(landlock.opened_place(right))
     with pytest.raises(OSError, match="Stale file handle"):
@@ -146,7 +146,7 @@ def test_something_else_in_the_place_of_a_place_is_no_place(places: Path) -> Non
 @needs_landlock
 def test_what_is_hidden_in_a_place_cannot_be_built_and_is_refused() -> None:
     with opened(WHO[0]) as house:
-        places = (*(Place(path=path) for path in SYSTEM), Place(path=str(house.base)))
+        places = (*(Mount(path=path) for path in SYSTEM), Mount(path=str(house.base)))
 
         outcome = house.run(house.order("landlock", "true", places=places, hidden=(str(house.base / "state"),)))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import CallError, FileFailed
-from app.sandbox import openat2
-from app.sandbox.workspace import LocalWorkspace
-from tests.sandbox.races import exchanging
+from app.sandbox.files import openat2
+from app.sandbox.files.workspace import LocalWorkspace
+from tests.sandbox.rename_race import exchanging
 
 
 @pytest.fixture

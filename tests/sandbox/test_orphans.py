@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from app.core.walls import Ended
-from app.sandbox import spawning
-from app.sandbox.spawning import Spawner
-from tests.sandbox.spawning import (
+from app.core.sandbox import ExitStatus
+from app.sandbox.process.spawner import Spawner, __file__
+from tests.sandbox.spawned import (
     WAYS,
     bash,
     keeper_of,
@@ -28,10 +27,10 @@ from tests.sandbox.spawning import (
     tagged,
     zombies_below,
 )
-from tests.services import HANG, until
+from tests.support.services import HANG, until
 
 pytestmark = pytest.mark.timeout(60)
-ROOT = Path(spawning.__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ async def all_there(tag: str, count: int = len(WAYS)) -> None:
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 async def test_who_is_left_behind_goes_with_the_first_process(crib: Spawner, tag: str, way: str) -> None:
     async with started(crib, bash(f"{hiding(tag, way)}\nexit 4")) as child:
-        assert await child.wait() == Ended(4)
+        assert await child.wait() == ExitStatus(4)
 
         assert tagged(tag) == []
 
@@ -74,7 +73,7 @@ async def test_who_is_left_behind_has_a_moment_and_no_more(crib: Spawner, tag: s
         assert b"late" in await said_until(child, b"late\n")
         assert child.ended is None
 
-        assert await child.end(0) == Ended(0)
+        assert await child.end(0) == ExitStatus(0)
         assert tagged(tag) == []
 
 
@@ -106,7 +105,7 @@ async def test_a_keeper_that_is_killed_takes_everybody_along(crib: Spawner, tag:
         await all_there(tag, len(WAYS) + 1)
         os.kill(keeper_of(child), signal.SIGKILL)
 
-        assert await child.wait() == Ended(128 + signal.SIGKILL)
+        assert await child.wait() == ExitStatus(128 + signal.SIGKILL)
         await until(lambda: tagged(tag) == [])
         await until(lambda: zombies_below(resident_of(crib)) == [])
 
@@ -129,7 +128,7 @@ async def test_spawner_and_keeper_killed_together_leave_nobody_who_can_be_told(c
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
 
-        assert await child.wait() == Ended(128 + signal.SIGKILL)
+        assert await child.wait() == ExitStatus(128 + signal.SIGKILL)
         assert tagged(tag) == []
 
 
@@ -147,7 +146,7 @@ async def test_a_closed_spawner_leaves_nobody(tag: str) -> None:
 
 def serve(owner: str, script: str) -> tuple["subprocess.Popen[str]", list[int]]:
     """A service of its own that runs this script; itself, and its spawner, keeper and first process."""
-    command = [sys.executable, "-m", "tests.sandbox.serving", owner, script]
+    command = [sys.executable, "-m", "tests.sandbox.spawning_service", owner, script]
     service = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert service.stdout is not None
     with service.stdout:
@@ -228,7 +227,7 @@ async def test_one_that_forks_without_end_is_caught(crib: Spawner, tag: str) -> 
     script = f"import os\nwhile True:\n  if os.fork(): os._exit(0)\n  {tag!r}"
     chain = f'{sys.executable} -I -S -c "{script}" {tag}'
     async with started(crib, bash(f"(setsid {chain} &); sleep 0.3; exit 3")) as child, asyncio.timeout(2 * HANG):
-        assert await child.wait() == Ended(3)
+        assert await child.wait() == ExitStatus(3)
 
     assert tagged(tag) == []
 

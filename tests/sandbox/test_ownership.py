@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.core.files import Change
-from app.sandbox.folders import make_workspace
-from app.sandbox.ownership import TOOL_ID, Owner, give, make_data_dir, tool_owner
-from app.sandbox.workspace import LocalWorkspace
-from app.sandbox.workspaces import Workspaces
+from app.sandbox.files.ownership import TOOL_ID, Owner, give, make_data_dir, tool_owner
+from app.sandbox.files.workspace import LocalWorkspace
+from app.sandbox.files.workspaces import Workspaces, make_workspace
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 OWNER = Owner(61_234, 61_235)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox import identities, passages
-from app.sandbox.orders import Place
-from app.sandbox.ways import follow, is_below
-from tests.sandbox.enclosing import CHILD, IS_ROOT, TIERS, House, opened
+from app.sandbox.isolation import path_access, privileges
+from app.sandbox.isolation.path_access import follow, is_below
+from app.sandbox.process.spawn_request import Mount
+from tests.sandbox.isolation_cases import CHILD, IS_ROOT, TIERS, House, opened
 
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root has folders closed to those it starts")
 every_way = pytest.mark.parametrize("tier", TIERS)
@@ -46,8 +46,8 @@ def folder(path: Path, mode: int, owner: tuple[int, int] | None = None) -> Path:
 def test_a_folder_is_closed_to_who_may_not_go_through(base: Path, mode: int, is_closed: bool) -> None:
     above = folder(base / "above", mode)
 
-    assert passages.closed([str(above / "place/deep")], CHILD, CHILD) == ([str(above)] if is_closed else [])
-    assert passages.closed([str(above)], CHILD, CHILD) == []
+    assert path_access.closed([str(above / "place/deep")], CHILD, CHILD) == ([str(above)] if is_closed else [])
+    assert path_access.closed([str(above)], CHILD, CHILD) == []
 
 
 @needs_root
@@ -56,7 +56,7 @@ def test_owner_and_group_are_asked_before_all_others(base: Path) -> None:
     group = folder(base / "group", 0o707, (0, CHILD))
     ours = folder(base / "ours", 0o710, (0, CHILD))
 
-    found = passages.closed([str(path / "x") for path in (mine, group, ours)], CHILD, CHILD)
+    found = path_access.closed([str(path / "x") for path in (mine, group, ours)], CHILD, CHILD)
 
     assert found == sorted(map(str, (mine, group)))
 
@@ -66,8 +66,8 @@ def test_symlinks_lead_through_closed_folders_too(base: Path) -> None:
     (open_one / "in").symlink_to(closed / "deep")
     (closed / "out").symlink_to(open_one)
 
-    assert passages.closed([str(open_one / "in")], CHILD, CHILD) == [str(closed)]
-    assert passages.closed([str(closed / "out")], CHILD, CHILD) == [str(closed)]
+    assert path_access.closed([str(open_one / "in")], CHILD, CHILD) == [str(closed)]
+    assert path_access.closed([str(closed / "out")], CHILD, CHILD) == [str(closed)]
 
 
 def test_a_way_tells_its_symlinks(base: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_place_below_closed_folders_is_reached_by_its_own_path(house: House, t
     (closed / "single").write_text("single")
     places = (
         *house.enclosure(tier).places,
-        *(Place(path=str(path)) for path in (shown, closed / "single", closed / "link", closed / "not there")),
-        Place(path=str(mine), is_writable=True),
+        *(Mount(path=str(path)) for path in (shown, closed / "single", closed / "link", closed / "not there")),
+        Mount(path=str(mine), is_writable=True),
     )
     script = (
         f"pwd -P; echo x > {mine}/made; cat {closed}/link/made {shown}/file {closed}/single; "
@@ -130,7 +130,7 @@ def test_the_rest_of_the_machine_does_not_see_it(house: House, tier: str) -> Non
     closed = folder(house.base / "closed", 0o700)
     mine = folder(closed / "mine", 0o755, (CHILD, CHILD))
     before = Path("/proc/self/mountinfo").read_text()
-    places = (*house.enclosure(tier).places, Place(path=str(mine), is_writable=True))
+    places = (*house.enclosure(tier).places, Mount(path=str(mine), is_writable=True))
 
     outcome = house.run(house.order(tier, "cat", "/proc/self/mountinfo", places=places))
 
@@ -141,11 +141,11 @@ def test_the_rest_of_the_machine_does_not_see_it(house: House, tier: str) -> Non
 @needs_root
 def test_without_the_right_to_mount_it_is_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = folder(house.base / "closed", 0o700)
-    place = Place(path=str(folder(closed / "mine", 0o755)))
-    monkeypatch.setattr(identities, "has", lambda *_: False)
+    place = Mount(path=str(folder(closed / "mine", 0o755)))
+    monkeypatch.setattr(privileges, "has", lambda *_: False)
 
     with pytest.raises(PermissionError, match="cannot be gone through") as refused:
-        passages.open_ways([place], CHILD, CHILD)
+        path_access.open_ways([place], CHILD, CHILD)
 
     assert refused.value.filename == str(closed)
-    passages.open_ways([Place(path=str(house.workspace))], CHILD, CHILD)
+    path_access.open_ways([Mount(path=str(house.workspace))], CHILD, CHILD)

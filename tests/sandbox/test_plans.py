@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from app.core.networks import NetworkPolicy
-from app.core.profiles import Profile
-from app.core.walls import Backend, Command, Network, Walls, Window
-from app.sandbox import passages, plans
-from app.sandbox.orders import Place
-from app.sandbox.plans import Planner, Stand, WallSettings, network_of
+from app.core.network_policy import NetworkPolicy
+from app.core.sandbox import Backend, Command, Isolation, Network, WindowSize
+from app.core.sandbox_profile import Profile
+from app.sandbox.isolation import path_access
+from app.sandbox.isolation.planner import OWN, ProcessLocation, SandboxSettings, SpawnPlanner, network_of
+from app.sandbox.process.spawn_request import Mount
 
-LANDLOCK = Walls(Backend.LANDLOCK, Profile.WORKSPACE_WRITE, Network.NONE)
+LANDLOCK = Isolation(Backend.LANDLOCK, Profile.WORKSPACE_WRITE, Network.NONE)
 BWRAP = replace(LANDLOCK, backend=Backend.BWRAP)
-STAND = Stand(workspace="/w", root="/w", cwd="/w/src", temporary="/tmp/own")
+STAND = ProcessLocation(workspace="/w", root="/w", cwd="/w/src", temporary="/tmp/own")
 ENVIRON = {"PATH": "/usr/bin:/bin", "TOOLCRIB_API_KEY": "tk_secret", "HOME": "/root", "LD_PRELOAD": "/x.so"}
 OPEN, LISTED, CLOSED = NetworkPolicy("open"), NetworkPolicy("allowlist", ("example.org",)), NetworkPolicy("disabled")
 
 
-def planner(**settings: object) -> Planner:
-    return Planner(WallSettings(**settings), "/data", environ=ENVIRON)  # type: ignore[arg-type]
+def planner(**settings: object) -> SpawnPlanner:
+    return SpawnPlanner(SandboxSettings(**settings), "/data", environ=ENVIRON)  # type: ignore[arg-type]
 
 
-def paths(places: tuple[Place, ...], *, is_writable: bool) -> set[str]:
+def paths(places: tuple[Mount, ...], *, is_writable: bool) -> set[str]:
     return {place.path for place in places if place.is_writable is is_writable}
 
 
@@ -51,7 +51,7 @@ def test_nothing_of_the_services_environment_comes_along() -> None:
 
 
 def test_the_commands_own_variables_come_on_top_and_a_terminal_has_colors() -> None:
-    command = Command(argv=("true",), env={"PATH": "/mine", "MORE": "1"}, tty=Window())
+    command = Command(argv=("true",), env={"PATH": "/mine", "MORE": "1"}, tty=WindowSize())
 
     order = planner().order(command, LANDLOCK, STAND)
 
@@ -61,7 +61,7 @@ def test_the_commands_own_variables_come_on_top_and_a_terminal_has_colors() -> N
 
 
 def test_the_time_zone_of_the_service_is_passed_on() -> None:
-    there = Planner(WallSettings(), "/data", environ={"TZ": "Europe/Vienna"})
+    there = SpawnPlanner(SandboxSettings(), "/data", environ={"TZ": "Europe/Vienna"})
 
     assert there.order(Command(argv=("date",)), LANDLOCK, STAND).env["TZ"] == "Europe/Vienna"
 
@@ -90,19 +90,19 @@ def test_our_own_programs_have_our_own_interpreter() -> None:
 
 
 def test_commands_have_it_only_where_they_can_come_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passages, "closed", lambda paths, user, group: [path for path in paths if path in plans.OWN])
-    monkeypatch.setattr(Planner, "identity", (61_100, 61_100))
+    monkeypatch.setattr(path_access, "closed", lambda paths, user, group: [path for path in paths if path in OWN])
+    monkeypatch.setattr(SpawnPlanner, "identity", (61_100, 61_100))
 
     enclosure = planner(read_roots=(Path("/usr/share"),)).order(Command(argv=("true",)), BWRAP, STAND).enclosure
 
     assert enclosure is not None
-    real = {os.path.realpath(path) for path in plans.OWN}
+    real = {os.path.realpath(path) for path in OWN}
     assert real.isdisjoint(place.path for place in enclosure.places)
 
 
 def test_read_only_leaves_nothing_to_write_also_not_in_extra_roots() -> None:
-    extras = (Place(path="/extra", is_writable=True), Place(path="/other"))
-    there = Planner(WallSettings(), "/data", extras, ENVIRON)
+    extras = (Mount(path="/extra", is_writable=True), Mount(path="/other"))
+    there = SpawnPlanner(SandboxSettings(), "/data", extras, ENVIRON)
 
     wide = there.enclosure(LANDLOCK, STAND)
     narrow = there.enclosure(replace(LANDLOCK, profile=Profile.READ_ONLY), STAND)
@@ -140,7 +140,7 @@ def test_a_workspace_is_seen_by_both_its_names() -> None:
 def test_the_data_directory_is_hidden_where_it_would_be_seen(
     data_dir: str, workspace: str, hidden: tuple[str, ...]
 ) -> None:
-    there = Planner(WallSettings(), data_dir, environ=ENVIRON)
+    there = SpawnPlanner(SandboxSettings(), data_dir, environ=ENVIRON)
 
     assert there.enclosure(BWRAP, replace(STAND, workspace=workspace, root=workspace)).hidden == hidden
 

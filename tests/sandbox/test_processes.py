@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from app.core.ports import Confines, Finished, Processes
-from app.sandbox import landlock, processes, trees
-from app.sandbox.processes import TrustedProcesses
-from tests.services import HANG, until
+from app.core.ports import Finished, FolderConfinement, Processes
+from app.sandbox.isolation import landlock
+from app.sandbox.process import process_tree
+from app.sandbox.process.trusted import TrustedProcesses, __file__
+from tests.support.services import HANG, until
 
 LONG = 60.0
 
@@ -99,7 +100,7 @@ async def test_only_listed_variables_and_those_given_are_passed_on() -> None:
     trusted.close()
 
     names = {line.partition("=")[0] for line in done.stdout.decode().splitlines()}
-    assert names - {"PWD", "SHLVL", "_"} == {"PATH", "HOME", "LC_ALL", "MINE", trees.MARK}
+    assert names - {"PWD", "SHLVL", "_"} == {"PATH", "HOME", "LC_ALL", "MINE", process_tree.MARK}
 
 
 async def test_no_open_file_of_the_service_is_passed_on(trusted: Processes, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ async def test_a_program_begins_in_the_folder_that_is_held_open_and_has_the_file
 async def test_a_confined_program_reads_only_what_it_may(trusted: Processes, tmp_path: Path) -> None:
     for name in ("mine", "other"):
         (tmp_path / name).write_text(name)
-    confines = Confines(readable=(str(tmp_path / "mine"),), memory=1 << 30)
+    confines = FolderConfinement(readable=(str(tmp_path / "mine"),), memory=1 << 30)
 
     done = await trusted.run(["cat", str(tmp_path / "mine"), str(tmp_path / "other")], confines=confines, seconds=LONG)
 
@@ -190,7 +191,7 @@ async def test_a_confined_program_reads_only_what_it_may(trusted: Processes, tmp
 
 
 async def test_a_confined_program_has_only_so_much_memory(trusted: Processes) -> None:
-    confines = Confines(readable=("/",), memory=200 * 1024**2)
+    confines = FolderConfinement(readable=("/",), memory=200 * 1024**2)
     # It is told after it has begun, so it begins slowly.
     script = "import time; time.sleep(0.2); x = bytearray(400 * 1024**2)"
 
@@ -298,7 +299,7 @@ async def main():
 asyncio.run(main())
 print(len(children()))
 """
-    root = str(Path(processes.__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     done = await trusted.run([sys.executable, "-c", script], env={"PYTHONPATH": root}, seconds=LONG)
 
     assert done == Finished(0, b"0\n", b"")

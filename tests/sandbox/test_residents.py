@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from app.sandbox.canaries import NAMES
+from app.sandbox.selftest.canaries import NAMES
 
-PROGRAM, SOURCES = Path(__file__).with_name("residents.py"), str(Path(__file__).parents[2])
+PROGRAM, SOURCES = Path(__file__).with_name("resident_service.py"), str(Path(__file__).parents[2])
 ORDINARY = 61_200
 SECONDS = 60
 SCRIPT = "id -u; echo mine > made; cat made; echo > {outside}/made; cat {data}/records"

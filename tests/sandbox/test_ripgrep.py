@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from app.core.errors import FileFailed, OutsideWorkspace, TimedOut, TooLarge, ToolUnavailable
-from app.core.ports import Found
-from app.sandbox import landlock, ripgrep
-from app.sandbox.processes import TrustedProcesses
+from app.core.ports import SearchResult
+from app.sandbox import ripgrep
+from app.sandbox.files.workspace import LocalWorkspace
+from app.sandbox.isolation import landlock
+from app.sandbox.process.trusted import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
-from app.sandbox.workspace import LocalWorkspace
-from tests.services import until
+from tests.support.services import until
 
 LIMIT = 1 << 20
 EXCHANGE = 2
@@ -63,12 +64,14 @@ def put(root: Path, *names: str, text: str = "needle\n") -> None:
         (root / name).write_text(text)
 
 
-async def search(searcher: Ripgrep, workspace: LocalWorkspace, path: str = ".", *arguments: str, **more: Any) -> Found:
+async def search(
+    searcher: Ripgrep, workspace: LocalWorkspace, path: str = ".", *arguments: str, **more: Any
+) -> SearchResult:
     given = {"approved": None, "seconds": 30.0, "limit": LIMIT} | more
     return await searcher.search(workspace, path, arguments or ("-l", "needle"), **given)
 
 
-def names(found: Found) -> list[str]:
+def names(found: SearchResult) -> list[str]:
     return sorted(found.stdout.decode().split())
 
 
@@ -78,7 +81,7 @@ async def test_a_folder_is_searched_from_within(searcher: Ripgrep, workspace: Lo
 
     found = await search(searcher, workspace, "sub", "-l", "--sort=path", "needle")
 
-    assert found == Found(0, b"./a\n./deep/b\n", b"", is_file=False, is_cut=False, name="sub")
+    assert found == SearchResult(0, b"./a\n./deep/b\n", b"", is_file=False, is_cut=False, name="sub")
 
 
 async def test_a_file_is_searched_alone(searcher: Ripgrep, workspace: LocalWorkspace, root: Path) -> None:
@@ -87,7 +90,7 @@ async def test_a_file_is_searched_alone(searcher: Ripgrep, workspace: LocalWorks
 
     found = await search(searcher, workspace, "link", "--no-filename", "needle")
 
-    assert found == Found(0, b"needle\n", b"", is_file=True, is_cut=False, name="a")
+    assert found == SearchResult(0, b"needle\n", b"", is_file=True, is_cut=False, name="a")
 
 
 async def test_nothing_found_and_a_pattern_that_is_none_are_told_by_the_code(
@@ -96,7 +99,7 @@ async def test_nothing_found_and_a_pattern_that_is_none_are_told_by_the_code(
     nothing = await search(searcher, workspace)
     broken = await search(searcher, workspace, ".", "(")
 
-    assert nothing == Found(1, b"", b"", is_file=False)
+    assert nothing == SearchResult(1, b"", b"", is_file=False)
     assert broken.code == 2
     assert b"unclosed group" in broken.stderr
 

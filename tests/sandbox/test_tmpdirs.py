@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.tmpdirs import TemporaryFolders
+from app.sandbox.process.temp_dirs import TemporaryFolders
 from tests.sandbox.conftest import as_nobody
 
 

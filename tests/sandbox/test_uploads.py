@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import FileFailed, TooBusy
-from app.sandbox.uploads import SpooledUpload, SpooledUploads
+from app.sandbox.files.uploads import SpooledUpload, SpooledUploads
 
 
 @pytest.fixture

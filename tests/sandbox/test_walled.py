@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from app.core.errors import FileFailed, OutsideWorkspace, SandboxUnavailable
-from app.core.inspections import Report
-from app.core.networks import DomainSecret, NetworkPolicy
-from app.core.profiles import Profile
+from app.core.network_policy import DomainSecret, NetworkPolicy
+from app.core.sandbox import Backend, Command, EgressGrant, Isolation, Network
+from app.core.sandbox_profile import Profile
+from app.core.sandbox_report import SandboxReport
 from app.core.sessions import Session
-from app.core.walls import Backend, Command, Leave, Network, Walls
-from app.sandbox import identities
-from app.sandbox.orders import Order, Place
-from app.sandbox.roots import Root, Surroundings
-from app.sandbox.spawning import Spawner
-from app.sandbox.workspace import LocalWorkspace
-from tests.sandbox.walls import BACKENDS, Enclosed, enclosed
+from app.sandbox.files.roots import Root, RootSet
+from app.sandbox.files.workspace import LocalWorkspace
+from app.sandbox.isolation import privileges
+from app.sandbox.process.spawn_request import Mount, SpawnRequest
+from app.sandbox.process.spawner import Spawner
+from tests.sandbox.sandboxed import BACKENDS, Enclosed, enclosed
 
 SESSION = Session("ann", "one")
 LISTED = NetworkPolicy("allowlist", ("api.test",), (DomainSecret("api.test", "TOKEN"),))
@@ -63,7 +63,7 @@ class Field:
     def walls(self, backend: Backend, **settings: Any) -> Enclosed:
         """Walls that were inspected and found to hold; what that takes is not in question here."""
         there = self.uninspected(backend, **settings)
-        there.inspector.report = Report(
+        there.inspector.report = SandboxReport(
             backend=backend, requested="", reason="", profile=Profile.WORKSPACE_WRITE, network=Network.NONE
         )
         return there
@@ -78,7 +78,7 @@ class Field:
 
     def workspace(self, *, is_extra_writable: bool = True) -> LocalWorkspace:
         extra = Root(self.extra, "write" if is_extra_writable else "read", is_extra=True)
-        return LocalWorkspace(self.root, around=Surroundings((extra,), Root(self.data)))
+        return LocalWorkspace(self.root, around=RootSet((extra,), Root(self.data)))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def field(spawner: Spawner, tmp_path: Path) -> Iterator[Field]:
 
 async def run(
     there: Enclosed, field: Field, *argv: str, session: Session = SESSION, **command: Any
-) -> tuple[int, str, Walls]:
+) -> tuple[int, str, Isolation]:
     """All that a process says, and how it ended."""
     child = await there.processes.start(
         Command(argv=argv, **command), session, field.workspace(), lambda decision: None
@@ -125,7 +125,7 @@ async def test_a_process_works_in_its_workspace_and_nowhere_else(backend: Backen
     assert (field.root / "src" / "made").read_text() == "mine\n"
     assert not any(line == "records" for line in lines)
     assert "x" not in os.listdir("/etc")
-    assert (code != 0, walls) == (True, Walls(backend, Profile.WORKSPACE_WRITE, Network.NONE))
+    assert (code != 0, walls) == (True, Isolation(backend, Profile.WORKSPACE_WRITE, Network.NONE))
     assert there.processes.walls(SESSION) == walls
 
 
@@ -170,7 +170,7 @@ async def test_a_program_that_is_not_there_is_said_to_be_missing(backend: Backen
 @ON_EACH
 @pytest.mark.parametrize("access", ["read", "write"])
 async def test_extra_roots_are_there_with_the_access_they_have(backend: Backend, access: str, field: Field) -> None:
-    there = field.walls(backend, extras=(Place(path=str(field.extra), is_writable=access == "write"),))
+    there = field.walls(backend, extras=(Mount(path=str(field.extra), is_writable=access == "write"),))
 
     said = await sh(there, field, "pwd; cat book; echo new > new || echo refused", folder=str(field.extra))
 
@@ -304,7 +304,7 @@ async def test_a_workspace_that_the_tool_user_cannot_reach_is_said_to_be(
 ) -> None:
     there = field.walls(Backend.LANDLOCK)
     field.root.parent.chmod(0o700)
-    monkeypatch.setattr(identities, "has", lambda *capabilities: False)
+    monkeypatch.setattr(privileges, "has", lambda *capabilities: False)
 
     with pytest.raises(SandboxUnavailable, match=r"lets that user not through.*chmod o\+x"):
         await run(there, field, "true")
@@ -323,7 +323,7 @@ async def test_escalated_there_are_no_walls_and_the_record_says_so(
 
     assert (walled, code) == (1, 0)
     assert said == f"{(there.planner.identity or (os.geteuid(),))[0]}\nbook"
-    assert walls == Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=True)
+    assert walls == Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=True)
     assert there.processes.walls(SESSION, is_escalated=True) == walls
 
 
@@ -345,7 +345,7 @@ async def test_no_walls_at_all_have_to_be_said_twice(field: Field) -> None:
     assert not (field.root / "made").exists()
     code, _, walls = await run(twice, field, "touch", "made")
 
-    assert (code, walls) == (0, Walls(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL))
+    assert (code, walls) == (0, Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL))
     assert (field.root / "made").exists()
 
 
@@ -366,11 +366,11 @@ class Porter:
     """An egress that greets whoever comes, and tells for whom it was there."""
 
     def __init__(self) -> None:
-        self.leaves: list[Leave] = []
+        self.leaves: list[EgressGrant] = []
         self.is_open = False
 
     @asynccontextmanager
-    async def serve(self, listener: int, leave: Leave) -> AsyncIterator[None]:
+    async def serve(self, listener: int, leave: EgressGrant) -> AsyncIterator[None]:
         self.leaves.append(leave)
         server = await asyncio.start_server(self._greet, sock=socket.socket(fileno=listener))
         self.is_open = True
@@ -425,7 +425,9 @@ async def test_where_hosts_are_listed_the_proxy_can_be_reached_and_nobody_else(b
     assert refusal != "reached"
     assert token == leave.secrets[0].placeholder != "real"
     assert (leave.owner, leave.token is None) == ("ann", backend is Backend.BWRAP)
-    assert walls == Walls(backend, Profile.WORKSPACE_WRITE, Network.ALLOWLIST, is_degraded=backend is Backend.LANDLOCK)
+    assert walls == Isolation(
+        backend, Profile.WORKSPACE_WRITE, Network.ALLOWLIST, is_degraded=backend is Backend.LANDLOCK
+    )
     assert not porter.is_open
 
 
@@ -468,7 +470,7 @@ async def test_what_it_may_take_is_limited(backend: Backend, field: Field) -> No
 async def test_walls_that_fall_later_are_seen_and_so_is_their_return(field: Field) -> None:
     is_broken = False
 
-    def alter(order: Order) -> Order:
+    def alter(order: SpawnRequest) -> SpawnRequest:
         return replace(order, limits={}) if is_broken else order
 
     there = field.uninspected(Backend.LANDLOCK, alter=alter)

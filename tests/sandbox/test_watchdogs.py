@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.core.walls import Ended
-from app.sandbox import trees
-from app.sandbox.spawning import Spawner
-from app.sandbox.watchdogs import LONGEST, SHORTEST, Watchdog
-from tests.sandbox.spawning import bash, order, said_until, started
+from app.core.sandbox import ExitStatus
+from app.sandbox.process import process_tree
+from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.watchdog import LONGEST, SHORTEST, Watchdog
+from tests.sandbox.spawned import bash, order, said_until, started
 
 pytestmark = pytest.mark.timeout(60)
 MEGABYTE = 1024 * 1024
@@ -31,7 +31,7 @@ def python(script: str) -> tuple[str, ...]:
 async def test_one_that_takes_too_much_memory_is_ended(crib: Spawner) -> None:
     greedy = "x = bytearray(200 * 1024**2); x[::4096] = bytes(len(x[::4096])); import time; time.sleep(60)"
     async with started(crib, order(*python(greedy), memory=LIMIT)) as child:
-        assert await child.wait() == Ended(137, "memory")
+        assert await child.wait() == ExitStatus(137, "memory")
 
 
 async def test_eight_that_take_too_much_together_are_ended(crib: Spawner) -> None:
@@ -40,7 +40,7 @@ async def test_eight_that_take_too_much_together_are_ended(crib: Spawner) -> Non
         "x = bytearray(20 * 1024**2); x[::4096] = bytes(len(x[::4096])); time.sleep(60)"
     )
     async with started(crib, order(*python(script), memory=LIMIT)) as child:
-        assert await child.wait() == Ended(137, "memory")
+        assert await child.wait() == ExitStatus(137, "memory")
 
 
 async def test_memory_that_is_shared_with_the_system_counts_too(crib: Spawner) -> None:
@@ -48,7 +48,7 @@ async def test_memory_that_is_shared_with_the_system_counts_too(crib: Spawner) -
         "import mmap, time\nx = mmap.mmap(-1, 200 * 1024**2)\nfor n in range(0, len(x), 4096): x[n] = 1\ntime.sleep(60)"
     )
     async with started(crib, order(*python(script), memory=LIMIT)) as child:
-        assert await child.wait() == Ended(137, "memory")
+        assert await child.wait() == ExitStatus(137, "memory")
 
 
 async def test_memory_that_many_share_since_a_fork_counts_once(crib: Spawner) -> None:
@@ -58,32 +58,32 @@ async def test_memory_that_many_share_since_a_fork_counts_once(crib: Spawner) ->
         "for pid in kids: os.waitpid(pid, 0)"
     )
     async with started(crib, order(*python(script), memory=LIMIT)) as child:
-        assert await child.wait() == Ended(0)
+        assert await child.wait() == ExitStatus(0)
 
 
 async def test_too_many_processes_are_ended(crib: Spawner) -> None:
     script = "for i in $(seq 30); do (setsid sleep 60 &); done; sleep 60"
     async with started(crib, bash(script, processes=20)) as child:
-        assert await child.wait() == Ended(137, "processes")
+        assert await child.wait() == ExitStatus(137, "processes")
 
 
 async def test_threads_count_as_well(crib: Spawner) -> None:
     script = "import _thread, time\nfor _ in range(30): _thread.start_new_thread(time.sleep, (60,))\ntime.sleep(60)"
     async with started(crib, order(*python(script), processes=20)) as child:
-        assert await child.wait() == Ended(137, "processes")
+        assert await child.wait() == ExitStatus(137, "processes")
 
 
 async def test_who_keeps_to_the_limits_is_left_alone(crib: Spawner) -> None:
     script = "for i in $(seq 10); do sleep 0.6 & done; wait; echo done"
     async with started(crib, bash(script, processes=20, memory=LIMIT)) as child:
         await said_until(child, b"done\n")
-        assert await child.wait() == Ended(0)
+        assert await child.wait() == ExitStatus(0)
 
 
 def test_it_looks_less_often_where_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = 0.0, [(3, 1000), (3, 1000), (3, 1000), (3, 1000), (4, 1000), (4, 1500), (4, 1501)]
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(trees, "usage", lambda pids: used.pop(0))
+    monkeypatch.setattr(process_tree, "usage", lambda pids: used.pop(0))
     watchdog = Watchdog(2000, None)
 
     pauses = []

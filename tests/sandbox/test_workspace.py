@@ -10,10 +10,10 @@ import pytest
 from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
 from app.core.files import Snapshot, Stamp
 from app.core.ports import Entry, Workspace
-from app.sandbox import openat2
-from app.sandbox import workspace as local
-from app.sandbox.roots import whereabouts
-from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.files import openat2
+from app.sandbox.files import workspace as local
+from app.sandbox.files.roots import whereabouts
+from app.sandbox.files.workspace import LocalWorkspace
 
 ESCAPES = [
     "..",

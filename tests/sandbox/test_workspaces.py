@@ -8,9 +8,9 @@ import pytest
 
 from app.core.errors import ToolUnavailable
 from app.core.sessions import InvalidSession, Session
-from app.sandbox import workspaces
-from app.sandbox.workspace import LocalWorkspace
-from app.sandbox.workspaces import Workspaces
+from app.sandbox.files import workspaces
+from app.sandbox.files.workspace import LocalWorkspace
+from app.sandbox.files.workspaces import Workspaces
 
 
 @pytest.fixture

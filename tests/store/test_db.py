@@ -22,7 +22,7 @@ from app.store import (
     attachments,
     calls,
     events,
-    mcp_catalogues,
+    mcp_catalogs,
     mcp_servers,
     mcp_tokens,
     outputs,
@@ -38,13 +38,13 @@ from app.store import (
 from app.store.calls import CallFilter
 from app.store.db import STATEMENTS, Statement, connect_writer, database_url, open_readers
 from app.store.events import EventFilter
-from app.store.sights import Sight
+from app.store.visibility import SessionFilter
 
 ROOMS = [
-    *(asks, attachments, calls, events, mcp_catalogues, mcp_servers, mcp_tokens, outputs, principals, retention),
+    *(asks, attachments, calls, events, mcp_catalogs, mcp_servers, mcp_tokens, outputs, principals, retention),
     *(rules, runs, secrets, sessions, tools, writer),
 ]
-SIGHT = Sight(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), has_home=True)
+SIGHT = SessionFilter(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), has_home=True)
 CALL_BOUNDS = {
     "session": "blue",
     "status": Status.ERROR,

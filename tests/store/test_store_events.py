@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call
 from app.core.events import VIEWS, Event, EventType
-from app.core.jsons import dumps
+from app.core.util.json_codec import dumps
 from app.store import calls, events
 from app.store.events import EventFilter
 from app.store.writer import Batch, Told, Writer

@@ -4,17 +4,17 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.store import mcp_catalogues, mcp_servers
-from app.store.mcp_servers import KeptServer
+from app.store import mcp_catalogs, mcp_servers
+from app.store.mcp_servers import StoredServer
 from app.store.tables import mcp_servers as table
 from app.store.writer import Writer
 
-EVERYBODYS = KeptServer(None, "time", '{"a": 1}')
-ANNS = KeptServer("ann", "time", '{"b": 2}')
+EVERYBODYS = StoredServer(None, "time", '{"a": 1}')
+ANNS = StoredServer("ann", "time", '{"b": 2}')
 
 
 async def test_servers_are_kept_by_owner_and_name(writer: Writer, engine: AsyncEngine) -> None:
-    newer = KeptServer("ann", "time", "{}")
+    newer = StoredServer("ann", "time", "{}")
 
     for at, one in enumerate((ANNS, EVERYBODYS, newer)):
         await writer.submit(partial(mcp_servers.put, kept=one, at=at))
@@ -39,16 +39,16 @@ async def test_a_server_that_is_dropped_is_gone_and_only_that(writer: Writer, en
 
 async def test_of_each_server_the_last_list_is_kept(writer: Writer, engine: AsyncEngine) -> None:
     for owner, body in ((None, "old"), ("ann", "hers"), (None, "new")):
-        await writer.submit(partial(mcp_catalogues.put, server="time", owner=owner, body=body, at=1))
+        await writer.submit(partial(mcp_catalogs.put, server="time", owner=owner, body=body, at=1))
 
-    assert await mcp_catalogues.all_kept(engine) == {(None, "time"): "new", ("ann", "time"): "hers"}
+    assert await mcp_catalogs.all_kept(engine) == {(None, "time"): "new", ("ann", "time"): "hers"}
 
 
 async def test_a_list_that_is_dropped_is_gone_and_only_that(writer: Writer, engine: AsyncEngine) -> None:
     for owner in (None, "ann"):
-        await writer.submit(partial(mcp_catalogues.put, server="time", owner=owner, body="x", at=1))
+        await writer.submit(partial(mcp_catalogs.put, server="time", owner=owner, body="x", at=1))
 
-    dropped = [await writer.submit(partial(mcp_catalogues.drop, server="time", owner=None)) for _ in range(2)]
+    dropped = [await writer.submit(partial(mcp_catalogs.drop, server="time", owner=None)) for _ in range(2)]
 
     assert dropped == [True, False]
-    assert await mcp_catalogues.all_kept(engine) == {("ann", "time"): "x"}
+    assert await mcp_catalogs.all_kept(engine) == {("ann", "time"): "x"}

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.errors import SealBroken, StoreUnavailable, VaultLocked
 from app.core.secrets import EVERYBODY, InvalidSecret, Secret, SecretConfigured
 from app.store import secrets, vault
-from app.store.secrets import SecretBook
+from app.store.secrets import SecretStore
 from app.store.vault import FILE_NAME, Vault
 from app.store.writer import Writer
 
@@ -51,8 +51,8 @@ def heard() -> Heard:
 
 
 @pytest.fixture
-def book(writer: Writer, heard: Heard) -> SecretBook:
-    return SecretBook(writer, VAULT, Ticks(), heard, stored=[])
+def book(writer: Writer, heard: Heard) -> SecretStore:
+    return SecretStore(writer, VAULT, Ticks(), heard, stored=[])
 
 
 def change(url: URL, said: str, *params: Any) -> None:
@@ -68,7 +68,7 @@ def configured(name: str, value: str) -> tuple[Secret, str]:
     return Secret(EVERYBODY, name, (), None, None, "config"), value
 
 
-async def test_a_secret_is_found_by_its_owner_and_by_nobody_else(book: SecretBook) -> None:
+async def test_a_secret_is_found_by_its_owner_and_by_nobody_else(book: SecretStore) -> None:
     kept, is_new = await book.put("ada", "TOKEN", "adas value", ["A.example"])
 
     assert (kept, is_new) == (Secret("ada", "TOKEN", ("a.example",), 1, 1), True)
@@ -78,7 +78,7 @@ async def test_a_secret_is_found_by_its_owner_and_by_nobody_else(book: SecretBoo
     assert book.find("ada", "token") is None
 
 
-async def test_ones_own_secret_comes_before_everybodys(book: SecretBook) -> None:
+async def test_ones_own_secret_comes_before_everybodys(book: SecretStore) -> None:
     await book.put(EVERYBODY, "TOKEN", "everybodys", [])
     await book.put("ada", "TOKEN", "adas own", [])
 
@@ -86,7 +86,7 @@ async def test_ones_own_secret_comes_before_everybodys(book: SecretBook) -> None
     assert found == {"ada": "adas own", "bob": "everybodys", EVERYBODY: "everybodys"}
 
 
-async def test_lists_hold_ones_own_and_everybodys_by_name(book: SecretBook) -> None:
+async def test_lists_hold_ones_own_and_everybodys_by_name(book: SecretStore) -> None:
     for owner, name in (("ada", "B"), (EVERYBODY, "B"), (EVERYBODY, "A"), ("bob", "C")):
         await book.put(owner, name, f"{owner} {name} value", [])
 
@@ -96,7 +96,7 @@ async def test_lists_hold_ones_own_and_everybodys_by_name(book: SecretBook) -> N
 
 
 async def test_a_second_one_takes_the_place_of_the_first_and_keeps_its_birthday(
-    book: SecretBook, engine: AsyncEngine
+    book: SecretStore, engine: AsyncEngine
 ) -> None:
     await book.put("ada", "TOKEN", "the first", ["a.example"])
     kept, is_new = await book.put("ada", "TOKEN", "the second", [])
@@ -106,7 +106,7 @@ async def test_a_second_one_takes_the_place_of_the_first_and_keeps_its_birthday(
     assert await secrets.open_all(engine, VAULT) == [(kept, "the second")]
 
 
-async def test_a_dropped_secret_is_gone_and_is_dropped_once(book: SecretBook, engine: AsyncEngine) -> None:
+async def test_a_dropped_secret_is_gone_and_is_dropped_once(book: SecretStore, engine: AsyncEngine) -> None:
     await book.put("ada", "TOKEN", "adas value", [])
     await book.put("bob", "TOKEN", "bobs value", [])
 
@@ -116,7 +116,7 @@ async def test_a_dropped_secret_is_gone_and_is_dropped_once(book: SecretBook, en
     assert names(await secrets.all_stored(engine)) == [("bob", "TOKEN")]
 
 
-async def test_the_registrar_always_knows_exactly_the_values_there_are(book: SecretBook, heard: Heard) -> None:
+async def test_the_registrar_always_knows_exactly_the_values_there_are(book: SecretStore, heard: Heard) -> None:
     await book.put("ada", "TOKEN", "adas value", [])
     await book.put("bob", "TOKEN", "bobs value", [])
     await book.put("bob", "OTHER", "adas value", [])
@@ -135,19 +135,19 @@ async def test_the_registrar_always_knows_exactly_the_values_there_are(book: Sec
 
 
 async def test_a_book_is_the_same_after_a_restart(
-    book: SecretBook, writer: Writer, engine: AsyncEngine, heard: Heard
+    book: SecretStore, writer: Writer, engine: AsyncEngine, heard: Heard
 ) -> None:
     await book.put("ada", "TOKEN", "adas value ä 漢 😀\n", ["*.a.example"])
     await book.put(EVERYBODY, "TOKEN", "everybodys", [])
 
-    again = SecretBook(writer, VAULT, Ticks(), heard, stored=await secrets.open_all(engine, VAULT))
+    again = SecretStore(writer, VAULT, Ticks(), heard, stored=await secrets.open_all(engine, VAULT))
 
     assert again.listed("ada") == book.listed("ada")
     assert again.find("ada", "TOKEN") == book.find("ada", "TOKEN")
     assert heard.told[-1] == again.values() == {"adas value ä 漢 😀\n", "everybodys"}
 
 
-async def test_what_is_not_committed_is_not_shown(writer: Writer, book: SecretBook, heard: Heard) -> None:
+async def test_what_is_not_committed_is_not_shown(writer: Writer, book: SecretStore, heard: Heard) -> None:
     await book.put("ada", "TOKEN", "adas value", [])
     await writer.close()
 
@@ -161,7 +161,7 @@ async def test_what_is_not_committed_is_not_shown(writer: Writer, book: SecretBo
 
 
 async def test_a_change_whose_asker_went_away_is_shown_as_it_was_committed(
-    book: SecretBook, engine: AsyncEngine
+    book: SecretStore, engine: AsyncEngine
 ) -> None:
     asker = asyncio.create_task(book.put("ada", "TOKEN", "adas value", []))
     await asyncio.sleep(0)
@@ -176,7 +176,7 @@ async def test_a_change_whose_asker_went_away_is_shown_as_it_was_committed(
 
 
 async def test_of_many_changes_at_once_the_book_shows_what_the_database_keeps(
-    book: SecretBook, engine: AsyncEngine
+    book: SecretStore, engine: AsyncEngine
 ) -> None:
     changes = [
         book.drop("ada", "TOKEN") if n % 3 == 1 else book.put("ada", "TOKEN", f"value {n}", []) for n in range(30)
@@ -189,12 +189,12 @@ async def test_of_many_changes_at_once_the_book_shows_what_the_database_keeps(
 
 
 async def test_a_configured_secret_stands_before_a_stored_one_and_is_never_kept(
-    writer: Writer, engine: AsyncEngine, heard: Heard, book: SecretBook
+    writer: Writer, engine: AsyncEngine, heard: Heard, book: SecretStore
 ) -> None:
     await book.put(EVERYBODY, "TOKEN", "the stored one", [])
     stored = await secrets.open_all(engine, VAULT)
     mine = configured("TOKEN", "the configured one")
-    book = SecretBook(writer, VAULT, Ticks(), heard, stored=stored, configured=[mine])
+    book = SecretStore(writer, VAULT, Ticks(), heard, stored=stored, configured=[mine])
 
     assert book.find("ada", "TOKEN") == mine
     assert book.listed("ada") == [mine[0]]
@@ -206,7 +206,7 @@ async def test_a_configured_secret_cannot_be_changed_but_a_principal_may_have_it
     writer: Writer, engine: AsyncEngine, heard: Heard
 ) -> None:
     mine = configured("TOKEN", "the configured one")
-    book = SecretBook(writer, VAULT, Ticks(), heard, stored=[], configured=[mine])
+    book = SecretStore(writer, VAULT, Ticks(), heard, stored=[], configured=[mine])
 
     with pytest.raises(SecretConfigured):
         await book.put(EVERYBODY, "TOKEN", "another", [])
@@ -219,7 +219,7 @@ async def test_a_configured_secret_cannot_be_changed_but_a_principal_may_have_it
     assert names(await secrets.all_stored(engine)) == [("ada", "TOKEN")]
 
 
-async def test_what_breaks_the_rules_is_neither_kept_nor_shown(book: SecretBook, engine: AsyncEngine) -> None:
+async def test_what_breaks_the_rules_is_neither_kept_nor_shown(book: SecretStore, engine: AsyncEngine) -> None:
     for name, value, domains in [("9", "a value", []), ("A", "short", []), ("A", "a value", ["http://a"])]:
         with pytest.raises(InvalidSecret):
             await book.put("ada", name, value, domains)
@@ -229,7 +229,7 @@ async def test_what_breaks_the_rules_is_neither_kept_nor_shown(book: SecretBook,
 
 async def test_one_owner_cannot_fill_the_book(writer: Writer, heard: Heard) -> None:
     many = [(Secret("ada", f"N{n}", (), 1, 1), f"value {n}") for n in range(secrets.MAX_OWNED)]
-    book = SecretBook(writer, VAULT, Ticks(), heard, stored=many)
+    book = SecretStore(writer, VAULT, Ticks(), heard, stored=many)
 
     with pytest.raises(InvalidSecret, match="No more than 1,000 secrets"):
         await book.put("ada", "MORE", "one too many", [])
@@ -237,7 +237,7 @@ async def test_one_owner_cannot_fill_the_book(writer: Writer, heard: Heard) -> N
     await book.put("bob", "MORE", "another owner", [])
 
 
-async def test_the_value_is_in_no_file_of_the_database(book: SecretBook, url: URL) -> None:
+async def test_the_value_is_in_no_file_of_the_database(book: SecretStore, url: URL) -> None:
     await book.put("ada", "TOKEN", CANARY, [])
 
     files = [path for path in Path(str(url.database)).parent.iterdir() if path.is_file()]
@@ -257,7 +257,7 @@ async def test_the_value_is_in_no_file_of_the_database(book: SecretBook, url: UR
     ],
 )
 async def test_a_value_opens_only_in_the_row_it_was_sealed_for(
-    book: SecretBook, engine: AsyncEngine, url: URL, moved: str
+    book: SecretStore, engine: AsyncEngine, url: URL, moved: str
 ) -> None:
     await book.put("ada", "TOKEN", "adas value", ["a.example"])
     await book.put("bob", "TOKEN", "bobs value", ["a.example"])
@@ -269,7 +269,7 @@ async def test_a_value_opens_only_in_the_row_it_was_sealed_for(
     assert "value" not in str(refused.value)
 
 
-async def test_another_key_file_opens_no_secret(book: SecretBook, engine: AsyncEngine) -> None:
+async def test_another_key_file_opens_no_secret(book: SecretStore, engine: AsyncEngine) -> None:
     await book.put("ada", "TOKEN", "adas value", [])
 
     with pytest.raises(SealBroken, match=r"The secret TOKEN of ada .* Put the right file back"):
@@ -284,7 +284,7 @@ async def test_a_key_is_made_where_nothing_is_sealed(engine: AsyncEngine, tmp_pa
 
 
 async def test_a_lost_key_is_not_replaced_while_secrets_are_sealed_with_it(
-    book: SecretBook, engine: AsyncEngine, tmp_path: Path
+    book: SecretStore, engine: AsyncEngine, tmp_path: Path
 ) -> None:
     await book.put("ada", "TOKEN", "adas value", [])
 

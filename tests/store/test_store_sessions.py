@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.networks import DomainSecret, NetworkPolicy
+from app.core.network_policy import DomainSecret, NetworkPolicy
 from app.core.rules import Action, Rule
 from app.core.sessions import Session
 from app.store import rules, sessions
-from app.store.sights import Sight
+from app.store.visibility import SessionFilter
 from app.store.writer import Batch, Writer
-from tests.store.changes import stored
+from tests.store.toy_changes import stored
 
 FULL = Session(
     "ada",
@@ -99,22 +99,22 @@ async def test_pages_go_by_principal_and_id_without_gap_or_repeat(writer: Writer
 
 
 SEEN = [
-    (Sight(sessions=("ci-*",)), ["ci-1", "ci-deep"]),
-    (Sight(sessions=("CI-*",)), []),
-    (Sight(sessions=("default", "ci-?")), ["ci-1", "default"]),
-    (Sight(sessions=("c.-1", "[a-z]*", "%", "_i-1")), []),
-    (Sight(workspaces=("/srv/a",)), ["ci-1", "ci-deep"]),
-    (Sight(workspaces=("/srv/a",), has_home=True), ["ci-1", "ci-deep", "default"]),
-    (Sight(workspaces=("/srv/a/",)), ["ci-deep"]),
-    (Sight(workspaces=("/",)), ["ci-1", "ci-deep", "other"]),
-    (Sight(workspaces=("/srv/A", "/srv", "/x%")), ["ci-1", "ci-deep", "other"]),
-    (Sight(sessions=("other", "ci-1"), workspaces=("/srv/a",)), ["ci-1"]),
+    (SessionFilter(sessions=("ci-*",)), ["ci-1", "ci-deep"]),
+    (SessionFilter(sessions=("CI-*",)), []),
+    (SessionFilter(sessions=("default", "ci-?")), ["ci-1", "default"]),
+    (SessionFilter(sessions=("c.-1", "[a-z]*", "%", "_i-1")), []),
+    (SessionFilter(workspaces=("/srv/a",)), ["ci-1", "ci-deep"]),
+    (SessionFilter(workspaces=("/srv/a",), has_home=True), ["ci-1", "ci-deep", "default"]),
+    (SessionFilter(workspaces=("/srv/a/",)), ["ci-deep"]),
+    (SessionFilter(workspaces=("/",)), ["ci-1", "ci-deep", "other"]),
+    (SessionFilter(workspaces=("/srv/A", "/srv", "/x%")), ["ci-1", "ci-deep", "other"]),
+    (SessionFilter(sessions=("other", "ci-1"), workspaces=("/srv/a",)), ["ci-1"]),
 ]
 
 
 @pytest.mark.parametrize(("sight", "ids"), SEEN)
 async def test_who_is_bound_sees_only_what_fits(
-    writer: Writer, engine: AsyncEngine, sight: Sight, ids: list[str]
+    writer: Writer, engine: AsyncEngine, sight: SessionFilter, ids: list[str]
 ) -> None:
     await keep(
         writer,

@@ -18,7 +18,18 @@ from app.store import events
 from app.store.db import database_url
 from app.store.events import EventFilter
 from app.store.writer import BATCH_LIMIT, GATHER_TICKS, Batch, Told, Writer
-from tests.store.changes import breaking, event, losing, opened, outcomes, plain, shown, stored, telling, transactions
+from tests.store.toy_changes import (
+    breaking,
+    event,
+    losing,
+    opened,
+    outcomes,
+    plain,
+    shown,
+    stored,
+    telling,
+    transactions,
+)
 
 EVERYTHING = EventFilter(principal=None)
 

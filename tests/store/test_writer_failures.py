@@ -13,7 +13,7 @@ from app.core.errors import StoreUnavailable
 from app.core.events import Event, EventType
 from app.store import db, outputs
 from app.store.writer import Batch, Told, Writer
-from tests.store.changes import (
+from tests.store.toy_changes import (
     Broken,
     breaking,
     event,

@@ -13,21 +13,21 @@ from typing import Any, BinaryIO
 import pytest
 
 from app.core.asks import Answer
-from app.core.attendants import Attendant
+from app.core.back_channel import BackChannel
 from app.core.errors import ToolUnavailable
-from app.core.kernels import Kernel
-from app.core.neighbours import Neighbours
-from app.core.ports import Found, Incoming, Outgoing
+from app.core.mcp_resources import McpResources
+from app.core.ports import HttpRequest, HttpResponse, SearchResult
+from app.core.repl_kernel import Kernel
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.sandbox import Command, Process
 from app.core.sessions import Session
 from app.core.terminals import Terminal
 from app.core.tools import Context, Tool
-from app.core.walls import Child, Command
-from app.sandbox.processes import TrustedProcesses
+from app.sandbox.files.workspace import LocalWorkspace
+from app.sandbox.process.trusted import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
-from app.sandbox.workspace import LocalWorkspace
-from tests.bare import BareProcesses
+from tests.support.unsandboxed import BareProcesses
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
 SEARCHER = Ripgrep(TrustedProcesses())
@@ -63,13 +63,13 @@ class ToyLine:
     async def keep_plan(self, plan: dict[str, Any]) -> None:
         self.plans.append(plan)
 
-    async def send(self, request: Outgoing) -> Incoming:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         raise ToolUnavailable("a toy line sends nothing")
 
     async def environment(self) -> dict[str, str]:
         return self.env
 
-    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> Found:
+    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> SearchResult:
         """With the real ripgrep, as nothing else answers like it."""
         assert self.workspace is not None, "the context sets it"
         return await SEARCHER.search(self.workspace, path, arguments, approved=None, seconds=seconds, limit=limit)
@@ -83,7 +83,7 @@ class ToyLine:
     def upload(self, id: str) -> BinaryIO:
         return io.BytesIO(self.uploads[id])
 
-    async def start(self, command: Command) -> Child:
+    async def start(self, command: Command) -> Process:
         """A real process, with nothing around it."""
         assert self.workspace is not None, "the context sets it"
         self.started.append(command)
@@ -112,11 +112,11 @@ class ToyLine:
         return Session("toy", "default")
 
     @property
-    def attendant(self) -> Attendant | None:
+    def attendant(self) -> BackChannel | None:
         return None
 
     @property
-    def neighbours(self) -> Neighbours:
+    def neighbours(self) -> McpResources:
         raise ToolUnavailable("there are no servers here")
 
 

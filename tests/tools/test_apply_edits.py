@@ -24,11 +24,11 @@ from app.core.ports import MOST_LOADED
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context, Effect
-from app.sandbox.workspace import LocalWorkspace
-from app.tools.apply_edits import _apply, tool
-from tests.services import Crib
+from app.sandbox.files.workspace import LocalWorkspace
+from app.tools.files.apply_edits import _apply, tool
+from tests.support.services import Crib
+from tests.support.toy_tools import Toys
 from tests.tools.conftest import ToyLine
-from tests.toys import Toys
 
 
 def block(path: str, search: str, replace: str) -> str:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from app.core.errors import CallError, EditMismatch
 from app.core.results import Result
 from app.core.tools import Context
-from app.sandbox.workspace import LocalWorkspace
-from app.tools.apply_edits import _apply, tool
+from app.sandbox.files.workspace import LocalWorkspace
+from app.tools.files.apply_edits import _apply, tool
 from tests.tools.conftest import ToyLine
 
 FEW, MANY = settings(max_examples=100), settings(max_examples=2000)

@@ -19,10 +19,10 @@ from app.core.errors import CallError, InvalidArgs, OutsideWorkspace, PatchMisma
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context
-from app.dispatch.registry import Registry
-from app.sandbox.workspace import LocalWorkspace
-from app.texts.patches import GRAMMAR
-from app.tools.apply_patch import tool
+from app.dispatch.tools.registry import Registry
+from app.sandbox.files.workspace import LocalWorkspace
+from app.text.patch.parse import GRAMMAR
+from app.tools.files.apply_patch import tool
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 RECORDED = {case["name"]: case for case in json.loads((SCENARIOS / "apply_patch.json").read_text())}

@@ -10,7 +10,7 @@ from app.core.errors import FileFailed
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
-from app.tools.delete_file import tool
+from app.tools.files.delete_file import tool
 
 
 async def delete(ctx: Context, path: str, **more: Any) -> Result:

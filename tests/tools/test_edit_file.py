@@ -14,8 +14,8 @@ from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context
-from app.sandbox.workspace import LocalWorkspace
-from app.tools.edit_file import tool
+from app.sandbox.files.workspace import LocalWorkspace
+from app.tools.files.edit_file import tool
 from tests.tools.conftest import ToyLine
 
 [edit_alias] = tool.aliases

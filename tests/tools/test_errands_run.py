@@ -9,26 +9,26 @@ import pytest
 
 from app.core.errors import CallError
 from app.core.results import Result
-from app.core.runs import CommandEnd, Errand, ModelCall
+from app.core.runs import CallSpec, CommandEnd, ModelCall
 from app.core.tools import Context
-from app.dispatch.registry import Registry
-from app.providers.errands import command_end, errands
+from app.dispatch.tools.registry import Registry
+from app.providers.builtin_calls import command_end, errands
 from app.tools import BUILTINS
 
 registry = Registry(BUILTINS)
 
 
-def asked(type: Any, arguments: dict[str, Any], name: str | None = None) -> list[Errand]:
+def asked(type: Any, arguments: dict[str, Any], name: str | None = None) -> list[CallSpec]:
     return errands(ModelCall(id="c", name=name or type, type=type, arguments=arguments), lambda name: None)
 
 
-async def run(errand: Errand, ctx: Context) -> Result:
+async def run(errand: CallSpec, ctx: Context) -> Result:
     tool = registry.find(errand.tool, None)
     async with asyncio.timeout(20):
         return await tool.run(tool.parse(errand.arguments if errand.input is None else errand.input), ctx)
 
 
-async def ended(errand: Errand, ctx: Context) -> CommandEnd:
+async def ended(errand: CallSpec, ctx: Context) -> CommandEnd:
     try:
         result: Result | None = await run(errand, ctx)
         error = None

@@ -11,13 +11,14 @@ import pytest
 from app.core.errors import InvalidArgs
 from app.core.rules import Need
 from app.core.tools import Effect
-from app.dispatch import pumps
-from app.sandbox.workspace import LocalWorkspace
-from app.tools import apply_patch, exec_command
-from app.tools.exec_command import Args
-from tests.exec_sessions import AT_SIGN, TOOLS, let_go
-from tests.services import HANG, Crib
-from tests.toys import Toys
+from app.dispatch.session import terminal_reader
+from app.sandbox.files.workspace import LocalWorkspace
+from app.tools.exec import exec_command
+from app.tools.exec.exec_command import Args
+from app.tools.files import apply_patch
+from tests.support.exec_sessions import AT_SIGN, TOOLS, let_go
+from tests.support.services import HANG, Crib
+from tests.support.toy_tools import Toys
 
 HEAD = re.compile(
     r"Chunk ID: [0-9a-f]{6}\nWall time: \d+\.\d{4} seconds\nProcess (exited with code|running with session ID) (\d+)\n"
@@ -35,7 +36,7 @@ def toys() -> Toys:
 
 @pytest.fixture(autouse=True)
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pumps, "GRACE", 0.1)
+    monkeypatch.setattr(terminal_reader, "GRACE", 0.1)
 
 
 @pytest.fixture

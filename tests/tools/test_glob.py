@@ -8,7 +8,7 @@ from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
-from app.tools.glob import tool
+from app.tools.files.glob import tool
 from tests.tools.conftest import ToyLine
 
 

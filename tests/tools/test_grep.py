@@ -10,8 +10,8 @@ from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
-from app.tools import glob, grep, grep_files
-from app.tools.grep import tool
+from app.tools.files import glob, grep, grep_files
+from app.tools.files.grep import tool
 from tests.tools.conftest import ToyLine
 
 MORE = "[there is more; narrow the search, or raise the limit]"

@@ -9,8 +9,8 @@ from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
-from app.tools import grep_files
-from app.tools.grep_files import tool
+from app.tools.files import grep_files
+from app.tools.files.grep_files import tool
 from tests.tools.conftest import ToyLine
 
 CODES = {

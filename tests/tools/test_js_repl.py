@@ -14,8 +14,8 @@ from lark.exceptions import LarkError
 from app.core.errors import CallError, InvalidArgs, TimedOut, ToolUnavailable
 from app.core.results import Result
 from app.core.tools import Context
-from app.tools import js_repl, js_repl_reset
-from tests.kernels import HANG, KernelLine, answered, differences, drawn
+from app.tools.exec import js_repl, js_repl_reset
+from tests.support.repl_kernels import HANG, KernelLine, answered, differences, drawn
 
 CELLS: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "scenarios" / "js_cells.json").read_text())
 JUDGE = Lark(js_repl.GRAMMAR, parser="earley", lexer="dynamic", ambiguity="resolve")

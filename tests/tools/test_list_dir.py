@@ -9,9 +9,9 @@ import pytest
 from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.rules import Need
 from app.core.tools import Context
-from app.dispatch.registry import Registry
-from app.tools import list_dir
-from app.tools.list_dir import tool
+from app.dispatch.tools.registry import Registry
+from app.tools.files import list_dir
+from app.tools.files.list_dir import tool
 
 # The peer wants absolute paths; ours are relative to the workspace.
 ACCEPTED_ON_PURPOSE = {"list_dir-197"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import CallError
 from app.core.tools import Context
-from app.tools.list_files import tool
+from app.tools.files.list_files import tool
 
 NAMES = st.sampled_from(["a", "b", "a-b", "a.b", "é", "%41", "z z"])
 PATHS = st.lists(st.lists(NAMES, min_size=1, max_size=3).map("/".join), max_size=12)

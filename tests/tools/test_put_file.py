@@ -12,7 +12,7 @@ from app.core.files import Stamp
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
-from app.tools.put_file import tool
+from app.tools.files.put_file import tool
 from tests.tools.conftest import ToyLine
 
 ID = "0" * 32

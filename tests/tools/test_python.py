@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from app.core.cells import Cell, run_cell
 from app.core.errors import CallError, InvalidArgs, ResourceLimit, TimedOut
+from app.core.repl import Cell, run_cell
 from app.core.results import Result, data_of
 from app.core.tools import Context
-from app.tools import python, python_reset
-from tests.kernels import GIB, HANG, KernelLine, answered, differences, open_kernels
+from app.tools.exec import python, python_reset
+from tests.support.repl_kernels import GIB, HANG, KernelLine, answered, differences, open_kernels
 
 CELLS: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "scenarios" / "python_cells.json").read_text())
 PLAIN = {"TOOLCRIB_PLAIN_PYTHON": "1"}

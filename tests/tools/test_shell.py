@@ -10,10 +10,10 @@ import pytest
 from app.core.errors import CallError, InvalidArgs, OutsideWorkspace, ProgramFailed, ResourceLimit, TimedOut
 from app.core.results import Result
 from app.core.rules import Need
+from app.core.sandbox import Command, ExitStatus, Process
 from app.core.tools import Context
-from app.core.walls import Child, Command, Ended
-from app.tools.shell import tool
-from tests.services import HANG
+from app.tools.exec.shell import tool
+from tests.support.services import HANG
 from tests.tools.conftest import ToyLine
 
 
@@ -172,12 +172,12 @@ async def test_of_much_output_both_ends_are_shown_and_the_rest_is_counted(ctx: C
 async def test_who_takes_too_much_is_told_so(ctx: Context, line: ToyLine, limit: Any) -> None:
     plain = line.start
 
-    async def start(command: Command) -> Child:
+    async def start(command: Command) -> Process:
         child = await plain(command)
         wait = child.wait
 
-        async def ended() -> Ended:
-            return Ended((await wait()).code, limit)
+        async def ended() -> ExitStatus:
+            return ExitStatus((await wait()).code, limit)
 
         child.wait = ended  # type: ignore[method-assign]
         return child

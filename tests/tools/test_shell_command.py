@@ -8,10 +8,10 @@ import pytest
 
 from app.core.errors import FileFailed, InvalidArgs, ProgramFailed
 from app.core.results import Result
+from app.core.sandbox import Command, Process
 from app.core.tools import Context
-from app.core.walls import Child, Command
-from app.tools.shell_command import tool
-from tests.services import HANG
+from app.tools.exec.shell_command import tool
+from tests.support.services import HANG
 from tests.tools.conftest import ToyLine
 
 
@@ -44,7 +44,7 @@ async def test_it_is_a_login_shell_unless_told_otherwise(ctx: Context, more: dic
 async def test_without_bash_another_shell_runs_it(ctx: Context, line: ToyLine) -> None:
     plain = line.start
 
-    async def start(command: Command) -> Child:
+    async def start(command: Command) -> Process:
         if command.argv[0] == "bash":
             raise FileFailed(errno.ENOENT, "bash")
         return await plain(command)
@@ -57,7 +57,7 @@ async def test_without_bash_another_shell_runs_it(ctx: Context, line: ToyLine) -
 
 
 async def test_what_else_cannot_be_started_is_told(ctx: Context, line: ToyLine) -> None:
-    async def start(command: Command) -> Child:
+    async def start(command: Command) -> Process:
         raise FileFailed(errno.EACCES, "bash")
 
     line.start = start  # type: ignore[method-assign]

@@ -8,10 +8,10 @@ from app.core.errors import CallError, InvalidArgs
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect
-from app.dispatch.registry import Registry
-from app.sandbox.workspace import LocalWorkspace
+from app.dispatch.tools.registry import Registry
+from app.sandbox.files.workspace import LocalWorkspace
 from app.tools import BUILTINS
-from app.tools.str_replace_based_edit_tool import tool
+from app.tools.files.str_replace_based_edit_tool import tool
 
 
 async def edit(ctx: Context, command: str, path: str, **more: Any) -> Result:

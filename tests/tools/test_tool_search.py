@@ -11,8 +11,8 @@ from app.core.principals import Bounds, Key, Scope, digest
 from app.core.sessions import Session
 from app.core.tools import Audience, Ready, Tool
 from app.tools import BUILTINS, tool_search
-from tests.services import Crib
-from tests.toys import Toys
+from tests.support.services import Crib
+from tests.support.toy_tools import Toys
 
 
 class Filled(Toys):

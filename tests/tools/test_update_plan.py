@@ -6,11 +6,11 @@ import pytest
 from app.core.errors import InvalidArgs
 from app.core.results import Result
 from app.core.tools import Context, Effect
-from app.dispatch.registry import Registry
+from app.dispatch.tools.registry import Registry
 from app.tools import BUILTINS
 from app.tools.update_plan import tool
-from tests.services import Service
-from tests.toys import Toys
+from tests.support.services import RunningService
+from tests.support.toy_tools import Toys
 
 
 def step(status: str) -> dict[str, str]:
@@ -120,7 +120,7 @@ class Builtins(Toys):
 
 
 async def test_a_plan_can_be_read_with_its_session_and_is_told_once_per_change(data_dir: Path) -> None:
-    service = Service(data_dir, Builtins())
+    service = RunningService(data_dir, Builtins())
     await service.open()
     try:
         for status in ("pending", "completed"):

@@ -13,8 +13,8 @@ from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
 from app.core.results import Result, attach
 from app.core.rules import Need
 from app.core.tools import Context, Effect
-from app.texts import images
-from app.tools.view_image import tool
+from app.text import images
+from app.tools.files.view_image import tool
 
 
 async def view(ctx: Context, path: str, **more: Any) -> Result:

@@ -10,7 +10,7 @@ from app.core.errors import CallError, InvalidArgs
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context
-from app.tools.write_file import tool
+from app.tools.files.write_file import tool
 
 [write_alias] = tool.aliases
 

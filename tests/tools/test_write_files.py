@@ -9,8 +9,8 @@ from app.core.errors import CallError, InvalidArgs
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context
-from app.sandbox.workspace import LocalWorkspace
-from app.tools.write_files import tool
+from app.sandbox.files.workspace import LocalWorkspace
+from app.tools.files.write_files import tool
 
 MARK = b"\xef\xbb\xbf"
 

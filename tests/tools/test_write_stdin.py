@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.tools import write_stdin
-from tests.exec_sessions import AT_SIGN, TOOLS, begun, let_go, make_impatient, told, typed
-from tests.services import HANG, Crib, until
-from tests.toys import Toys
+from app.tools.exec import write_stdin
+from tests.support.exec_sessions import AT_SIGN, TOOLS, begun, let_go, make_impatient, told, typed
+from tests.support.services import HANG, Crib, until
+from tests.support.toy_tools import Toys
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from app.core.asks import Answer, Decision
 from app.core.principals import Key, Scope
 from app.core.rules import Action, Need, Rule
 from app.core.sessions import Session
-from app.dispatch.running import LiveCall
-from tests.exec_sessions import TOOLS, begun, make_impatient, typed
-from tests.services import ADMIN, Crib, until
-from tests.toys import Toys
+from app.dispatch.live_calls import LiveCall
+from tests.support.exec_sessions import TOOLS, begun, make_impatient, typed
+from tests.support.services import ADMIN, Crib, until
+from tests.support.toy_tools import Toys
 
 NO_RM = [{"permission": "shell", "pattern": "rm *", "action": "deny"}]
 ASKING = [

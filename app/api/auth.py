@@ -1,0 +1,198 @@
+"""Access: who is asking, and may they. Answers of 401 and 403 tell nothing more.
+
+What a key sees of calls and sessions. What it does not see is not there.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends
+from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.requests import Request
+from starlette.types import Scope as AsgiScope
+
+from app.api.http.problems import Problem, forbidden, not_found
+from app.api.http.sse import StreamSlots
+from app.api.keyed_locks import KeyedLocks
+from app.api.readiness import Readiness
+from app.core.calls import Call
+from app.core.network_policy import NetworkPolicy
+from app.core.ports import Clock, WorkspaceLocator
+from app.core.principals import Key, Scope
+from app.core.sandbox_report import SandboxInspector
+from app.core.sessions import Session
+from app.core.util.ids import Ids
+from app.dispatch.call_stats import CallStats
+from app.dispatch.dispatcher import Dispatcher
+from app.dispatch.events.hub import EventHub
+from app.dispatch.permission.asks import AskQueue
+from app.dispatch.permission.rules import RuleStore
+from app.dispatch.runs import RunStore
+from app.dispatch.session.sessions import Sessions
+from app.dispatch.tools.file_tools import FileTools
+from app.dispatch.tools.listing import Listing
+from app.dispatch.tools.runtime_tools import RuntimeTools
+from app.mcp.client.manager import ServerManager
+from app.mcp.client.oauth.manager import OAuthManager
+from app.mcp.server.app import McpServerApp
+from app.store import calls
+from app.store.principals import Keyring
+from app.store.secrets import SecretStore
+from app.store.writer import Writer
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OWN_SITES = (None, b"same-origin", b"none")
+OPEN_TO_LINKS = frozenset({"/docs", "/openapi.json", "/healthz", "/readyz", "/oauth/callback"})
+
+
+@dataclass(slots=True)
+class Services:
+    """What routes may use of the house."""
+
+    dispatcher: Dispatcher
+    engine: AsyncEngine
+    writer: Writer
+    hub: EventHub
+    keyring: Keyring
+    ids: Ids
+    clock: Clock
+    mcp: McpServerApp
+    secrets: SecretStore
+    ledger: CallStats
+    readiness: Readiness
+    streams: StreamSlots
+    desk: AskQueue
+    rules: RuleStore
+    sessions: Sessions
+    places: WorkspaceLocator
+    walls: SandboxInspector
+    network_policy: NetworkPolicy | None
+    listing: Listing
+    tools: RuntimeTools
+    files: FileTools
+    servers: ServerManager
+    oauth: OAuthManager
+    runs: RunStore
+    stdio_over_rest: bool
+    turns: KeyedLocks = field(default_factory=KeyedLocks)
+
+
+async def _use(request: Request) -> Services:
+    return services_of(request.scope)
+
+
+def services_of(scope: AsgiScope) -> Services:
+    use: Services | None = scope["app"].state["use"]  # the quick way to it
+    if use is None:
+        raise Problem(503, "NotReady", "The service is starting.", {"Retry-After": "1"})
+    return use
+
+
+def key_in_request(headers: Mapping[str, str], use: Services) -> Key | None:
+    """The key a request shows, if it is one of ours."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return use.keyring.find(token.strip()) if kind.lower() == "bearer" else None
+
+
+def require_key(headers: Mapping[str, str], use: Services, *scopes: Scope) -> Key:
+    """The key of a request that may do this; one of the scopes is enough."""
+    key = key_in_request(headers, use)
+    if key is None:
+        raise unauthorized()
+    if not any(key.may(scope) for scope in scopes):
+        raise forbidden()
+    return key
+
+
+def unauthorized() -> Problem:
+    return Problem(401, "Unauthorized", "A valid key is required.", {"WWW-Authenticate": "Bearer"})
+
+
+def _requires(*scopes: Scope) -> Callable[..., Awaitable[Key]]:
+    async def check(request: Request, use: Used) -> Key:
+        return require_key(request.headers, use, *scopes)
+
+    return check
+
+
+Used = Annotated[Services, Depends(_use)]
+Reader = Annotated[Key, Depends(_requires(Scope.CALLS_READ))]
+Runner = Annotated[Key, Depends(_requires(Scope.CALLS_RUN))]
+ToolWriter = Annotated[Key, Depends(_requires(Scope.TOOLS_WRITE))]
+SecretWriter = Annotated[Key, Depends(_requires(Scope.SECRETS_WRITE))]
+AskReader = Annotated[Key, Depends(_requires(Scope.CALLS_READ, Scope.ASKS_ANSWER))]
+Answerer = Annotated[Key, Depends(_requires(Scope.ASKS_ANSWER))]
+RuleReader = Annotated[Key, Depends(_requires(Scope.CALLS_READ, Scope.RULES_WRITE))]
+RuleWriter = Annotated[Key, Depends(_requires(Scope.RULES_WRITE))]
+Scraper = Annotated[Key, Depends(_requires(Scope.METRICS))]
+Admin = Annotated[Key, Depends(_requires(Scope.ADMIN))]
+
+
+class HostGuard:
+    """Lets only requests in that were meant for this service: a browser page elsewhere cannot rebind its way in."""
+
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        self._hosts = frozenset(host.lower() for host in hosts) | LOOPBACK
+        self._origins = frozenset(origins)
+        self._known_hosts: set[bytes] = set()
+
+    def problem(self, scope: AsgiScope) -> Problem | None:
+        """What keeps this request out, if anything does."""
+        host = origin = site = mode = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value.decode("latin-1")
+            elif name == b"sec-fetch-site":
+                site = value
+            elif name == b"sec-fetch-mode":
+                mode = value
+        if host is None or not (host in self._known_hosts or self._knows(host)):
+            return Problem(403, "HostNotAllowed", "This host name is not one of the service's; see allowed_hosts.")
+        if origin is not None and not self._trusts(origin, host.decode("latin-1")):
+            return _foreign_page()
+        if site not in OWN_SITES and origin not in self._origins and not _is_link(scope, mode):
+            return _foreign_page()
+        return None
+
+    def _knows(self, header: bytes) -> bool:
+        name = header.decode("latin-1").strip().lower()
+        name = name.partition("]")[0] + "]" if name.startswith("[") else name.partition(":")[0]
+        if name not in self._hosts and "*" not in self._hosts:
+            return False
+        if len(self._known_hosts) < 64:
+            self._known_hosts.add(header)
+        return True
+
+    def _trusts(self, origin: str, host: str) -> bool:
+        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
+
+
+def _foreign_page() -> Problem:
+    return Problem(403, "OriginNotAllowed", "Pages of this origin may not call the service; see allowed_origins.")
+
+
+def _is_link(scope: AsgiScope, mode: bytes | None) -> bool:
+    """Whether somebody only followed a link to one of the pages that are open to everybody."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return mode == b"navigate" and scope["method"] == "GET" and path in OPEN_TO_LINKS
+
+
+async def call_seen(use: Services, key: Key, id: str) -> Call:
+    """The call, if this key may see it."""
+    call = await calls.get(use.engine, id, key.sees)
+    if call is None or not await use.sessions.shows_records(key, call.principal, call.session):
+        raise not_found(f"call {id}")
+    return call
+
+
+async def session_seen(use: Services, key: Key, id: str, principal: str | None = None) -> Session:
+    """The session, if this key may see it; only an admin's sees those of others."""
+    if principal in (None, key.principal) or key.may(Scope.ADMIN):
+        session = await use.sessions.seen(key, id, principal)
+        # A default session is believed in for anybody; only one that is kept has a birth.
+        if session is not None and (session.created_at or session.principal == key.principal):
+            return session
+    raise not_found(f"session {id}")

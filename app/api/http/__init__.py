@@ -1,0 +1,1 @@
+"""HTTP below the routes: protocol, request bodies, problem+json, SSE, ranges."""

@@ -1,0 +1,1 @@
+"""Routes for MCP servers and the /mcp endpoint."""

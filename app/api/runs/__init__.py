@@ -1,0 +1,1 @@
+"""Routes for runs: a model's message in, what to append out."""

@@ -1,0 +1,182 @@
+"""Shapes of runs and dialects, for the OpenAPI document and for typed clients.
+
+Examples of runs and dialects for the OpenAPI document.
+
+The OpenAPI entry of `POST /v1/run/{name}`, kept by hand as that of the hot route is.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from app.api.runs.options import parameters
+from app.api.schemas.examples import CALL, RESULT
+from app.api.schemas.views import CallView
+from app.providers.registry import AUTO, NAMES
+
+MESSAGE: dict[str, Any] = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {
+            "id": "call_b7Kq2",
+            "type": "function",
+            "function": {"name": "read_file", "arguments": '{"file_path": "hello.txt"}'},
+        }
+    ],
+}
+RUN: dict[str, Any] = {
+    "id": "run_06605af1f1f7394295dc6875",
+    "dialect": "openai-chat",
+    "append": [{"role": "tool", "tool_call_id": "call_b7Kq2", "content": RESULT["output"]}],
+    "calls": [CALL | {"call_id": "call_b7Kq2", "message_id": "chatcmpl-9"}],
+    "pending": [],
+    "blocked": False,
+}
+MODEL_CALL: dict[str, Any] = {
+    "id": "call_b7Kq2",
+    "type": "function",
+    "name": "read_file",
+    "arguments": {"file_path": "hello.txt"},
+}
+PARSED: dict[str, Any] = {"dialect": "openai-chat", "calls": [MODEL_CALL], "remaining_text": ""}
+DIALECT: dict[str, Any] = {
+    "name": "deepseek",
+    "title": "DeepSeek",
+    "alias_of": "openai-chat",
+    "native_tools": True,
+    "strict": False,
+    "images": False,
+    "files": False,
+    "parallel": True,
+    "freeform": False,
+    "builtins": [],
+    "streams": True,
+    "note": None,
+}
+
+
+class RunView(BaseModel, json_schema_extra={"examples": [RUN]}):
+    """A model's message that was run."""
+
+    id: str = Field(description="The run's id.", examples=["run_06605af1f1f7394295dc6875"])
+    dialect: str = Field(description="The dialect the message was read in.", examples=["openai-chat"])
+    append: list[dict[str, Any]] = Field(
+        description="What to append to the conversation, as it is; empty until every call has ended."
+    )
+    calls: list[CallView] = Field(description="The calls, in the order of the message.")
+    pending: list[str] = Field(description="The ids of calls that have not ended.")
+    blocked: bool = Field(description="Whether a person said no to one of them, so that a loop may stop.")
+    previous_response_id: str | None = Field(
+        default=None, description="openai-responses: the response that `append` goes with, given the whole response."
+    )
+
+
+class ModelCallView(BaseModel, json_schema_extra={"examples": [MODEL_CALL]}):
+    """A call as a model wrote it."""
+
+    id: str | None = Field(description="The provider's id; null when it gives none.")
+    type: Literal["function", "custom", "apply_patch", "shell", "local_shell", "computer", "tool_search"] = Field(
+        description="A function, free text, or one of the provider's own tools."
+    )
+    name: str = Field(description="The tool it names.", examples=["read_file"])
+    arguments: dict[str, Any] | None = Field(default=None, description="Its arguments, if they could be read.")
+    input: str | None = Field(default=None, description="Its free text.")
+    arguments_error: str | None = Field(default=None, description="Why its arguments cannot be read.")
+    raw_arguments: str | None = Field(default=None, description="What was written then.")
+    repaired: bool = Field(default=False, description="Whether what was written had to be mended to be read.")
+    namespace: str | None = Field(default=None, description="The namespace it names the tool in.")
+    caller: dict[str, Any] | None = Field(default=None, description="What made the call, if not the model itself.")
+    toolset: str | None = Field(default=None, description="The provider's own set of tools it belongs to.")
+    sub_index: int | None = Field(default=None, description="Its place in a wrapper that several calls came in.")
+
+
+class ParsedView(BaseModel, json_schema_extra={"examples": [PARSED]}):
+    """What was found in a model's message."""
+
+    dialect: str = Field(description="The dialect it was read in.")
+    calls: list[ModelCallView] = Field(description="The calls, in order.")
+    remaining_text: str = Field(description="What the model said besides.")
+
+
+class DialectView(BaseModel, json_schema_extra={"examples": [DIALECT]}):
+    """How tools are spoken of, and by whom."""
+
+    name: str = Field(description="What to put into `format=` and into the path.", examples=["openai-chat"])
+    title: str = Field(description="Whose it is.")
+    alias_of: str | None = Field(description="The dialect it is, with quirks of its own; null for a dialect.")
+    native_tools: bool = Field(description="Whether calls are structured, or read out of the text.")
+    strict: bool = Field(description="Whether schemas can be enforced.")
+    images: bool = Field(description="Whether results can have images; else they are told of, with an address.")
+    files: bool = Field(description="The same for other files.")
+    parallel: bool = Field(description="Whether one message can have several calls.")
+    freeform: bool = Field(description="Whether there are tools that take free text, for models that know it.")
+    builtins: list[str] = Field(description="The provider's own tools that are run here.")
+    streams: bool = Field(description="Whether the chunks of a finished stream are read.")
+    note: str | None = Field(description="What else there is to know.")
+
+
+MESSAGE_BODY = (
+    "The whole response of the provider, the assistant's message, the bare list of its calls, or the chunks of a "
+    "finished stream; for the text dialects `{text}`."
+)
+PENDING: dict[str, Any] = {"model": RunView, "description": "Some calls are not at their end: ask again."}
+_RUN = {"application/json": {"schema": {"$ref": "#/components/schemas/RunView"}}}
+
+
+_NAME = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "The dialect the message is in, as `GET /v1/dialects` lists them, or `auto`.",
+    "schema": {"type": "string", "enum": [*NAMES, AUTO]},
+    "example": "openai-chat",
+}
+_HEADERS = [
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "Needed only where the provider gives its calls no ids of their own.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 256},
+    },
+    {
+        "name": "Toolcrib-Session",
+        "in": "header",
+        "required": False,
+        "description": "The session to run in.",
+        "schema": {"type": "string"},
+    },
+]
+
+
+def create_run() -> dict[str, Any]:
+    return {
+        "tags": ["runs"],
+        "summary": "Create Run",
+        "operationId": "create_run",
+        "description": (
+            "Run all calls of a model's message. Every call gets exactly one answer, in the order of the message; they "
+            "run in parallel where the gate allows. A message that comes again gets the answer it got, and nothing is "
+            "run twice. With `Accept: text/event-stream` the calls' events are streamed, then `append` with the whole "
+            "answer."
+        ),
+        "parameters": [_NAME, *parameters(), *_HEADERS],
+        "requestBody": {
+            "required": True,
+            "description": MESSAGE_BODY,
+            "content": {"application/json": {"schema": {}, "example": MESSAGE}},
+        },
+        "responses": {
+            "200": {
+                "description": "All calls have ended.",
+                "content": _RUN | {"text/event-stream": {"schema": {"type": "string"}}},
+            },
+            "202": {
+                "description": PENDING["description"],
+                "content": _RUN,
+                "headers": {"Location": {"description": "Where to read it.", "schema": {"type": "string"}}},
+            },
+            "409": {"description": "The Idempotency-Key was used with another body.", "content": {}},
+        },
+    }

@@ -1,0 +1,1 @@
+"""The `toolcrib` command: one file per command. May import: everything."""

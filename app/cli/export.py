@@ -1,0 +1,107 @@
+"""Export: calls as JSON Lines, straight from the records, beside a running service or without one."""
+
+import asyncio
+import base64
+import codecs
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.config import Settings
+from app.core.calls import Call
+from app.core.errors import StoreUnavailable
+from app.core.util.json_codec import dumps
+from app.store import atomic_write, attachments, calls, db, migrate, outputs
+from app.store.calls import CallFilter
+
+PAGE = 200
+PIECE = 256 * 1024
+IN_THREES = 3 * 64 * 1024
+"""Bytes whose base64 can be written one after the other."""
+
+
+def export(settings: Settings, wanted: CallFilter, *, to: Path | None, with_output: bool) -> int:
+    """Write all that match, oldest first, to a file or to stdout; the answer is how many."""
+    url = _checked(db.database_url(settings.data_dir.absolute(), settings.database_url))
+    if to is None:
+        return _to_stdout(url, wanted, with_output)
+    if to.is_dir() or not to.parent.is_dir():
+        raise StoreUnavailable(f"{to} is no file name in a folder that exists.")
+    with atomic_write.written(to, replace=True) as part, part.open("wb") as sink:
+        return asyncio.run(_write(url, wanted, with_output, sink))
+
+
+def _checked(url: URL) -> URL:
+    if not Path(str(url.database)).exists():
+        raise StoreUnavailable(f"There is no database {url.database} to export from.")
+    with db.usable(url):
+        if migrate.current(url) != migrate.revisions()[-1]:
+            raise StoreUnavailable(f"The database {url.database} has another schema. Run `toolcrib db upgrade` first.")
+    return url
+
+
+def _to_stdout(url: URL, wanted: CallFilter, with_output: bool) -> int:
+    sink = sys.stdout.buffer
+    try:
+        count = asyncio.run(_write(url, wanted, with_output, sink))
+        sink.flush()
+    except BrokenPipeError:  # whoever read has seen enough; nothing may be flushed there any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
+        return 0
+    return count
+
+
+async def _write(url: URL, wanted: CallFilter, with_output: bool, sink: BinaryIO) -> int:
+    engine = db.open_readers(url)
+    try:
+        with db.usable(url):
+            return await _write_calls(engine, wanted, with_output, sink)
+    finally:
+        await engine.dispose()
+
+
+async def _write_calls(engine: AsyncEngine, wanted: CallFilter, with_output: bool, sink: BinaryIO) -> int:
+    count = 0
+    async for page in calls.sweep(engine, wanted, PAGE):
+        for call in page:
+            line = dumps(call.view())
+            if with_output:
+                sink.write(line[:-1] + b',"full_output":"')
+                async for text in _output(engine, call):
+                    sink.write(json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "replace"))
+                await _write_attachments(engine, call, sink)
+                line = b"}"
+            sink.write(line + b"\n")
+            count += 1
+    return count
+
+
+async def _write_attachments(engine: AsyncEngine, call: Call, sink: BinaryIO) -> None:
+    """What is kept beside the result, if anything is: its base64, by the number it has there."""
+    kept = sorted(await attachments.sizes(engine, call.id))
+    before = b'","full_attachments":{"'
+    for number in kept:
+        sink.write(before + b'%d":"' % number)
+        offset, before = 0, b'","'
+        while data := await attachments.read(engine, call.id, number, offset, IN_THREES):
+            offset += len(data)
+            sink.write(base64.b64encode(data))
+    sink.write(b'"}' if kept else b'"')
+
+
+async def _output(engine: AsyncEngine, call: Call) -> AsyncIterator[str]:
+    """The whole output in pieces, as `GET /v1/calls/{id}/output` has it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    offset = 0
+    while data := await outputs.read(engine, call.id, offset, PIECE):
+        offset += len(data)
+        yield decoder.decode(data)
+    yield decoder.decode(b"", final=True)
+    if not offset and call.result is not None:
+        yield str(json.loads(call.result)["output"])

@@ -1,1 +1,0 @@
-"""Floor 4, the window: the web page, mounted by main."""

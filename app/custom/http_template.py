@@ -1,0 +1,256 @@
+"""HTTP requests made of arguments: a definition is prepared once, and filled at each call."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from app.core.custom_tools import HttpDefinition, Placement, SecretHeader
+from app.core.errors import InvalidArgs
+from app.core.ports import HttpRequest, SecretUse
+from app.core.secrets import check_name as check_secret_name
+from app.core.util.headers import check_header, check_name, check_secret
+from app.core.util.json_codec import dumps
+from app.core.util.urls import read_url
+
+JOINTS = {"comma": ",", "space": " ", "pipe": "|"}
+TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
+IN_QUERY = ("GET", "HEAD", "DELETE")
+
+_URL = re.compile(r"(?P<base>[A-Za-z]+://[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?")
+_SLOT = re.compile(r"\{([^{}/]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A request with slots for arguments."""
+
+    method: str
+    host: str
+    base: str
+    path: str
+    query: str
+    slots: dict[str, str]
+    placements: dict[str, Placement]
+    fixed_query: tuple[tuple[str, str], ...]
+    fixed_headers: tuple[tuple[str, str], ...]
+    secrets: tuple[SecretUse, ...]
+    encoding: str
+    has_body: bool
+    timeout: float
+
+    def placement(self, name: str) -> Placement:
+        """Where an argument goes that nobody placed: a schema may allow more than it names."""
+        return self.placements.get(name) or _by_method(self.method)
+
+    @property
+    def own_query(self) -> set[str]:
+        """Parameters that no argument can set."""
+        return {name for name, _ in self.fixed_query} | {use.name for use in self.secrets if use.into == "query"}
+
+
+def prepare(definition: HttpDefinition) -> Template:
+    """Raises `ValueError` with a sentence for what cannot be a request."""
+    found = _URL.fullmatch(definition.url)
+    if found is None:
+        raise ValueError("url: a URL that starts with http:// or https:// and has no fragment is needed.")
+    if "{" in found["base"] or "{" in (found["query"] or ""):
+        raise ValueError("url: arguments can fill the path only; those of the query are named in `places`.")
+    slots = _SLOT.findall(found["path"])
+    if {"{", "}"} & set(_SLOT.sub("", found["path"])):
+        raise ValueError("url: every { in the path needs a name and a } behind it.")
+    where = read_url(_SLOT.sub("x", definition.url))
+    placements = _place(definition, slots)
+    return Template(
+        method=definition.method,
+        host=where.host,
+        base=where.origin,
+        path=found["path"] or "/",
+        query=found["query"] or "",
+        slots={one.name or name: name for name, one in placements.items() if one.place == "path"},
+        placements=placements,
+        fixed_query=tuple((name, text) for name, text in definition.query.items() if isinstance(text, str)),
+        fixed_headers=tuple((name, text) for name, text in definition.headers.items() if isinstance(text, str)),
+        secrets=_check_fixed(definition, placements),
+        encoding=definition.encoding,
+        has_body=any(one.place == "body" for one in placements.values()),
+        timeout=definition.timeout,
+    )
+
+
+def fill(template: Template, args: dict[str, Any], trace: str | None = None) -> HttpRequest:
+    """The request of one call. Raises `InvalidArgs`."""
+    query, headers = list(template.fixed_query), dict(template.fixed_headers)
+    data: bytes | None = None
+    body: Any = {} if template.has_body else None
+    for name, value in args.items():
+        one = template.placement(name)
+        wire = one.name or name
+        match one.place:
+            case "query":
+                query += _checked(name, _pairs(wire, value, one.style), template)
+            case "header" if value is not None:
+                headers[wire] = _joined(name, value)
+            case "body":
+                body = (body or {}) | {wire: value}
+            case "whole_body":
+                data = _write(template, value)
+    if body is not None:
+        data = _write(template, body)
+    given = {name.lower() for name in headers}
+    if data is not None and "content-type" not in given:
+        headers["Content-Type"] = TYPES[template.encoding]
+    if trace and "traceparent" not in given:
+        headers["traceparent"] = trace
+    return HttpRequest(
+        method=template.method,
+        url=template.base + _path(template, args) + _query(template.query, query),
+        headers=headers,
+        secrets=template.secrets,
+        body=data,
+        timeout=template.timeout,
+    )
+
+
+def _place(definition: HttpDefinition, slots: list[str]) -> dict[str, Placement]:
+    """Every parameter with its place."""
+    properties = definition.parameters.get("properties", {})
+    if stray := next((name for name in definition.places if name not in properties), None):
+        raise ValueError(f"places: {stray!r} is not among the parameters.")
+    placements = {name: _placement(definition, name, slots) for name in properties}
+    taken: dict[tuple[str, str], str] = {}
+    for name, one in placements.items():
+        key = (one.place, (one.name or name).lower() if one.place == "header" else one.name or name)
+        if key in taken:
+            raise ValueError(f"places: {taken[key]!r} and {name!r} would both be {key[1]!r} in the {one.place}.")
+        taken[key] = name
+    filled = {name for place, name in taken if place == "path"}
+    if missing := next((slot for slot in slots if slot not in filled), None):
+        raise ValueError(f"url: {{{missing}}} is not among the parameters.")
+    if stray := next((name for name in filled if name not in slots), None):
+        raise ValueError(f"places: the path of the URL has no {{{stray}}}.")
+    _check_body(definition, placements)
+    return placements
+
+
+def _placement(definition: HttpDefinition, name: str, slots: list[str]) -> Placement:
+    given = definition.places.get(name)
+    if isinstance(given, Placement):
+        return given
+    if given is not None:
+        return Placement(place=given)
+    return Placement(place="path") if name in slots else _by_method(definition.method)
+
+
+def _by_method(method: str) -> Placement:
+    return Placement(place="query" if method in IN_QUERY else "body")
+
+
+def _check_body(definition: HttpDefinition, placements: dict[str, Placement]) -> None:
+    places = [one.place for one in placements.values()]
+    if definition.method in ("GET", "HEAD") and {"body", "whole_body"} & set(places):
+        raise ValueError(f"places: a {definition.method} request has no body.")
+    if "whole_body" in places and (places.count("whole_body") > 1 or "body" in places):
+        raise ValueError("places: beside an argument that is the whole body there can be no other in it.")
+
+
+def _check_fixed(definition: HttpDefinition, placements: dict[str, Placement]) -> tuple[SecretUse, ...]:
+    """The secrets to send along, once it is sure that no argument can take the place of what is fixed."""
+    fixed = {("header", name.lower()) for name in definition.headers} | {("query", name) for name in definition.query}
+    for name, one in placements.items():
+        wire = one.name or name
+        if one.place == "header":
+            check_name(wire)
+        if (one.place, wire.lower() if one.place == "header" else wire) in fixed:
+            raise ValueError(f"places: {name!r} would take the place of what is fixed as {wire!r}.")
+    for name, text in definition.headers.items():
+        check_header(name, text if isinstance(text, str) else "")
+    return tuple(_uses(definition))
+
+
+def _uses(definition: HttpDefinition) -> Iterator[SecretUse]:
+    kinds = (("header", definition.headers), ("query", definition.query), ("cookie", definition.cookies))
+    for into, given in kinds:
+        for name, one in given.items():
+            if isinstance(one, SecretHeader):
+                check_secret_name(one.secret)
+                use = SecretUse(one.secret, into, name, one.form)  # type: ignore[arg-type]
+                check_secret(use)
+                yield use
+
+
+def _path(template: Template, args: dict[str, Any]) -> str:
+    """The path, filled. What an argument says stays in its segment."""
+
+    def put(found: re.Match[str]) -> str:
+        name = template.slots[found[1]]
+        text = _joined(name, args.get(name))
+        if not text:
+            raise InvalidArgs(f"`{name}` is part of the URL's path and cannot be empty.", details={"fields": [name]})
+        if {".", ".."} & set(re.split(r"[/\\]", text)):
+            raise InvalidArgs(f"`{name}` is part of the URL's path and cannot hold . or .. as a step.")
+        return quote(text, safe="", errors="replace")
+
+    return _SLOT.sub(put, template.path)
+
+
+def _query(given: str, pairs: list[tuple[str, str]]) -> str:
+    written = [f"{_quote(name)}={_quote(text)}" for name, text in pairs]
+    whole = "&".join([*([given] if given else []), *written])
+    return f"?{whole}" if whole else ""
+
+
+def _quote(text: str) -> str:
+    return quote(text, safe="", errors="replace")
+
+
+def _checked(name: str, pairs: Iterator[tuple[str, str]], template: Template) -> Iterator[tuple[str, str]]:
+    for wire, text in pairs:
+        if wire in template.own_query:
+            raise InvalidArgs(f"`{name}` would set {wire!r}, which is fixed; leave it out.", details={"fields": [name]})
+        yield wire, text
+
+
+def _pairs(wire: str, value: Any, style: str) -> Iterator[tuple[str, str]]:
+    """An argument as query parameters; null is left out."""
+    match value:
+        case None:
+            return
+        case dict() if style == "members":
+            for member, inner in value.items():
+                yield from _pairs(member, inner, "repeat")
+        case dict() if style == "deep":
+            for member, inner in value.items():
+                yield from _pairs(f"{wire}[{member}]", inner, style)
+        case dict() if style in JOINTS:
+            yield wire, JOINTS[style].join(_text(part) for pair in value.items() for part in pair)
+        case list() if style in JOINTS:
+            yield wire, JOINTS[style].join(map(_text, value))
+        case list() if style != "json":
+            for item in value:
+                yield from _pairs(f"{wire}[]" if style == "deep" else wire, item, style)
+        case _:
+            yield wire, _text(value)
+
+
+def _joined(name: str, value: Any) -> str:
+    """An argument as one piece of text."""
+    if isinstance(value, dict):
+        raise InvalidArgs(f"`{name}` goes where an object cannot be written.", details={"fields": [name]})
+    return ",".join(map(_text, value)) if isinstance(value, list) else _text(value)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else dumps(value).decode()
+
+
+def _write(template: Template, body: Any) -> bytes:
+    if template.encoding == "json":
+        return dumps(body)
+    if not isinstance(body, dict):
+        raise InvalidArgs("The body is a form, and takes an object.")
+    pairs = [pair for name, value in body.items() for pair in _pairs(name, value, "repeat")]
+    return _query("", pairs).removeprefix("?").encode()

@@ -1,0 +1,1 @@
+"""Events: the hub, subscriptions, live output."""

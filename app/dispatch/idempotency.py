@@ -1,0 +1,76 @@
+"""Claims: what an idempotency key stands for, and which call holds it."""
+
+import hashlib
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.calls import CallRequest
+from app.core.principals import Key
+from app.core.sessions import Session
+from app.core.util.json_codec import dumps
+from app.dispatch.live_calls import LiveCall, LiveCalls
+from app.store import calls
+from app.store.calls import Claim, Claimed
+
+MOST = 256
+
+
+class BadKey(ValueError):
+    """What cannot be an idempotency key, in a sentence."""
+
+
+class Conflict(Exception):
+    """The key was used with another body."""
+
+
+class Unreadable(Exception):
+    """The call that holds the key cannot be read."""
+
+
+def claim_of(key: str, asked: CallRequest, session: Session, part: str = "") -> Claim:
+    """What a key claims for this request; `part` tells the calls of one request apart."""
+    if not 0 < len(key) <= MOST:
+        raise BadKey(f"1 to {MOST} characters are needed.")
+    body = asked.model_dump() | {"session": session.id}
+    return Claim(_digest(f"{key}{part}".encode()), _digest(dumps(body, sort=True)))
+
+
+def claim_of_model(dialect: str, id: str, part: int, asked: CallRequest, session: Session) -> Claim:
+    """What a call that a provider gave an id claims: the same one again is the same call, however it is to be run."""
+    what = [dialect, session.id, id, part, asked.tool, asked.arguments, asked.input]
+    digest = _digest(b"run " + dumps(what, sort=True))
+    return Claim(digest, digest)
+
+
+def check_same(held: Claimed, claim: Claim, key: Key | None) -> None:
+    """Raises `Conflict` when the claim is for something else than what is held."""
+    if held.digest != claim.digest:
+        raise Conflict("another call" if key and key.bounds.sessions else held.call)
+
+
+async def holder_of(running: LiveCalls, engine: AsyncEngine, live: LiveCall, claim: Claim) -> LiveCall:
+    """The call that holds the key: this one, or the one that came first with the same body."""
+    await live.wait_open()
+    if live.claimed is None:
+        return live
+    check_same(live.claimed, claim, live.key)
+    return await first_of(running, engine, live.claimed, (live.request, live.session))
+
+
+async def first_of(
+    running: LiveCalls, engine: AsyncEngine, held: Claimed, asked: tuple[CallRequest, Session]
+) -> LiveCall:
+    """The call that came first with a key: as it is under way, or as it ended."""
+    first = running.get(held.call)
+    if first is not None:
+        return first
+    stored = await calls.get(engine, held.call, None)
+    if stored is None:
+        raise Unreadable(held.call)
+    ended = LiveCall(stored, *asked)
+    ended.done()
+    return ended
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,1 @@
+"""Permission: rules, the permission stage, the ask queue."""

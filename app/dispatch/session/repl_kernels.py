@@ -1,0 +1,215 @@
+"""Kernels: the interpreters of sessions, each started when it is first needed.
+
+A kernel outlives the call that started it, and ends with its session, with the service, or when nobody used it for
+too long. One that is gone, or whose session now has other walls than it was started in, is replaced; the next call is
+told that what was defined went with it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from app.core.errors import InvalidArgs, ToolUnavailable
+from app.core.ports import Clock, Workspace
+from app.core.repl_kernel import Kernel, Recipe
+from app.core.sandbox import NetworkDecision, Process, SandboxedProcesses
+from app.core.sessions import Session
+from app.dispatch.live_calls import LiveCall
+
+SWEEP_SECONDS = 15.0
+WITHIN = "The interpreter runs the cell that this call comes from, and nothing else meanwhile; do it in that cell."
+GONE = "so what was defined in it is gone."
+STOPPING = "The service is stopping."
+
+Name = tuple[str, str, str]
+"""A principal, the id of one of its sessions, and a kind of kernel."""
+
+
+class Start(NamedTuple):
+    """What a kernel is started with, should it have to be."""
+
+    workspace: Workspace
+    environment: Callable[[], Awaitable[dict[str, str]]]
+    tell: Callable[[NetworkDecision], None]
+
+
+@dataclass(slots=True)
+class _Running:
+    """A kernel's process, the memory it may take, and the place and policy it was started for."""
+
+    child: Process
+    memory: int | None
+    standing: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lent:
+    """The `Kernel` port, for one call."""
+
+    child: Process
+    is_fresh: bool
+    lost: str | None
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Where a session has its kernel of one kind. `lost`: what the next call has to be told."""
+
+    used: float
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    kernel: _Running | None = None
+    user: LiveCall | None = None
+    waiting: int = 0
+    lost: str | None = None
+
+    async def empty(self, why: str | None = None) -> None:
+        kernel, self.kernel = self.kernel, None
+        if kernel is not None:
+            self.lost = why
+            await kernel.child.close()
+
+
+class Kernels:
+    """All kernels of all sessions, at most one of a kind in each."""
+
+    def __init__(
+        self,
+        walled: SandboxedProcesses,
+        recipes: Mapping[str, Recipe],
+        clock: Clock,
+        *,
+        memory: int,
+        idle: float,
+    ) -> None:
+        self._walled = walled
+        self._recipes = recipes
+        self._clock = clock
+        self._memory = memory
+        self._idle = idle
+        self._slots: dict[Name, _Slot] = {}
+        self._sweeping: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def held(self, live: LiveCall, kind: str, memory: int | None, start: Start) -> AsyncIterator[Kernel]:
+        """The session's kernel, for one call alone. That it ended meanwhile its user knows, unless that was stopped."""
+        self._require_room(memory)
+        name = (live.session.principal, live.session.id, kind)
+        slot = self._slots.setdefault(name, _Slot(self._clock.monotonic()))
+        if _is_within(live, slot.user):
+            raise ToolUnavailable(WITHIN)
+        slot.waiting += 1
+        why = None
+        try:
+            async with slot.lock:
+                slot.user = live
+                yield await self._lend(slot, live.session, kind, memory, start)
+        except asyncio.CancelledError:
+            why = f"The call before was stopped and the interpreter with it, {GONE}"
+            raise
+        finally:
+            slot.waiting -= 1
+            slot.used = self._clock.monotonic()
+            if slot.user is live:
+                slot.user = None
+                await self._tidy(name, slot, why)
+
+    async def drop(self, principal: str, session: str, kind: str) -> bool:
+        """End a kernel, whoever uses it; False when there was none."""
+        slot = self._slots.get((principal, session, kind))
+        if slot is None or slot.kernel is None:
+            return False
+        was_alive = slot.kernel.child.ended is None
+        await slot.empty()
+        return was_alive
+
+    async def end_session(self, principal: str, session: str) -> None:
+        """The session is deleted, and so is what runs in it."""
+        mine = [name for name in self._slots if name[:2] == (principal, session)]
+        await asyncio.gather(*(self._slots.pop(name).empty() for name in mine))
+
+    async def sweep(self) -> None:
+        """End those that nobody used for too long."""
+        over = self._clock.monotonic() - self._idle
+        why = f"The interpreter was ended after {self._idle:g} s without use, {GONE}"
+        idle = [slot for slot in self._slots.values() if not slot.waiting and slot.kernel and slot.used <= over]
+        await asyncio.gather(*(slot.empty(why) for slot in idle))
+
+    async def close(self) -> None:
+        """The service stops. When this comes back none is alive."""
+        self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
+        slots, self._slots = self._slots, {}
+        await asyncio.gather(*(slot.empty() for slot in slots.values()))
+
+    def _require_room(self, memory: int | None) -> None:
+        if memory is not None and memory > self._memory:
+            most = f"{self._memory / 1024**3:.3g}g"
+            raise InvalidArgs(f"An interpreter can have at most {most} of memory here; ask for less, or leave it out.")
+
+    async def _lend(self, slot: _Slot, session: Session, kind: str, memory: int | None, start: Start) -> Kernel:
+        if (why := self._outdated(slot.kernel, session, memory, start)) is not None:
+            await slot.empty(why)
+        is_fresh = slot.kernel is None
+        if slot.kernel is None:
+            slot.kernel = await self._started(session, kind, memory, start)
+        lost, slot.lost = slot.lost, None
+        return _Lent(slot.kernel.child, is_fresh, lost if is_fresh else None)
+
+    def _outdated(self, kernel: _Running | None, session: Session, memory: int | None, start: Start) -> str | None:
+        """Why a kernel cannot go on, as it is told; None when it can, or there is none."""
+        if kernel is None:
+            return None
+        if kernel.child.ended is not None:
+            return f"The interpreter had ended, {GONE}"
+        walls = self._walled.walls(session)
+        if kernel.standing != _standing(session, start) or (walls is not None and walls != kernel.child.walls):
+            return f"The session was changed and the interpreter started anew, {GONE}"
+        if memory is not None and kernel.memory is not None and memory > kernel.memory:
+            return f"The interpreter was started anew to have more memory, {GONE}"
+        return None
+
+    async def _started(self, session: Session, kind: str, memory: int | None, start: Start) -> _Running:
+        recipe = self._recipes.get(kind)
+        if recipe is None:
+            raise ToolUnavailable(f"There is no interpreter of the kind {kind} here.")
+        command = await recipe(memory)
+        command = replace(command, env={**command.env, **await start.environment()})
+        child = await self._walled.start(command, session, start.workspace, start.tell)
+        if self._is_closed:
+            await child.close()
+            raise ToolUnavailable(STOPPING)
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep_on())
+        return _Running(child, command.memory, _standing(session, start))
+
+    async def _tidy(self, name: Name, slot: _Slot, why: str | None) -> None:
+        """What ended while it was used is let go of, and a place that holds nothing is not kept."""
+        if self._slots.get(name) is not slot:
+            await slot.empty()  # its session is gone, or the service stops
+        elif slot.kernel is not None and slot.kernel.child.ended is not None:
+            await slot.empty(why)
+        if slot.kernel is None and slot.lost is None and not slot.waiting and self._slots.get(name) is slot:
+            del self._slots[name]
+
+    async def _sweep_on(self) -> None:
+        while True:
+            await asyncio.sleep(min(SWEEP_SECONDS, self._idle / 4))
+            await self.sweep()
+
+
+def _standing(session: Session, start: Start) -> tuple[Any, ...]:
+    return start.workspace.root, session.network_policy
+
+
+def _is_within(live: LiveCall | None, user: LiveCall | None) -> bool:
+    """Whether a call was made by the one that uses the kernel."""
+    while live is not None and user is not None:
+        if live is user:
+            return True
+        live = live.parent
+    return False

@@ -1,0 +1,1 @@
+"""The tool registry and what fills it."""

@@ -1,0 +1,1 @@
+"""Toolcrib as an MCP client: connections to MCP servers and their tools."""

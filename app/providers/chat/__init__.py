@@ -1,0 +1,1 @@
+"""The OpenAI Chat Completions format, shared by every provider that speaks it."""

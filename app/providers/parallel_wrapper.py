@@ -1,0 +1,71 @@
+"""Wrappers: a model made for calls in parallel at times writes them as one call, with all of them in its arguments.
+
+They are run as the calls they are, and answered once: the provider knows only the id of the wrapper.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.core.runs import Failure, Known, ModelCall, Part, Reply, Text
+from app.providers import call_arguments, reply_content
+
+WRAPPERS = ("multi_tool_use.parallel", "parallel")
+PREFIX = "functions."
+
+
+def expand(calls: Iterable[ModelCall], known: Known) -> list[ModelCall]:
+    """The calls, with those in wrappers in their place. A wrapper with anything unknown in it stays as it is."""
+    found: list[ModelCall] = []
+    for call in calls:
+        found += _unwrapped(call, known) or [call]
+    return found
+
+
+def merge(replies: Iterable[Reply]) -> list[Reply]:
+    """The replies, with those for the calls of a wrapper as one, where the first of them stands."""
+    groups: list[list[Reply]] = []
+    latest: dict[str | None, list[Reply]] = {}
+    for reply in replies:
+        if reply.call.sub_index is None:
+            groups.append([reply])
+        elif reply.call.sub_index == 0 or reply.call.id not in latest:
+            latest[reply.call.id] = [reply]
+            groups.append(latest[reply.call.id])
+        else:
+            latest[reply.call.id].append(reply)
+    return [group[0] if group[0].call.sub_index is None else _joined(group) for group in groups]
+
+
+def _unwrapped(call: ModelCall, known: Known) -> list[ModelCall]:
+    if call.type != "function" or call.name not in WRAPPERS or known(call.name) is not None:
+        return []
+    uses = (call.arguments or {}).get("tool_uses")
+    if not isinstance(uses, list):
+        return []
+    inner = [_inner(call, use, number) for number, use in enumerate(uses)]
+    return [one for one in inner if one is not None] if all(one and known(one.name) for one in inner) else []
+
+
+def _inner(call: ModelCall, use: Any, number: int) -> ModelCall | None:
+    if not isinstance(use, dict) or not isinstance(use.get("recipient_name"), str):
+        return None
+    name = use["recipient_name"].removeprefix(PREFIX)
+    try:
+        found = call_arguments.read(use.get("parameters"))
+    except RecursionError:
+        return None
+    return ModelCall(id=call.id, name=name, sub_index=number, namespace=call.namespace, caller=call.caller, **found)
+
+
+def _joined(replies: Sequence[Reply]) -> Reply:
+    """It has failed when all in it have; else a failure is told where it stands."""
+    call = replace(replies[0].call, name=WRAPPERS[0], sub_index=None)
+    parts: list[Part] = []
+    for reply in replies:
+        parts.append(Text(f"{reply.call.name}:\n{reply_content.text_of(reply) or reply_content.NOTHING}"))
+        parts += reply_content.media_of(reply)
+    first = replies[0].error
+    has_failed = first is not None and all(reply.error is not None for reply in replies)
+    error = Failure(first.code, "None of these calls succeeded.") if first and has_failed else None
+    return Reply(call=call, parts=tuple(parts), error=error)

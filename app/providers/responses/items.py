@@ -1,0 +1,189 @@
+"""Items of a response: the calls among them that are ours to run, and what the model said besides.
+
+What the provider runs by itself comes with its result and is passed over, and so is any call that is answered already.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.core.runs import CallType, ModelCall, Unreadable
+from app.providers.call_arguments import Arguments, cut_short, read
+from app.providers.dialects import Wire
+
+Problem = Callable[[dict[str, Any]], str | None]
+"""What is wrong with the payload of a call, in a sentence."""
+OPERATIONS = ("create_file", "update_file", "delete_file")
+FOREIGN = ("tool_use", "function", "custom")
+"""What calls are named in other dialects."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def require_items(given: Sequence[Any]) -> list[Wire]:
+    """Whether this can be a list of items at all."""
+    for place, item in enumerate(given):
+        if not isinstance(item, dict):
+            raise Unreadable(f"Item {place} of the response is no object.")
+        if "type" not in item and "role" not in item:
+            raise Unreadable(f"Item {place} of the response says neither its type nor its role.")
+        blocks = item.get("content") if isinstance(item.get("content"), list) else []
+        if "tool_calls" in item or any(_is_foreign(block) for block in [item, *(blocks or [])]):
+            raise Unreadable(f"Item {place} of the response has calls of another dialect.")
+    return list(given)
+
+
+def calls_in(items: Sequence[Wire], *, is_cut: bool = False) -> list[ModelCall]:
+    """The calls that are ours to run, in their order. Of a response that was cut, the last one may not be whole."""
+    answered = {_answered(item) for item in items}
+    found = []
+    for place, item in enumerate(items):
+        call_id = _text(item, "call_id")
+        if call_id is not None and call_id in answered:
+            continue
+        is_last = is_cut and place == len(items) - 1 and item.get("status") != "completed"
+        call = _call(item, place, is_cut=is_last or item.get("status") == "incomplete")
+        if call is not None:
+            found.append(call)
+    return found
+
+
+def said_in(items: Sequence[Wire]) -> str:
+    """What the model said in words, refusals too."""
+    said = [_said(item) for item in items if item.get("role") == "assistant"]
+    return "\n".join(text for text in said if text)
+
+
+def _call(item: Wire, place: int, *, is_cut: bool) -> ModelCall | None:
+    match item.get("type"):
+        case "function_call":
+            given = item.get("arguments")
+            return _named(item, place, "function", cut_short(_raw(given)) if is_cut else read(given))
+        case "custom_tool_call":
+            return _custom(item, place, is_cut)
+        case "apply_patch_call":
+            return _built_in(item, "apply_patch", item.get("operation"), is_cut, _wrong_operation)
+        case "shell_call" if not _is_hosted(item):
+            return _built_in(item, "shell", item.get("action"), is_cut, _wrong_commands)
+        case "local_shell_call":
+            return _built_in(item, "local_shell", item.get("action"), is_cut, _wrong_command)
+        case "computer_call":
+            return _built_in(item, "computer", _actions(item), is_cut, _wrong_actions)
+        case "tool_search_call" if item.get("execution") == "client":
+            return _built_in(item, "tool_search", item.get("arguments"), is_cut, lambda given: None)
+    return None
+
+
+def _custom(item: Wire, place: int, is_cut: bool) -> ModelCall:
+    text = item.get("input")
+    if is_cut:
+        return _named(item, place, "custom", cut_short(_raw(text)))
+    if not isinstance(text, str):
+        return _named(item, place, "custom", {"arguments_error": "The input is no text.", "raw_arguments": _raw(text)})
+    return _named(item, place, "custom", {}, text)
+
+
+def _named(item: Wire, place: int, kind: CallType, fields: Arguments, text: str | None = None) -> ModelCall:
+    name = _text(item, "name")
+    if not name:
+        raise Unreadable(f"Item {place} of the response is a call that names no tool.")
+    namespace = _text(item, "namespace")
+    return ModelCall(
+        id=_text(item, "call_id"),
+        name=name,
+        type=kind,
+        input=text,
+        namespace=namespace,
+        caller=_caller(item),
+        **fields,
+    )
+
+
+def _built_in(item: Wire, kind: CallType, given: Any, is_cut: bool, problem: Problem) -> ModelCall:
+    fields = cut_short(_raw(given)) if is_cut else read(given)
+    if "arguments" in fields and (wrong := problem(fields["arguments"])) is not None:
+        fields = {"arguments_error": wrong, "raw_arguments": _raw(given)}
+    return ModelCall(id=_text(item, "call_id"), name=kind, type=kind, caller=_caller(item), **fields)
+
+
+def _wrong_operation(operation: dict[str, Any]) -> str | None:
+    kind, path = operation.get("type"), operation.get("path")
+    if kind not in OPERATIONS:
+        return f"The operation is none of {', '.join(OPERATIONS)}."
+    if not isinstance(path, str) or not path.strip() or "\n" in path or "\r" in path:
+        return "The operation names no path, or one with a line break in it."
+    if kind != "delete_file" and not isinstance(operation.get("diff"), str):
+        return f"The operation {kind} has no diff."
+    return None
+
+
+def _wrong_commands(action: dict[str, Any]) -> str | None:
+    return None if _is_texts(action.get("commands")) else "The action has no list of commands."
+
+
+def _wrong_command(action: dict[str, Any]) -> str | None:
+    if not _is_texts(action.get("command")):
+        return "The action has no command, which is a list of words."
+    env = action.get("env") or {}
+    if not isinstance(env, dict) or not all(
+        _VARIABLE.fullmatch(name) and isinstance(value, str) for name, value in env.items()
+    ):
+        return "The `env` of the action is no object of names and texts."
+    return None
+
+
+def _wrong_actions(given: dict[str, Any]) -> str | None:
+    is_told = isinstance(given.get("action"), dict) or isinstance(given.get("actions"), list)
+    return None if is_told else "The call has no action."
+
+
+def _actions(item: Wire) -> dict[str, Any]:
+    """What a computer shall do, with the checks that somebody has to agree to first."""
+    told = {name: item[name] for name in ("action", "actions") if item.get(name) is not None}
+    checks = item.get("pending_safety_checks")
+    return told | {"pending_safety_checks": checks} if checks else told
+
+
+def _is_texts(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(text, str) for text in given)
+
+
+def _is_hosted(item: Wire) -> bool:
+    """Whether the provider runs these commands by itself, in a container."""
+    environment = item.get("environment")
+    return isinstance(environment, dict) and environment.get("type") not in ("local", None)
+
+
+def _is_foreign(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") in FOREIGN
+
+
+def _answered(item: Wire) -> str | None:
+    """The call that an item is the answer of."""
+    kind = _text(item, "type") or ""
+    if not kind.endswith("_output"):
+        return None
+    return _text(item, "call_id") or (_text(item, "id") if kind == "local_shell_call_output" else None)
+
+
+def _said(item: Wire) -> str:
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    said = [block.get("text", block.get("refusal")) for block in blocks if isinstance(block, dict)]
+    return "".join(text for text in said if isinstance(text, str))
+
+
+def _text(item: Wire, name: str) -> str | None:
+    value = item.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _caller(item: Wire) -> dict[str, Any] | None:
+    caller = item.get("caller")
+    return caller if isinstance(caller, dict) else None
+
+
+def _raw(given: Any) -> str:
+    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)

@@ -1,0 +1,125 @@
+"""Tools as the Responses dialect offers them: functions, free-form tools, the provider's own that its client runs."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from app.core.llm_models import takes_freeform
+from app.core.runs import ToolOffer
+from app.providers.dialects import Exported, ExportOptions, Quirks, Wire
+from app.providers.schema import openai_strict
+from app.providers.schema.document import NotExpressible
+from app.providers.tool_limits import FREE_FORM, named, shortened, wire_name, with_their_search, within
+
+QUIRKS = Quirks(strict="full", most_tools=128, takes_freeform=True)
+PATCHING = "apply_patch"
+SHELLS = ("shell", "shell_command")
+OLD_SHELL_MODELS = "codex-mini"
+"""Models that know the local shell only by its first form."""
+SEARCH: Wire = {"type": "tool_search"}
+
+
+def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
+    exported = Exported()
+    _warn_of_strict(options, exported.warnings)
+    entries = group = exported.tools
+    offers = with_their_search(offers, options, exported.warnings)
+    for offer in _fitting(offers, options, exported.warnings):
+        native = _native(offer, options)
+        if native is not None:
+            entries += [] if native in entries else [native]
+            continue
+        if options.namespace is not None and group is entries:
+            group = _opened(options, entries)
+        group.append(define(offer, options, exported.warnings))
+    if any(tool.get("defer_loading") for tool in [*entries, *group]):
+        entries.append(dict(SEARCH))
+    return exported
+
+
+def define(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> Wire:
+    """One tool that is ours: a function, or a free-form tool where the model knows such."""
+    name = named(offer, options.quirks, warnings)
+    if _is_freeform(offer, options):
+        description = shortened(offer, offer.description, options.quirks, warnings)
+        wire: Wire = {"type": "custom", "name": name, "description": description, "format": _format(offer.grammar)}
+    else:
+        description = shortened(offer, _described(offer), options.quirks, warnings)
+        parameters, is_strict = _parameters(offer, options, warnings)
+        wire = {"type": "function", "name": name, "description": description, "parameters": parameters}
+        wire["strict"] = is_strict  # left out, it would not mean false
+    is_deferred = options.defers is not None and options.defers(offer.name)
+    return wire | {"defer_loading": True} if is_deferred else wire
+
+
+def _fitting(offers: Sequence[ToolOffer], options: ExportOptions, warnings: list[str]) -> Sequence[ToolOffer]:
+    """As many as may be offered; where some are found by search, that takes a place of its own."""
+    most = options.quirks.most_tools
+    if most is None or len(offers) < most:
+        return offers
+    is_searched = options.defers is not None and any(options.defers(offer.name) for offer in offers)
+    return within(offers, most - 1 if is_searched else most, warnings)
+
+
+def _native(offer: ToolOffer, options: ExportOptions) -> Wire | None:
+    """The provider's own tool that does the same."""
+    if not options.is_native:
+        return None
+    if offer.name == PATCHING:
+        return {"type": "apply_patch"}
+    if offer.name not in SHELLS:
+        return None
+    model = (options.model or "").lower().rpartition("/")[2]
+    if model.startswith(OLD_SHELL_MODELS):
+        return {"type": "local_shell"}
+    return {"type": "shell", "environment": {"type": "local"}}
+
+
+def _opened(options: ExportOptions, entries: list[Wire]) -> list[Wire]:
+    """A namespace at this place, ready to be filled."""
+    assert options.namespace is not None, "the caller looked"
+    name, description = options.namespace
+    group: list[Wire] = []
+    named = wire_name(name, options.quirks.names)
+    entries.append({"type": "namespace", "name": named, "description": description, "tools": group})
+    return group
+
+
+def _is_freeform(offer: ToolOffer, options: ExportOptions) -> bool:
+    return offer.takes == "input" and options.quirks.takes_freeform and takes_freeform(options.model)
+
+
+def _format(grammar: str | None) -> Wire:
+    if grammar is None:
+        return {"type": "text"}
+    return {"type": "grammar", "syntax": "lark", "definition": grammar}
+
+
+def _described(offer: ToolOffer) -> str:
+    """What a function says of itself. One that takes a text says so, and which."""
+    if offer.takes == "arguments":
+        return offer.description
+    said = f"{offer.description}\n\nGive the whole text as the string `input`."
+    return said if offer.grammar is None else f"{said} It follows this grammar (Lark):\n{offer.grammar}"
+
+
+def _parameters(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> tuple[dict[str, Any], bool]:
+    """The schema, and whether it is strict."""
+    is_text = offer.takes == "input" and list(offer.schema.get("properties", ())) != ["input"]
+    schema = FREE_FORM if is_text else offer.schema
+    if _wants_strict(options):
+        try:
+            return openai_strict.rewrite(schema), True
+        except NotExpressible as reason:
+            warnings.append(f"{offer.name}: strict was given up: {reason}")
+    return copy.deepcopy(schema), False
+
+
+def _wants_strict(options: ExportOptions) -> bool:
+    can = options.quirks.strict
+    return can == "full" if options.strict == "auto" else options.strict == "on" and can in ("full", "on_request")
+
+
+def _warn_of_strict(options: ExportOptions, warnings: list[str]) -> None:
+    if options.strict == "on" and not _wants_strict(options):
+        warnings.append("Strict tools are not known here, so none of them is.")

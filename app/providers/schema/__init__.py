@@ -1,0 +1,1 @@
+"""JSON Schema rewriting for what each provider accepts."""

@@ -1,0 +1,121 @@
+"""What the dialects have in common that are nothing but text: how tools are taught, calls read and replies put."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.runs import Known, ParsedMessage, Reply, ToolOffer
+from app.providers import reply_content
+from app.providers.dialects import Choice, Exported, ExportOptions, Quirks, Wire
+from app.providers.text_calls.extract import read
+from app.providers.text_calls.message_text import utterance
+from app.providers.tool_limits import FREE_FORM, named, shortened, wire_name, within
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """How a convention is taught: in words with one example, then the tools as `show` shows them, between the tags."""
+
+    words: str
+    tag: str
+    show: Callable[[str, str, dict[str, Any]], Wire]
+
+
+def teach(offers: Sequence[ToolOffer], options: ExportOptions, lesson: PromptTemplate) -> Exported:
+    """One block of a system prompt that teaches the convention and lists the tools."""
+    exported = Exported(warnings=_unsaid(offers, options))
+    offers = within(offers, options.quirks.most_tools, exported.warnings)
+    if not offers:
+        return exported
+    lines = [_line(offer, options.quirks, lesson, exported.warnings) for offer in offers]
+    parts = [
+        lesson.words,
+        *_free_text(offers, options.quirks),
+        "\n".join([f"<{lesson.tag}>", *lines, f"</{lesson.tag}>"]),
+    ]
+    block: Wire = {"type": "text", "text": "\n\n".join(parts)}
+    if options.cache is not None:
+        block["cache_control"] = {"type": "ephemeral"} | ({"ttl": "1h"} if options.cache == "1h" else {})
+    exported.tools.append(block)
+    return exported
+
+
+def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
+    """The system prompt. A choice is said in words; behind what is cached, so that it does not change that."""
+    if not tools:
+        return {}
+    blocks = [dict(tool) for tool in tools]
+    sentence = " ".join(_sentences(choice, quirks))
+    if sentence and "cache_control" in blocks[-1]:
+        blocks.append({"type": "text", "text": sentence})
+    elif sentence:
+        blocks[-1]["text"] += f"\n\n{sentence}"
+    return {"system": blocks}
+
+
+def read_calls(message: Any, known: Known) -> ParsedMessage:
+    """The calls in a model's text, by whatever convention it wrote them."""
+    said = utterance(message)
+    found = read(said.text, known)
+    return ParsedMessage(calls=found.calls, text=found.text, message_id=said.message_id, is_response=said.is_response)
+
+
+def said_by(reply: Reply) -> str:
+    """All of a reply as text. Files cannot be sent along, so it says where they are."""
+    placeholders = [reply_content.placeholder(media) for media in reply_content.media_of(reply)]
+    return "\n".join(filter(None, [reply_content.text_of(reply), *placeholders])) or reply_content.NOTHING
+
+
+def unclosing(dumped: str) -> str:
+    """JSON in which no tag can be closed: what it says stays the same."""
+    return dumped.replace("</", "\\u003c/")
+
+
+def _unsaid(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
+    unsaid = []
+    if options.strict == "on":
+        unsaid.append("Strict schemas cannot be asked for in plain text; arguments are checked when a call is run.")
+    if options.namespace is not None:
+        unsaid.append(f"Tools have no namespaces in plain text; {options.namespace[0]} is left out.")
+    if options.defers is not None and any(options.defers(offer.name) for offer in offers):
+        unsaid.append(
+            "Tools cannot be searched for in plain text; those to be found by search are listed with the others."
+        )
+    return unsaid
+
+
+def _line(offer: ToolOffer, quirks: Quirks, lesson: PromptTemplate, warnings: list[str]) -> str:
+    takes_text = offer.takes == "input"
+    told = _described(offer) if takes_text else offer.description
+    schema = FREE_FORM if takes_text else offer.schema
+    shown = lesson.show(named(offer, quirks, warnings), shortened(offer, told, quirks, warnings), schema)
+    return unclosing(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
+
+
+def _described(offer: ToolOffer) -> str:
+    said = f"{offer.description}\nThe input is free text, not JSON."
+    return f"{said} It follows this grammar:\n{offer.grammar}" if offer.grammar else said
+
+
+def _free_text(offers: Sequence[ToolOffer], quirks: Quirks) -> list[str]:
+    names = [wire_name(offer.name, quirks.names) for offer in offers if offer.takes == "input"]
+    if not names:
+        return []
+    return [f"Free text goes whole into the one argument `input`. Tools that take it: {', '.join(names)}."]
+
+
+def _sentences(choice: Choice, quirks: Quirks) -> list[str]:
+    said = []
+    if choice.mode == "none":
+        said.append("Call no tool in your next answer; answer in words only.")
+    elif choice.mode == "tool" and choice.name is not None:
+        said.append(f"Your next answer must call the tool {wire_name(choice.name, quirks.names)}, and no other.")
+    elif choice.mode in ("required", "tool"):
+        said.append("Your next answer must call at least one tool.")
+    if choice.allowed and choice.mode != "none":
+        names = ", ".join(wire_name(name, quirks.names) for name in choice.allowed)
+        said.append(f"Of the tools, call only these: {names}.")
+    if choice.parallel is False:
+        said.append("Call at most one tool in each answer.")
+    return said

@@ -1,0 +1,1 @@
+"""Race-free access to workspace files."""

@@ -1,0 +1,87 @@
+"""What the file system answers, as errors that show a path as the caller gave it, and no other."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.core.errors import CallError, FileFailed, OutsideWorkspace
+from app.sandbox.files.openat2 import StepRefused
+
+MOST_SHOWN = 300
+
+READING = {
+    errno.ENOENT: "{path} does not exist.",
+    errno.ENOTDIR: "{path} is not a directory, or a part of it is a file.",
+    errno.EISDIR: "{path} is a directory, not a file.",
+    errno.EACCES: "{path} may not be read by this service.",
+    errno.ELOOP: "{path} goes through too many symlinks, or through one that is never followed.",
+    errno.ENAMETOOLONG: "{path} is too long for a path; use a shorter one.",
+    errno.ESTALE: "{path} changed after it was checked; try again.",
+    errno.EINVAL: "{path} is a pipe, a device or a socket and cannot be read as a file.",
+}
+WRITING = READING | {
+    errno.EACCES: "{path} cannot be changed: this service may not write in the folder it is in.",
+    errno.EPERM: "{path} cannot be changed: the system does not let this service write there.",
+    errno.EROFS: "{path} cannot be changed: it is on a file system that is read-only.",
+    errno.ELOOP: "{path} is a symlink that leads to nothing, or goes through one; name the file by its own path.",
+    errno.EEXIST: "{path} exists already; read it first.",
+    errno.ESTALE: "{path} was changed, moved or removed after it was read; read it again.",
+    errno.EINVAL: "{path} is a pipe, a device or a socket and cannot be written as a file.",
+    errno.EBUSY: "{path} cannot be replaced: it is mounted where it is.",
+    errno.ENOSPC: "{path} cannot be written: the disk is full.",
+    errno.EDQUOT: "{path} cannot be written: the disk quota of this service is used up.",
+}
+
+
+def failed(number: int, path: str, sentence: str | None = None) -> FileFailed:
+    """A failed reading; another sentence where the usual one does not fit."""
+    sentence = sentence or READING.get(number)
+    return FileFailed(number, shown(path), sentence and sentence.format(path=shown(path)))
+
+
+def unwritten(number: int, path: str, sentence: str | None = None) -> FileFailed:
+    """A failed writing."""
+    return failed(number, path, sentence or WRITING.get(number))
+
+
+def outside(path: str) -> OutsideWorkspace:
+    return OutsideWorkspace(
+        f"{shown(path)} leads out of the workspace by `..` or a symlink (absolute symlinks count as outside);"
+        " use a path that stays inside."
+    )
+
+
+def explained(error: OSError, path: str) -> CallError:
+    """The system's error when something was opened."""
+    if isinstance(error, StepRefused):
+        return OutsideWorkspace(
+            f"{shown(path)} goes through `{shown(error.filename)}`: symlinks and `..` are not followed"
+            " on this system; name the file by its own path."
+        )
+    if error.errno == errno.EXDEV:
+        return outside(path)
+    if error.errno in (errno.ENXIO, errno.ENODEV):  # what opening a socket or a device without driver gives
+        return failed(errno.EINVAL, path)
+    return failed(error.errno or errno.EIO, path)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """What the system says in here is said of this path."""
+    try:
+        yield
+    except StepRefused as error:
+        raise explained(error, path) from None
+    except OSError as error:
+        raise unwritten(error.errno or errno.EIO, path) from None
+
+
+def shown(path: str) -> str:
+    text = printable(path)
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
+
+
+def printable(path: str) -> str:
+    """A path as text. Bytes that are not UTF-8 are replaced: rules match text."""
+    return os.fsencode(path).decode(errors="replace")

@@ -1,0 +1,1 @@
+"""Isolation of a process: bubblewrap, Landlock, seccomp, privileges."""

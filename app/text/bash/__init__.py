@@ -1,0 +1,1 @@
+"""Reading of bash command lines: what they run and what they need."""

@@ -1,0 +1,5 @@
+"""Lists of names, written as words separated by white space."""
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())

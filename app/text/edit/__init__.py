@@ -1,0 +1,1 @@
+"""Edit engines: search/replace, unified diff, whole file."""

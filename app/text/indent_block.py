@@ -1,0 +1,178 @@
+"""Indentation: the block of code around a line, found by how far lines are indented.
+
+From the anchor the block grows in turns, a line up and a line down, over lines that are indented at least as far as
+its outermost level. Without siblings each side takes one line of that level, the block's own head and foot; upwards
+the comments above the head may follow. A blank line belongs to the line above it.
+
+Lines are found in the bytes as they are needed. Nothing is split, so a line more costs no more in a longer file.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.text import line_slices
+
+TAB_WIDTH = 4
+LEVEL_WIDTH = 4
+LOOKED_BACK = 4096
+_ASCII_SPACES = b"\t\n\v\f\r "
+# All characters that Unicode calls white space; possessive, so that a megabyte of them takes no stack.
+_SPACES = (
+    rb"(?:[\t\n\v\f\r ]++|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80)*+"
+)
+_BLANK = re.compile(_SPACES)
+_COMMENT = re.compile(_SPACES + rb"(?:#|//|--)")
+_INDENT = re.compile(rb"[\t ]*+")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: its number, and where it stands in the bytes, its end included."""
+
+    number: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What belongs to a block. `levels`: how many around the anchor's own; 0 is all of them."""
+
+    levels: int = 0
+    siblings: bool = False
+    header: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines one after the other. `is_cut`: more belong to it; `is_long`: there was no room for them."""
+
+    lines: list[Line]
+    is_cut: bool = False
+    is_long: bool = False
+
+
+def block(data: bytes, anchor: int, shape: Shape, *, limit: int, room: int) -> Block | None:
+    """The block around a line of this number, blank lines at its ends left out; None past the end.
+
+    It has as many lines as the limit says and as fit in so many bytes, but one always.
+    """
+    start = _line_at(data, anchor)
+    if start is None:
+        return None
+    if limit == 1 or start.end - start.start == len(data):
+        return Block([start], is_cut=start.end - start.start < len(data))
+    lines, is_long = deque[Line](), False
+    for line in _grow(data, start, shape):
+        is_long = room <= 0
+        if is_long or len(lines) == limit:
+            return Block(_trimmed(data, lines), is_cut=True, is_long=is_long)
+        room -= min(line.end - line.start, line_slices.LINE_BYTES) + len(f"L{line.number}: ")
+        lines.append(line) if line.number >= anchor else lines.appendleft(line)
+    return Block(_trimmed(data, lines))
+
+
+def _trimmed(data: bytes, lines: deque[Line]) -> list[Line]:
+    while lines and _is_blank(data, lines[0]):
+        lines.popleft()
+    while lines and _is_blank(data, lines[-1]):
+        lines.pop()
+    return list(lines)
+
+
+def _line_at(data: bytes, number: int) -> Line | None:
+    start = 0
+    if number > 1:
+        if data.count(b"\n") < number - 1:
+            return None
+        start = line_slices.after(data, number - 1)
+    return _line(data, number, start) if start < len(data) else None
+
+
+def _grow(data: bytes, anchor: Line, shape: Shape) -> Iterator[Line]:
+    """The lines of a block in the order they are taken: the anchor, then one above and one below in turns."""
+    indent = _indent(data, anchor) if not _is_blank(data, anchor) else _indent_above(data, anchor.start)[0]
+    least = max(0, indent - LEVEL_WIDTH * shape.levels) if shape.levels else 0
+    yield anchor
+    sides = [_above(data, anchor, least, shape), _below(data, anchor, (indent, least), shape)]
+    while sides:
+        for side in tuple(sides):
+            line = next(side, None)
+            if line is None:
+                sides.remove(side)
+            else:
+                yield line
+
+
+def _is_blank(data: bytes, line: Line) -> bool:
+    return _BLANK.fullmatch(data, line.start, line.end) is not None
+
+
+def _above(data: bytes, anchor: Line, least: int, shape: Shape) -> Iterator[Line]:
+    line, heads, known, reach = anchor, 0, 0, anchor.start
+    while line.start > 0:
+        line = _line_before(data, line)
+        if line.start < reach:
+            known, reach = _indent_above(data, line.end)
+        if known < least:
+            return
+        if known == least and not shape.siblings:
+            if heads and not (shape.header and _COMMENT.match(data, line.start, line.end)):
+                return
+            heads += 1
+        yield line
+
+
+def _below(data: bytes, anchor: Line, indents: tuple[int, int], shape: Shape) -> Iterator[Line]:
+    line, feet, (indent, least) = anchor, 0, indents
+    while line.end < len(data):
+        line = _line(data, line.number + 1, line.end)
+        if not _is_blank(data, line):
+            indent = _indent(data, line)
+        if indent < least:
+            return
+        if indent == least and not shape.siblings:
+            if feet:
+                return
+            feet += 1
+        yield line
+
+
+def _indent_above(data: bytes, end: int) -> tuple[int, int]:
+    """How far the last line before here is indented that is not blank, and where it starts."""
+    while end > 0:
+        end = _text_end(data, end)
+        start = data.rfind(b"\n", 0, end) + 1
+        line = Line(0, start, end)
+        if not _is_blank(data, line):
+            return _indent(data, line), start
+        end = start
+    return 0, 0
+
+
+def _text_end(data: bytes, end: int) -> int:
+    """Where the plain white space before here begins; looked for in steps, as it is hardly ever long."""
+    while end > 0:
+        start = max(0, end - LOOKED_BACK)
+        left = len(data[start:end].rstrip(_ASCII_SPACES))
+        if left:
+            return start + left
+        end = start
+    return 0
+
+
+def _indent(data: bytes, line: Line) -> int:
+    found = _INDENT.match(data, line.start, line.end)
+    end = found.end() if found else line.start
+    return end - line.start + (TAB_WIDTH - 1) * data.count(b"\t", line.start, end)
+
+
+def _line(data: bytes, number: int, start: int) -> Line:
+    end = data.find(b"\n", start)
+    return Line(number, start, len(data) if end < 0 else end + 1)
+
+
+def _line_before(data: bytes, line: Line) -> Line:
+    return Line(line.number - 1, data.rfind(b"\n", 0, line.start - 1) + 1, line.start)

@@ -1,0 +1,1 @@
+"""The V4A patch format of apply_patch."""

@@ -1,0 +1,1 @@
+"""Built-in tools that run commands and code."""

@@ -1,0 +1,147 @@
+"""str_replace_based_edit_tool: view, create and change text files, by the arguments that Claude was taught."""
+
+from threading import Event
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from app.core.errors import InvalidArgs
+from app.core.files import touching
+from app.core.ports import PathScope
+from app.core.results import Result
+from app.core.rules import Need
+from app.core.tools import Context, Effect, go_on, typed
+from app.text.edit.draft import Draft, facts, of_file
+from app.text.file_text import Content
+from app.text.lazy_lines import Lines
+from app.tools.files import edit_file, read_file, write_file
+from app.tools.files.list_dir import advising
+
+TO_THE_END = -1
+SHOWN = 2000
+"""Lines of a file, or entries of a folder, that are shown when no range is given."""
+MOST_SHOWN = 1_000_000
+DEMANDS = {
+    "view": (),
+    "create": ("file_text",),
+    "str_replace": ("old_str",),
+    "insert": ("insert_line", "insert_text"),
+}
+"""What has to be given with each command."""
+
+
+class Args(BaseModel, extra="forbid"):
+    command: Literal["view", "create", "str_replace", "insert"] = Field(description="What to do.")
+    path: str = Field(description="File or folder: relative to the workspace, or absolute and inside it.")
+    view_range: list[int] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=2,
+        description="For view: the first and the last line to show; the first line is 1, and -1 is the end.",
+    )
+    file_text: str | None = Field(default=None, description="For create: the whole text of the file.")
+    old_str: str | None = Field(
+        default=None, description="For str_replace: the text to replace, to the letter; it must be there only once."
+    )
+    new_str: str | None = Field(default=None, description="For str_replace: what comes instead; nothing if left out.")
+    insert_line: int | None = Field(
+        default=None, ge=0, description="For insert: the line after which the text comes; 0 is the top."
+    )
+    insert_text: str | None = Field(default=None, description="For insert: the text, whole lines of it.")
+
+    def model_post_init(self, context: Any, /) -> None:
+        if self.command == "insert" and self.insert_text is None:
+            self.insert_text = self.new_str  # as older versions of the peer call it
+        missing = [f"`{name}`" for name in DEMANDS[self.command] if getattr(self, name) is None]
+        if missing:
+            raise InvalidArgs(f"{self.command} also needs {' and '.join(missing)}.")
+        if self.command == "str_replace" and self.old_str == "":
+            raise InvalidArgs("`old_str` is empty; give the text to replace, or use create to make a file.")
+        if self.command == "str_replace" and self.old_str == (self.new_str or ""):
+            raise InvalidArgs("`new_str` is the same as `old_str`, so there is nothing to change.")
+        if self.command == "view" and self.view_range is not None:
+            _require_range(*self.view_range)
+
+
+def needs(args: Args, scope: PathScope) -> list[Need]:
+    return touching(scope, "read" if args.command == "view" else "edit", [args.path])
+
+
+async def run(args: Args, ctx: Context) -> Result:
+    match args.command:
+        case "view":
+            return await read_file.run(_viewed(args), ctx)
+        case "create":
+            return await write_file.run(write_file.Args(file_path=args.path, content=args.file_text or ""), ctx)
+        case "str_replace":
+            return await edit_file.run(_replaced(args), ctx)
+        case "insert":
+            inserting = ctx.in_thread_to_end(lambda stop: _insert(args, ctx, stop))
+            return await advising(args.path, ctx, inserting)
+
+
+tool = typed(
+    Args,
+    name="str_replace_based_edit_tool",
+    description=(
+        "View, create and change text files. `view` shows the lines of a file with their numbers, or what is in a"
+        " folder; `create` makes a file or replaces all of it; `str_replace` replaces a text that is there exactly"
+        " once; `insert` puts lines after a line."
+    ),
+    effect=lambda args: Effect.READ if args.command == "view" else Effect.WRITE,
+    needs=needs,
+    run=run,
+    permission="read",
+    is_listed=False,
+)
+
+
+def _require_range(first: int, last: int) -> None:
+    if first < 1 or (last != TO_THE_END and last < first):
+        raise InvalidArgs(
+            f"`view_range` [{first}, {last}] names no lines: the first line is 1, and the last is not before it, or -1"
+            " for the end of the file."
+        )
+
+
+def _viewed(args: Args) -> read_file.Args:
+    if args.view_range is None:
+        return read_file.Args(file_path=args.path, limit=SHOWN)
+    first, last = args.view_range
+    limit = MOST_SHOWN if last == TO_THE_END else min(last - first + 1, MOST_SHOWN)
+    return read_file.Args(file_path=args.path, offset=first, limit=limit)
+
+
+def _replaced(args: Args) -> edit_file.Args:
+    old, new = args.old_str or "", args.new_str or ""
+    return edit_file.Args(file_path=args.path, old_string=old, new_string=new, strict=True)
+
+
+def _insert(args: Args, ctx: Context, stop: Event) -> Result:
+    before = ctx.workspace.load(args.path, approved=ctx.approved)
+    old = of_file(args.path, before)
+    line = args.insert_line or 0
+    count = len(Lines(old.text))
+    if line > count:
+        raise InvalidArgs(f"`insert_line` {line} is past the end: {args.path} has {_counted(count)}.")
+    new = old.with_text(_with_lines(old, line, args.insert_text or ""))
+    draft = Draft(path=ctx.workspace.name(args.path), before=before, old=old, new=new)
+    go_on(stop)
+    ctx.workspace.commit(draft.changes, approved=ctx.approved)
+    where = f"after line {line}" if line else "at the top"
+    put = _counted(len(Lines(args.insert_text or "\n")))
+    return Result(output=f"Inserted {put} {where} of {args.path}.", title=args.path, metadata=facts([draft]))
+
+
+def _with_lines(old: Content, line: int, given: str) -> str:
+    """The text with whole lines put in. A file whose last line has no end keeps it so."""
+    lines, end = Lines(old.text), old.line_end
+    above, below = "".join(lines[:line]), "".join(lines[line:])
+    text = given.replace("\r\n", "\n").replace("\n", end)
+    if above and not above.endswith(("\n", end)):
+        return above + end + text.removesuffix(end)
+    return above + (text if text.endswith(end) else text + end) + below
+
+
+def _counted(lines: int) -> str:
+    return "1 line" if lines == 1 else f"{lines} lines"

@@ -1,0 +1,36 @@
+"""Processes without walls, for tests of what starts them and not of where they are."""
+
+import os
+from collections.abc import Callable
+
+from app.core.ports import Workspace
+from app.core.sandbox import NO_ISOLATION, Command, Isolation, NetworkDecision, Process
+from app.core.sessions import Session
+from app.sandbox.process.child import LocalProcess
+from app.sandbox.process.spawn_request import SpawnRequest
+from app.sandbox.process.spawner import Spawner
+
+
+class BareProcesses:
+    """The `WalledProcesses` port without walls."""
+
+    def __init__(self, spawner: Spawner | None = None) -> None:
+        self._spawner = spawner or Spawner()
+
+    def walls(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
+        return NO_ISOLATION
+
+    async def start(
+        self, command: Command, session: Session, workspace: Workspace, tell: Callable[[NetworkDecision], None]
+    ) -> Process:
+        order = SpawnRequest(
+            argv=command.argv,
+            env={"PATH": os.environ["PATH"], "HOME": workspace.root} | dict(command.env),
+            cwd=os.path.join(workspace.root, workspace.folder(command.folder)),
+            memory=command.memory,
+            has_terminal=command.tty is not None,
+        )
+        spawned = await self._spawner.start(
+            order, tty=command.tty, has_stdin=command.has_stdin, has_channel=command.has_channel
+        )
+        return LocalProcess(spawned, NO_ISOLATION)
