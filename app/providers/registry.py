@@ -10,17 +10,17 @@ from app.providers.provider_aliases import ALIASES
 AUTO = "auto"
 DIALECTS = {
     "openai-chat": ("openai_chat", "dialect"),
-    "openai-responses": ("openai_responses", "dialect"),
+    "openai-responses": ("responses.dialect", "dialect"),
     "anthropic": ("anthropic", "dialect"),
-    "gemini": ("gemini", "dialect"),
-    "gemini-openapi": ("gemini", "openapi_dialect"),
-    "gemini-interactions": ("gemini_interactions", "dialect"),
+    "gemini": ("gemini.dialect", "dialect"),
+    "gemini-openapi": ("gemini.dialect", "openapi_dialect"),
+    "gemini-interactions": ("gemini.interactions", "dialect"),
     "bedrock": ("bedrock", "dialect"),
     "mistral": ("mistral", "dialect"),
     "ollama": ("ollama", "dialect"),
     "cohere": ("cohere", "dialect"),
-    "text": ("text", "dialect"),
-    "text-xml": ("text_xml", "dialect"),
+    "text": ("text_calls.json_dialect", "dialect"),
+    "text-xml": ("text_calls.xml_dialect", "dialect"),
     "mcp": ("mcp", "dialect"),
 }
 """By its name, the file and the value in it."""
