@@ -93,7 +93,7 @@ def test_a_process_that_gave_up_reading_reads_no_more_than_it_named(places: Path
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import os\n"
-        "from app.sandbox import landlock\n"
+        "from app.sandbox.isolation import landlock\n"
         "landlock.restrict_reading([*sys.argv[3:], '/not/there'])\n"
         "os.execv('/bin/cat', ['cat', 'file', 'other/b'])\n"
     )

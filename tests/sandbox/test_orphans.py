@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.core.sandbox import ExitStatus
-from app.sandbox.process.spawner import Spawner, __file__
+from app.sandbox.process.spawner import Spawner
 from tests.sandbox.spawned import (
     WAYS,
     bash,
@@ -30,7 +30,7 @@ from tests.sandbox.spawned import (
 from tests.support.services import HANG, until
 
 pytestmark = pytest.mark.timeout(60)
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -234,15 +234,16 @@ async def test_one_that_forks_without_end_is_caught(crib: Spawner, tag: str) -> 
 
 WITHOUT = """
 import errno, os, subprocess, sys
-from app.sandbox import syscalls, trees
-from app.sandbox.keeper import reap
+from app.sandbox import syscalls
+from app.sandbox.process import process_tree
+from app.sandbox.process.supervisor import reap
 def refuse(pid):
     raise OSError(errno.ENOSYS, "there are none")
 os.pidfd_open = refuse
-trees._has_lists = lambda: False
+process_tree._has_lists = lambda: False
 syscalls.prctl(syscalls.SET_CHILD_SUBREAPER, 1)
 subprocess.Popen(["bash", "-c", sys.argv[1] + "; echo ready; wait"], stdout=subprocess.PIPE).stdout.readline()
-print(len(trees.below()) > 1, trees.kill_all(reap), trees.below())
+print(len(process_tree.below()) > 1, process_tree.kill_all(reap), process_tree.below())
 """
 
 

@@ -14,7 +14,7 @@ import uvloop
 from app.core.ports import Finished, FolderConfinement, Processes
 from app.sandbox.isolation import landlock
 from app.sandbox.process import process_tree
-from app.sandbox.process.trusted import TrustedProcesses, __file__
+from app.sandbox.process.trusted import TrustedProcesses
 from tests.support.services import HANG, until
 
 LONG = 60.0
@@ -288,7 +288,7 @@ async def test_who_is_init_reaps_what_it_killed(trusted: Processes) -> None:
     """A service without an init above it inherits the orphans; they must not stay as zombies."""
     script = """
 import asyncio, ctypes, os
-from app.sandbox.processes import TrustedProcesses
+from app.sandbox.process.trusted import TrustedProcesses
 from tests.sandbox.test_processes import children
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 async def main():
@@ -299,7 +299,7 @@ async def main():
 asyncio.run(main())
 print(len(children()))
 """
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[2])
     done = await trusted.run([sys.executable, "-c", script], env={"PYTHONPATH": root}, seconds=LONG)
 
     assert done == Finished(0, b"0\n", b"")

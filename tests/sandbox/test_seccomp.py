@@ -231,7 +231,7 @@ def test_the_kernel_takes_it_and_it_holds_for_what_is_started() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import os\n"
-        "from app.sandbox import seccomp, syscalls\n"
+        "from app.sandbox import syscalls\nfrom app.sandbox.isolation import seccomp\n"
         "syscalls.prctl(38, 1)\n"
         "seccomp.install(seccomp.program('none', has_namespaces=False))\n"
         "os.execv(sys.executable, [sys.executable, '-I', '-S', '-c', 'import socket; socket.socketpair(); "

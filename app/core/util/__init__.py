@@ -1,1 +1,1 @@
-"""Small pure helpers without domain knowledge: clock, ids, JSON, URLs, throttling. May import: nothing of app."""
+"""Small helpers without domain knowledge: clock, ids, JSON, URLs, throttling, waiting. May import: nothing of app."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from app.core.sandbox import GRACE, ExitStatus, Isolation, OutputChunk, WindowSize
+from app.core.util.aio import finish_despite_cancel
 from app.sandbox.process.pipes import Channel, Inlet, Stream, set_window
 from app.sandbox.process.spawner import Spawned
-from app.sandbox.process.supervisor_link import to_its_end
 
 PIECE = 256 * 1024
 MUCH = 64 * 1024
@@ -100,7 +100,7 @@ class LocalProcess:
 
     async def end(self, grace: float = GRACE) -> ExitStatus:
         self._line.end(grace)
-        return await to_its_end(self._line.ended)
+        return await finish_despite_cancel(self._line.ended)
 
     async def close(self) -> None:
         try:

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.core.sandbox import WindowSize
+from app.core.util.aio import finish_despite_cancel
 from app.sandbox.process import messages, process_tree
 from app.sandbox.process.pipes import Ends, open_ends
 from app.sandbox.process.spawn_request import NotStarted, SpawnRequest, pack
-from app.sandbox.process.supervisor_link import SupervisorLink, to_its_end
+from app.sandbox.process.supervisor_link import SupervisorLink
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class Spawner:
             if listener is not None:
                 os.close(listener)
             spawned.line.end()
-            await to_its_end(spawned.line.ended)
+            await finish_despite_cancel(spawned.line.ended)
             raise
         finally:
             seed.close()

@@ -5,7 +5,6 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
 
 from app.core.sandbox import ExitStatus
 from app.sandbox.process import messages, process_tree
@@ -14,8 +13,6 @@ log = logging.getLogger(__name__)
 
 KILLED = 9
 BY_SIGNAL = 128
-
-T = TypeVar("T")
 
 
 class SupervisorLink:
@@ -90,21 +87,3 @@ class SupervisorLink:
 
 def _ended(code: int) -> ExitStatus:
     return ExitStatus(code if code >= 0 else BY_SIGNAL - code)
-
-
-async def to_its_end(work: "asyncio.Future[T]") -> T:
-    """Wait for something that has to be done whoever cancels the waiting; the cancel comes after it."""
-    canceled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError as error:
-            canceled = error
-    if canceled is not None:
-        raise canceled
-    return work.result()
-
-
-async def in_thread_to_end(work: Callable[..., T], *given: Any) -> T:
-    """Do something beside the loop that has to be done: what it makes can be taken away only once it is there."""
-    return await to_its_end(asyncio.ensure_future(asyncio.to_thread(work, *given)))

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from app.core.ports import Finished, FolderConfinement
 from app.core.sandbox import NO_ISOLATION
+from app.core.util.aio import finish_despite_cancel
 from app.sandbox.isolation import landlock
 from app.sandbox.process.child import LocalProcess
 from app.sandbox.process.spawn_request import NotStarted, SpawnRequest
 from app.sandbox.process.spawner import Spawner
-from app.sandbox.process.supervisor_link import SupervisorLink, to_its_end
+from app.sandbox.process.supervisor_link import SupervisorLink
 
 PASSED = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/nix/store")
@@ -81,7 +82,7 @@ class TrustedProcesses:
         finally:
             line.end()
             try:
-                await to_its_end(line.ended)
+                await finish_despite_cancel(line.ended)
             finally:
                 for pipe in (inlet, out, err):
                     pipe.close()

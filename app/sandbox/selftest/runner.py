@@ -17,13 +17,13 @@ from app.core.sandbox import NO_ISOLATION, Backend, Command, Isolation, Network,
 from app.core.sandbox_profile import Profile
 from app.core.sandbox_report import BackendTrial, MachineInfo, Probe, SandboxReport
 from app.core.sessions import is_inside
+from app.core.util.aio import in_thread_uncancelable
 from app.sandbox.isolation import features, landlock
 from app.sandbox.isolation.planner import ProcessLocation, SpawnPlanner
 from app.sandbox.isolation.proxy_access import ProxyAccess
 from app.sandbox.process.child import LocalProcess
 from app.sandbox.process.spawn_request import SpawnRequest
 from app.sandbox.process.spawner import Spawner
-from app.sandbox.process.supervisor_link import in_thread_to_end
 from app.sandbox.selftest import probes
 from app.sandbox.selftest.canaries import NAMES, Canaries
 
@@ -145,7 +145,7 @@ class SelfTest:
         """One process, which tries everything that a process might."""
         planner, undo = self._planner, ExitStack()
         try:
-            canaries = await in_thread_to_end(Canaries, planner.data_dir, planner.identity, undo)
+            canaries = await in_thread_uncancelable(Canaries, planner.data_dir, planner.identity, undo)
             planned = await asyncio.to_thread(self._plan, walls, canaries)
             child = await self._start(self._alter(planned))
             try:
@@ -156,7 +156,7 @@ class SelfTest:
             found = {probe.name: probe for probe in canaries.judge(told, planned)}
             found["tree_kill"] = canaries.judge_end(told)
         finally:
-            await in_thread_to_end(undo.close)
+            await in_thread_uncancelable(undo.close)
         return [found[name] for name in NAMES]
 
     async def _start(self, order: SpawnRequest) -> Process:
