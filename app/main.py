@@ -54,7 +54,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.use = await house.open()
+        app.state.services = await house.open()
         yield
         await house.close()
 
@@ -78,7 +78,7 @@ def create_app(
     )
     app.state.house = house
     app.state.redactor = house.redactor
-    app.state.use = None
+    app.state.services = None
     app.state.tickets = Tickets()
     _add_routes(app, create_call, create_run)
     problems.install(app)

@@ -161,7 +161,7 @@ async def test_a_configuration_that_cannot_be_read_any_more_changes_nothing(
     crib.house.reload_soon()
     await until(lambda: "stay as they were" in caplog.text)
 
-    assert [view["name"] for view in crib.use.servers.views("admin", is_admin=True)] == ["first"]
+    assert [view["name"] for view in crib.services.servers.views("admin", is_admin=True)] == ["first"]
 
 
 def test_a_service_without_servers_loads_nothing_that_speaks_to_them(tmp_path: Path) -> None:

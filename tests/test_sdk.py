@@ -36,7 +36,7 @@ async def open_crib(crib: Crib) -> Crib:
 
 async def call(crib: Crib, defined: DefinedTool[Any], text: str = "") -> dict[str, Any]:
     """One call of a tool just defined, over the whole line."""
-    registry = crib.use.dispatcher.registry
+    registry = crib.services.dispatcher.registry
     if registry.get(defined.id, None) is None:
         registry.add(defined.tool)
     return await crib.run(defined.id, {"text": text})
@@ -237,7 +237,7 @@ async def test_a_bug_is_logged_and_its_message_keeps_no_secret(
     async def leaky(args: Words, ctx: ToolContext) -> str:
         raise RuntimeError("login failed with canary-in-the-coal-mine")
 
-    service.use.dispatcher.registry.add(leaky.tool)
+    service.services.dispatcher.registry.add(leaky.tool)
     body = (await service.client.post("/v1/calls", json={"tool": "leaky"})).json()
 
     assert body["error"]["message"] == "leaky failed: RuntimeError: login failed with [redacted]"
@@ -267,7 +267,7 @@ async def test_a_plain_function_hears_that_nobody_waits_any_more(open_crib: Crib
         ended.set()
         return "too late"
 
-    open_crib.use.dispatcher.registry.add(endless.tool)
+    open_crib.services.dispatcher.registry.add(endless.tool)
     live = open_crib.submit("endless", {})
     await asyncio.to_thread(started.wait, HANG)
     await open_crib.cancel(live)

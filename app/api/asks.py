@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from app.api.auth import Answerer, AskReader, Services, Used
+from app.api.auth import Answerer, AskReader, Services, ServicesDep
 from app.api.create_call import refuse_when_stopping
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, not_found
@@ -106,7 +106,7 @@ Answered = Annotated[
 @router.get("", response_model=Page[AskView])
 async def list_asks(
     key: AskReader,
-    use: Used,
+    services: ServicesDep,
     status: Annotated[AskStatus | None, Query(description="Only asks with this status.", examples=["open"])] = None,
     session: Annotated[str | None, Query(description="Only asks of this session.")] = None,
     call: Annotated[str | None, Query(description="Only asks of this call.")] = None,
@@ -120,40 +120,40 @@ async def list_asks(
         session=session,
         call=call,
         before=cursor,
-        sight=use.sessions.sight(key),
+        sight=services.sessions.sight(key),
     )
-    page = await asks.page(use.engine, wanted, limit + 1)
+    page = await asks.page(services.engine, wanted, limit + 1)
     more = page[limit - 1].id if len(page) > limit else None
     return Response(dumps({"data": [ask.view() for ask in page[:limit]], "next_cursor": more}), media_type=JSON)
 
 
 @router.get("/{id}", response_model=AskView)
-async def get_ask(id: AskId, key: AskReader, use: Used) -> Response:
+async def get_ask(id: AskId, key: AskReader, services: ServicesDep) -> Response:
     """One ask, with its answer if it has one."""
-    return Response(dumps((await _seen(use, key, id)).view()), media_type=JSON)
+    return Response(dumps((await _seen(services, key, id)).view()), media_type=JSON)
 
 
 @router.post("/{id}/answer", response_model=AskView, responses=ENDED)
-async def answer_ask(request: Request, id: AskId, said: Answered, key: Answerer, use: Used) -> Response:
+async def answer_ask(request: Request, id: AskId, said: Answered, key: Answerer, services: ServicesDep) -> Response:
     """Answer an ask, once: the first answer counts, any other is a 409. The call goes on, or ends, by itself."""
-    ask = await _seen(use, key, id)
+    ask = await _seen(services, key, id)
     answer = _answer(said, ask)
     refuse_secrets(request, *(rule.pattern for rule in answer.rules))
     try:
-        ended = await use.desk.answer(ask, answer, key)
+        ended = await services.asks.answer(ask, answer, key)
     except AskEnded as over:
         if over.ask.is_open:
-            refuse_when_stopping(use)
+            refuse_when_stopping(services)
         raise Problem(409, "AskEnded", str(over)) from None
     except AnswerRefused as refused:
         raise Problem(403, "Forbidden", str(refused)) from None
     return Response(dumps(ended.view()), media_type=JSON)
 
 
-async def _seen(use: Services, key: Key, id: str) -> Ask:
+async def _seen(services: Services, key: Key, id: str) -> Ask:
     """The ask, if this key may see it; what it may not see is not there."""
-    ask = await asks.get(use.engine, id, key.sees)
-    if ask is None or not await use.sessions.shows_records(key, ask.principal, ask.session):
+    ask = await asks.get(services.engine, id, key.sees)
+    if ask is None or not await services.sessions.shows_records(key, ask.principal, ask.session):
         raise not_found(f"ask {id}")
     return ask
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.api.auth import Reader, Services, Used, call_seen
+from app.api.auth import Reader, Services, ServicesDep, call_seen
 from app.api.calls import CallId
 from app.api.http import ranges
 from app.api.http.problems import Problem, not_found
@@ -34,38 +34,38 @@ PASSED_ON = re.compile(r"(?:/[^?#]*)?/v1/calls/(call_[0-9a-f]+)/attachments/(\d{
 
 
 @router.get("/{id}/attachments/{n}", **DOWNLOAD)
-async def get_call_attachment(request: Request, id: CallId, n: Number, key: Reader, use: Used) -> Response:
+async def get_call_attachment(request: Request, id: CallId, n: Number, key: Reader, services: ServicesDep) -> Response:
     """One attachment of a call's result as bytes, also one that the result has in a data URL. Ranges and conditions
     work; it never changes. Types that a browser would run come as files to be saved."""
-    return await _answer(request, use, key, id, n)
+    return await _answer(request, services, key, id, n)
 
 
 @router.head("/{id}/attachments/{n}", **DOWNLOAD)
-async def head_call_attachment(request: Request, id: CallId, n: Number, key: Reader, use: Used) -> Response:
+async def head_call_attachment(request: Request, id: CallId, n: Number, key: Reader, services: ServicesDep) -> Response:
     """What there is to know of an attachment, without its bytes."""
-    return await _answer(request, use, key, id, n)
+    return await _answer(request, services, key, id, n)
 
 
-async def _answer(request: Request, use: Services, key: Key, id: str, n: int) -> Response:
-    about, pieces = await _find(use, key, id, n)
+async def _answer(request: Request, services: Services, key: Key, id: str, n: int) -> Response:
+    about, pieces = await _find(services, key, id, n)
     span = ranges.wanted(request, about)
     if span is None or request.method == "HEAD":
         return ranges.bare(about, 304 if span is None else 200, {})
     return Download(about, span, pieces, lambda: None, {})
 
 
-async def _find(use: Services, key: Key, id: str, n: int, *, is_origin: bool = False) -> tuple[About, Pieces]:
-    call = await call_seen(use, key, id)
+async def _find(services: Services, key: Key, id: str, n: int, *, is_origin: bool = False) -> tuple[About, Pieces]:
+    call = await call_seen(services, key, id)
     listed = _listed(call)
     if n >= len(listed):
         raise not_found(f"attachment {n} of call {id}")
     mime, filename, url = (listed[n][name] for name in ("mime", "filename", "url"))
-    sizes = await attachments.sizes(use.engine, id)
+    sizes = await attachments.sizes(services.engine, id)
     if n in sizes:
         about = About(size=sizes[n], etag=f"{id}.{n}", mime=mime, filename=filename)
-        return about, partial(_stored, use.engine, id, n)
+        return about, partial(_stored, services.engine, id, n)
     if not is_origin and (origin := PASSED_ON.fullmatch(url)):
-        return await _find(use, key, origin[1], int(origin[2]), is_origin=True)
+        return await _find(services, key, origin[1], int(origin[2]), is_origin=True)
     data = data_of(url)
     if data is None:
         raise Problem(404, "NotHere", f"Attachment {n} of call {id} is not kept here; its `url` says where it is.")

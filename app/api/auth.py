@@ -59,23 +59,23 @@ class Services:
     clock: Clock
     mcp: McpServerApp
     secrets: SecretStore
-    ledger: CallStats
+    call_stats: CallStats
     readiness: Readiness
-    streams: StreamSlots
-    desk: AskQueue
+    stream_slots: StreamSlots
+    asks: AskQueue
     rules: RuleStore
     sessions: Sessions
-    places: WorkspaceLocator
-    walls: SandboxInspector
+    workspaces: WorkspaceLocator
+    sandbox: SandboxInspector
     network_policy: NetworkPolicy | None
     listing: Listing
-    tools: RuntimeTools
-    files: FileTools
+    runtime_tools: RuntimeTools
+    file_tools: FileTools
     servers: ServerManager
     oauth: OAuthManager
     runs: RunStore
     stdio_over_rest: bool
-    turns: KeyedLocks = field(default_factory=KeyedLocks)
+    idempotency_locks: KeyedLocks = field(default_factory=KeyedLocks)
 
 
 async def _use(request: Request) -> Services:
@@ -83,21 +83,21 @@ async def _use(request: Request) -> Services:
 
 
 def services_of(scope: AsgiScope) -> Services:
-    use: Services | None = scope["app"].state["use"]  # the quick way to it
-    if use is None:
+    services: Services | None = scope["app"].state["services"]  # the quick way to it
+    if services is None:
         raise Problem(503, "NotReady", "The service is starting.", {"Retry-After": "1"})
-    return use
+    return services
 
 
-def key_in_request(headers: Mapping[str, str], use: Services) -> Key | None:
+def key_in_request(headers: Mapping[str, str], services: Services) -> Key | None:
     """The key a request shows, if it is one of ours."""
     kind, _, token = headers.get("authorization", "").partition(" ")
-    return use.keyring.find(token.strip()) if kind.lower() == "bearer" else None
+    return services.keyring.find(token.strip()) if kind.lower() == "bearer" else None
 
 
-def require_key(headers: Mapping[str, str], use: Services, *scopes: Scope) -> Key:
+def require_key(headers: Mapping[str, str], services: Services, *scopes: Scope) -> Key:
     """The key of a request that may do this; one of the scopes is enough."""
-    key = key_in_request(headers, use)
+    key = key_in_request(headers, services)
     if key is None:
         raise unauthorized()
     if not any(key.may(scope) for scope in scopes):
@@ -110,13 +110,13 @@ def unauthorized() -> Problem:
 
 
 def _requires(*scopes: Scope) -> Callable[..., Awaitable[Key]]:
-    async def check(request: Request, use: Used) -> Key:
-        return require_key(request.headers, use, *scopes)
+    async def check(request: Request, services: ServicesDep) -> Key:
+        return require_key(request.headers, services, *scopes)
 
     return check
 
 
-Used = Annotated[Services, Depends(_use)]
+ServicesDep = Annotated[Services, Depends(_use)]
 Reader = Annotated[Key, Depends(_requires(Scope.CALLS_READ))]
 Runner = Annotated[Key, Depends(_requires(Scope.CALLS_RUN))]
 ToolWriter = Annotated[Key, Depends(_requires(Scope.TOOLS_WRITE))]
@@ -180,18 +180,18 @@ def _is_link(scope: AsgiScope, mode: bytes | None) -> bool:
     return mode == b"navigate" and scope["method"] == "GET" and path in OPEN_TO_LINKS
 
 
-async def call_seen(use: Services, key: Key, id: str) -> Call:
+async def call_seen(services: Services, key: Key, id: str) -> Call:
     """The call, if this key may see it."""
-    call = await calls.get(use.engine, id, key.sees)
-    if call is None or not await use.sessions.shows_records(key, call.principal, call.session):
+    call = await calls.get(services.engine, id, key.sees)
+    if call is None or not await services.sessions.shows_records(key, call.principal, call.session):
         raise not_found(f"call {id}")
     return call
 
 
-async def session_seen(use: Services, key: Key, id: str, principal: str | None = None) -> Session:
+async def session_seen(services: Services, key: Key, id: str, principal: str | None = None) -> Session:
     """The session, if this key may see it; only an admin's sees those of others."""
     if principal in (None, key.principal) or key.may(Scope.ADMIN):
-        session = await use.sessions.seen(key, id, principal)
+        session = await services.sessions.seen(key, id, principal)
         # A default session is believed in for anybody; only one that is kept has a birth.
         if session is not None and (session.created_at or session.principal == key.principal):
             return session

@@ -23,7 +23,7 @@ Asked = Sequence[tuple[CallRequest, Session]]
 
 
 async def begin(
-    use: Services,
+    services: Services,
     key: Key,
     asked: Asked,
     headers: Mapping[str, str],
@@ -32,12 +32,12 @@ async def begin(
 ) -> list[LiveCall]:
     """Set all of them on the line. Item i of an idempotent batch has the key `{key}/{i}`. Some may have a fault."""
     if idempotency_key is None:
-        refuse_when_stopping(use)
-        return use.dispatcher.submit_all(asked, faults=faults, key=key, origin=trace_context(headers))
+        refuse_when_stopping(services)
+        return services.dispatcher.submit_all(asked, faults=faults, key=key, origin=trace_context(headers))
     claims = [claim_of(idempotency_key, one, where, f"/{i}") for i, (one, where) in enumerate(asked)]
     faulty = [*zip(asked, faults or [None] * len(asked), strict=True)]
-    async with use.turns.of(key.principal, idempotency_key):
-        return await _begin_once(use, key, faulty, headers, [claim for claim in claims if claim])
+    async with services.idempotency_locks.of(key.principal, idempotency_key):
+        return await _begin_once(services, key, faulty, headers, [claim for claim in claims if claim])
 
 
 async def attend(receive: Receive, lives: Sequence[LiveCall], asked: Asked, seconds: float) -> None:
@@ -67,20 +67,20 @@ async def wait_for(lives: Sequence[LiveCall], seconds: float) -> None:
 
 
 async def _begin_once(
-    use: Services,
+    services: Services,
     key: Key,
     asked: Sequence[tuple[tuple[CallRequest, Session], CallError | None]],
     headers: Mapping[str, str],
     claims: Sequence[Claim],
 ) -> list[LiveCall]:
     """Calls that were accepted before are found again; only the others are made, and none if a body differs."""
-    held = await calls.holders(use.engine, key.principal, [claim.key for claim in claims])
+    held = await calls.holders(services.engine, key.principal, [claim.key for claim in claims])
     for claim in claims:
         if claim.key in held:
             check_same(held[claim.key], claim, key)
-    refuse_when_stopping(use)
+    refuse_when_stopping(services)
     new = [number for number, claim in enumerate(claims) if claim.key not in held]
-    made = use.dispatcher.submit_all(
+    made = services.dispatcher.submit_all(
         [asked[number][0] for number in new],
         claims=[claims[number] for number in new],
         faults=[asked[number][1] for number in new],
@@ -89,8 +89,8 @@ async def _begin_once(
     )
     fresh = dict(zip(new, made, strict=True))
     return [
-        await holder_of(use, fresh[number], claim)
+        await holder_of(services, fresh[number], claim)
         if number in fresh
-        else await first_of(use, held[claim.key], *asked[number][0])
+        else await first_of(services, held[claim.key], *asked[number][0])
         for number, claim in enumerate(claims)
     ]

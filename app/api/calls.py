@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api import batches
-from app.api.auth import Reader, Runner, Used, call_seen
+from app.api.auth import Reader, Runner, ServicesDep, call_seen
 from app.api.client_results import ResultRequest, take
 from app.api.create_call import DEFAULT_WAIT, MAX_WAIT, answer, sessions_of, settled
 from app.api.events import After, LastEventId, event_answer
@@ -63,7 +63,7 @@ async def create_call_batch(
     request: Request,
     batch: BatchRequest,
     key: Runner,
-    use: Used,
+    services: ServicesDep,
     wait: Wait = DEFAULT_WAIT,
     idempotency_key: Annotated[
         str | None,
@@ -80,19 +80,19 @@ async def create_call_batch(
     Answered in order, each call as it stands after `wait` seconds. When one of the calls has another body than the
     one its Idempotency-Key was used with, the answer is 409 and none is made; only a call that is being made with
     the key `{key}/{i}` by itself at the same moment can be found out too late for that."""
-    where = await sessions_of(request.headers, use, key, batch.calls)
+    where = await sessions_of(request.headers, services, key, batch.calls)
     asked = list(zip(batch.calls, where, strict=True))
-    lives = await batches.begin(use, key, asked, request.headers, idempotency_key)
+    lives = await batches.begin(services, key, asked, request.headers, idempotency_key)
     note_calls(request.scope, *(live.call.id for live in lives))
     await batches.attend(request.receive, lives, asked, wait)
-    views = [(await settled(use, live)).view() for live in lives]
+    views = [(await settled(services, live)).view() for live in lives]
     return Response(dumps({"data": views, "next_cursor": None}), media_type=JSON)
 
 
 @router.get("", response_model=Page[CallView])
 async def list_calls(
     key: Reader,
-    use: Used,
+    services: ServicesDep,
     session: Annotated[str | None, Query(description="Only calls of this session.")] = None,
     status: Annotated[Status | None, Query(description="Only calls with this status.")] = None,
     tool: Annotated[str | None, Query(description="Only calls of this tool.")] = None,
@@ -112,9 +112,9 @@ async def list_calls(
         since=_id_at(since),
         until=_id_at(until),
         before=cursor,
-        sight=use.sessions.sight(key),
+        sight=services.sessions.sight(key),
     )
-    page = await calls.page(use.engine, wanted, limit + 1)
+    page = await calls.page(services.engine, wanted, limit + 1)
     more = page[limit - 1].id if len(page) > limit else None
     return Response(dumps({"data": [c.view() for c in page[:limit]], "next_cursor": more}), media_type=JSON)
 
@@ -123,26 +123,26 @@ async def list_calls(
 async def get_call(
     id: CallId,
     key: Reader,
-    use: Used,
+    services: ServicesDep,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for the end.")] = 0,
 ) -> Response:
     """One call as it stands, or as it is after waiting for its end."""
-    call = await call_seen(use, key, id)
+    call = await call_seen(services, key, id)
     if wait and not call.is_final:
-        if live := use.dispatcher.running.get(id):
+        if live := services.dispatcher.running.get(id):
             await live.wait(wait)
-        call = await call_seen(use, key, id)  # without a live one it has ended while it was read
+        call = await call_seen(services, key, id)  # without a live one it has ended while it was read
     return Response(dumps(call.view()), media_type=JSON)
 
 
 @router.post("/{id}/cancel", response_model=CallView)
-async def cancel_call(id: CallId, key: Runner, use: Used) -> Response:
+async def cancel_call(id: CallId, key: Runner, services: ServicesDep) -> Response:
     """Stop a call. Idempotent: a call that has ended stays as it is. Answers within about 5 seconds."""
-    await call_seen(use, key, id)
-    live = use.dispatcher.running.get(id)
+    await call_seen(services, key, id)
+    live = services.dispatcher.running.get(id)
     if live is not None:
-        await use.dispatcher.cancel(live)
-    return Response(dumps((await call_seen(use, key, id)).view()), media_type=JSON)
+        await services.dispatcher.cancel(live)
+    return Response(dumps((await call_seen(services, key, id)).view()), media_type=JSON)
 
 
 @router.post(
@@ -153,13 +153,15 @@ async def cancel_call(id: CallId, key: Runner, use: Used) -> Response:
         409: {"description": "The call is not run by a client, does not run yet, or has ended."},
     },
 )
-async def post_call_result(request: Request, id: CallId, given: ResultRequest, key: Runner, use: Used) -> Response:
+async def post_call_result(
+    request: Request, id: CallId, given: ResultRequest, key: Runner, services: ServicesDep
+) -> Response:
     """The result of a call that the caller's own client runs; its `call.running` event says `client: true` and until
     when. The first result wins: a second one, or one that comes after the deadline or a cancel, is 409. Answered
     when the end is recorded."""
-    live = take(use, await call_seen(use, key, id), given)
+    live = take(services, await call_seen(services, key, id), given)
     await live.wait(DEFAULT_WAIT)
-    return await answer(use, live, request.scope.get("root_path", ""))
+    return await answer(services, live, request.scope.get("root_path", ""))
 
 
 @router.get(
@@ -182,19 +184,19 @@ async def post_call_result(request: Request, id: CallId, given: ResultRequest, k
 async def get_call_output(
     id: CallId,
     key: Reader,
-    use: Used,
+    services: ServicesDep,
     offset: Annotated[int, Query(ge=0, le=2**62, description="First byte to read.")] = 0,
     limit: Annotated[int, Query(ge=1, le=16 * OUTPUT_LIMIT, description="Most bytes to read.")] = OUTPUT_LIMIT,
 ) -> Response:
     """The whole output, untruncated, also while the call runs. A range may cut a character in two."""
-    call = await call_seen(use, key, id)
-    total = await outputs.size(use.engine, id)
+    call = await call_seen(services, key, id)
+    total = await outputs.size(services.engine, id)
     if total:
-        data = await outputs.read(use.engine, id, offset, limit)
+        data = await outputs.read(services.engine, id, offset, limit)
     else:
         whole = _output_of(call)
         total, data = len(whole), whole[offset : offset + limit]
-    live = use.dispatcher.running.get(id)
+    live = services.dispatcher.running.get(id)
     dropped = live.spool.dropped if live and live.spool else call.output_dropped
     headers = {"Toolcrib-Output-Total": str(total), "Toolcrib-Output-Dropped": str(dropped)}
     return Response(data, headers=headers, media_type="text/plain; charset=utf-8")
@@ -205,7 +207,7 @@ async def list_call_events(
     request: Request,
     id: CallId,
     key: Watcher,
-    use: Used,
+    services: ServicesDep,
     after: After = None,
     last_event_id: LastEventId = None,
     output_after: Annotated[
@@ -214,10 +216,10 @@ async def list_call_events(
     limit: Annotated[int, Query(ge=1, le=500, description="Most events on a JSON page.")] = 100,
 ) -> Response:
     """The call's events from the first (or behind `after`) to its last, as a stream that ends with the call."""
-    call = await call_seen(use, key, id)
+    call = await call_seen(services, key, id)
     wanted = EventFilter(principal=call.principal, call=id)
     start = after if after is not None else last_event_id
-    return await event_answer(request, use, key, wanted, after=start or 0, limit=limit, output_after=output_after)
+    return await event_answer(request, services, key, wanted, after=start or 0, limit=limit, output_after=output_after)
 
 
 def _id_at(moment: datetime | None) -> str | None:

@@ -64,22 +64,22 @@ class ResultRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"
         return error
 
 
-def take(use: Services, call: Call, given: ResultRequest) -> LiveCall:
+def take(services: Services, call: Call, given: ResultRequest) -> LiveCall:
     """Let a call that its client runs end with this. `call` is how it stands in the store."""
-    live = use.dispatcher.running.get(call.id)
+    live = services.dispatcher.running.get(call.id)
     if call.status is Status.RUNNING and call.deadline is None:
         raise Problem(409, "NotClientRun", f"{call.tool} is run by the service; nobody posts its result.")
     if call.status is Status.PENDING:
         raise Problem(409, "CallNotRunning", "This call does not run yet; post its result when it does.")
     if live is None or isinstance(live.stop, Suspended):
-        raise _not_waited_for(use, call)
+        raise _not_waited_for(services, call)
     if not live.answer(given.outcome()):
         raise Problem(409, "CallEnded", TAKEN if live.stop is None else f"This call was stopped: {live.stop.message}")
     return live
 
 
-def _not_waited_for(use: Services, call: Call) -> Problem:
+def _not_waited_for(services: Services, call: Call) -> Problem:
     """It has ended, maybe just now; or it is kept for the next start."""
-    if not call.is_final and use.dispatcher.running.is_draining:
+    if not call.is_final and services.dispatcher.running.is_draining:
         return Problem(503, "Stopping", STOPPING, {"Retry-After": "5"})
     return Problem(409, "CallEnded", "This call has ended; its result stays as it is.")

@@ -47,26 +47,26 @@ class CreateCall:
 
 async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, str]) -> Response:
     """Run a tool. 200 when the call has ended, 202 when it has not within `wait` seconds."""
-    use = services_of(scope)
-    key = require_key(headers, use, Scope.CALLS_RUN)
+    services = services_of(scope)
+    key = require_key(headers, services, Scope.CALLS_RUN)
     seconds = wait_seconds(scope["query_string"])
     asked = read_call(await json_body.read(receive), headers)
-    session = await session_of(headers, use, key, asked.session)
-    refuse_when_stopping(use)
+    session = await session_of(headers, services, key, asked.session)
+    refuse_when_stopping(services)
     claim = claim_of(headers.get("idempotency-key"), asked, session)
 
     async def begin() -> LiveCall:
-        live = use.dispatcher.submit(asked, session, key=key, claim=claim, origin=trace_context(headers))
+        live = services.dispatcher.submit(asked, session, key=key, claim=claim, origin=trace_context(headers))
         if claim is not None:
-            live = await holder_of(use, live, claim)
+            live = await holder_of(services, live, claim)
         note_calls(scope, live.call.id)
         return live
 
     if "text/event-stream" in headers.get("accept", ""):
-        return await _stream(use, key, begin, asked.cancel_on_disconnect)
+        return await _stream(services, key, begin, asked.cancel_on_disconnect)
     live = await begin()
     await _attend(receive, live, seconds, asked.cancel_on_disconnect)
-    return await answer(use, live, scope.get("root_path", ""))
+    return await answer(services, live, scope.get("root_path", ""))
 
 
 def trace_context(headers: Mapping[str, str]) -> TraceContext | None:
@@ -96,31 +96,33 @@ def read_call(body: bytes, headers: Mapping[str, str]) -> CallRequest:
         raise invalid(error.errors(include_url=False, include_context=False)) from None
 
 
-async def session_of(headers: Mapping[str, str], use: Services, key: Key, named: str | None) -> Session:
+async def session_of(headers: Mapping[str, str], services: Services, key: Key, named: str | None) -> Session:
     """The session a call names in its body or its header. The default one is always there, if the key may see it."""
     id = named or headers.get("toolcrib-session") or DEFAULT_SESSION
-    session = use.sessions.peek(key.principal, id) or await use.sessions.find(key.principal, id)
-    if session is None or not use.sessions.shows(key, session):
+    session = services.sessions.peek(key.principal, id) or await services.sessions.find(key.principal, id)
+    if session is None or not services.sessions.shows(key, session):
         raise not_found(f"session {id}")
     return session
 
 
-async def sessions_of(headers: Mapping[str, str], use: Services, key: Key, asked: list[CallRequest]) -> list[Session]:
+async def sessions_of(
+    headers: Mapping[str, str], services: Services, key: Key, asked: list[CallRequest]
+) -> list[Session]:
     """The session of each call, all of them there at one moment."""
     while True:
-        departures = use.sessions.departures
-        found = [await session_of(headers, use, key, one.session) for one in asked]
-        if departures == use.sessions.departures:
+        departures = services.sessions.departures
+        found = [await session_of(headers, services, key, one.session) for one in asked]
+        if departures == services.sessions.departures:
             return found
 
 
-def refuse_when_stopping(use: Services) -> None:
-    if use.dispatcher.running.is_draining:
+def refuse_when_stopping(services: Services) -> None:
+    if services.dispatcher.running.is_draining:
         raise Problem(503, "Stopping", "The service is stopping and takes no more calls.", {"Retry-After": "5"})
 
 
-async def answer(use: Services, live: LiveCall, prefix: str) -> Response:
-    call = await settled(use, live)
+async def answer(services: Services, live: LiveCall, prefix: str) -> Response:
+    call = await settled(services, live)
     if call.is_final:
         return Response(dumps(call.view()), headers=_trace_headers(live), media_type=JSON)
     headers = {"Location": f"{prefix}/v1/calls/{call.id}"} | (_trace_headers(live) or {})
@@ -133,14 +135,14 @@ def _trace_headers(live: LiveCall) -> dict[str, str] | None:
     return {"traceparent": traceparent} if traceparent else None
 
 
-async def settled(use: Services, live: LiveCall) -> Call:
+async def settled(services: Services, live: LiveCall) -> Call:
     """The call as it is committed: the one in hand when it has ended, else as the store has it."""
     if live.is_done and live.failure is None and live.call.is_final:
         return live.call
     await live.wait_open()
     if isinstance(live.failure, StoreError) and not live.is_open:
         raise live.failure
-    stored = await calls.get(use.engine, live.call.id, None)
+    stored = await calls.get(services.engine, live.call.id, None)
     if stored is None:
         raise Problem(503, "NotRecorded", "The call could not be recorded and was not run.", {"Retry-After": "5"})
     return stored
@@ -156,10 +158,10 @@ def claim_of(key: str | None, asked: CallRequest, session: Session, part: str = 
         raise Problem(422, "InvalidRequest", f"Idempotency-Key: {bad}") from None
 
 
-async def holder_of(use: Services, live: LiveCall, claim: Claim) -> LiveCall:
+async def holder_of(services: Services, live: LiveCall, claim: Claim) -> LiveCall:
     """The call that holds the Idempotency-Key: this one, or the one that came first with the same body."""
     with _said():
-        return await idempotency.holder_of(use.dispatcher.running, use.engine, live, claim)
+        return await idempotency.holder_of(services.dispatcher.running, services.engine, live, claim)
 
 
 def check_same(held: Claimed, claim: Claim, key: Key | None) -> None:
@@ -167,10 +169,10 @@ def check_same(held: Claimed, claim: Claim, key: Key | None) -> None:
         idempotency.check_same(held, claim, key)
 
 
-async def first_of(use: Services, held: Claimed, asked: CallRequest, session: Session) -> LiveCall:
+async def first_of(services: Services, held: Claimed, asked: CallRequest, session: Session) -> LiveCall:
     """The call that came first with a key: as it is under way, or as it ended."""
     with _said():
-        return await idempotency.first_of(use.dispatcher.running, use.engine, held, (asked, session))
+        return await idempotency.first_of(services.dispatcher.running, services.engine, held, (asked, session))
 
 
 @contextmanager
@@ -207,19 +209,19 @@ async def _attend(receive: Receive, live: LiveCall, seconds: float, cancel_on_di
 
 
 async def _stream(
-    use: Services, key: Key, begin: Callable[[], Awaitable[LiveCall]], cancel_on_disconnect: bool
+    services: Services, key: Key, begin: Callable[[], Awaitable[LiveCall]], cancel_on_disconnect: bool
 ) -> Response:
     """The call's own events as the answer, from its first to its last. Without room for a stream there is no call."""
-    slot = use.streams.slot(key).take()
+    slot = services.stream_slots.slot(key).take()
     try:
         live = await begin()
         await live.wait_open()
         if live.failure is not None and not live.is_open:
-            await settled(use, live)  # raises what kept it from being recorded
+            await settled(services, live)  # raises what kept it from being recorded
     except BaseException:
         slot.give_back()
         raise
     wanted = EventFilter(principal=live.call.principal, call=live.call.id)
-    frames = use.hub.follow(use.engine, wanted, 0, output_after=0)
+    frames = services.hub.follow(services.engine, wanted, 0, output_after=0)
     on_leave = (lambda: live.interrupt(Canceled(GONE))) if cancel_on_disconnect else None
-    return EventStream(frames, lambda: use.keyring.holds(key.id), on_leave, _trace_headers(live), slot)
+    return EventStream(frames, lambda: services.keyring.holds(key.id), on_leave, _trace_headers(live), slot)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
-from app.api.auth import Services, Used
+from app.api.auth import Services, ServicesDep
 from app.api.http.json_body import JSON
 from app.api.http.problems import Problem, events_gone, forbidden
 from app.api.http.sse import EventStream
@@ -38,7 +38,7 @@ LastEventId = Annotated[
 async def list_events(
     request: Request,
     key: Watcher,
-    use: Used,
+    services: ServicesDep,
     session: Annotated[str | None, Query(description="Only events of this session.")] = None,
     types: Annotated[
         str | None,
@@ -56,16 +56,16 @@ async def list_events(
     events behind it were removed; `after=0` is everything that is stored. `Accept: application/json` answers
     with a stored page instead. A key that may only answer asks hears `ask.*` and nothing else."""
     named = _heard(key, _types(types))
-    sight = await use.sessions.outlook(key)
+    sight = await services.sessions.outlook(key)
     wanted = EventFilter(principal=key.sees, session=session, types=named, sight=sight)
     start = after if after is not None else last_event_id
     with_output = None if named is None or EventType.CALL_OUTPUT not in named else 0
-    return await event_answer(request, use, key, wanted, after=start, limit=limit, output_after=with_output)
+    return await event_answer(request, services, key, wanted, after=start, limit=limit, output_after=with_output)
 
 
 async def event_answer(
     request: Request,
-    use: Services,
+    services: Services,
     key: Key,
     wanted: EventFilter,
     *,
@@ -74,16 +74,16 @@ async def event_answer(
     output_after: int | None,
 ) -> Response:
     """A page of JSON for those who ask for it, a stream for everybody else."""
-    if wanted.call is None and after is not None and use.hub.has_lost(after):
-        raise events_gone(use.hub.floor + 1)
+    if wanted.call is None and after is not None and services.hub.has_lost(after):
+        raise events_gone(services.hub.floor + 1)
     if JSON in request.headers.get("accept", ""):
-        return Response(await _page(use, wanted, after or 0, limit), media_type=JSON)
-    frames = use.hub.follow(use.engine, wanted, after, output_after=output_after)
-    return EventStream(frames, lambda: use.keyring.holds(key.id), slot=use.streams.slot(key))
+        return Response(await _page(services, wanted, after or 0, limit), media_type=JSON)
+    frames = services.hub.follow(services.engine, wanted, after, output_after=output_after)
+    return EventStream(frames, lambda: services.keyring.holds(key.id), slot=services.stream_slots.slot(key))
 
 
-async def _page(use: Services, wanted: EventFilter, after: int, limit: int) -> bytes:
-    page = await events.page(use.engine, wanted, after, None, limit + 1)
+async def _page(services: Services, wanted: EventFilter, after: int, limit: int) -> bytes:
+    page = await events.page(services.engine, wanted, after, None, limit + 1)
     more = str(page[limit - 1][0].seq) if len(page) > limit else None
     return dumps({"data": [event.view(call) for event, call in page[:limit]], "next_cursor": more})
 

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Receive
 
-from app.api.auth import Runner, Services, Used, session_seen
+from app.api.auth import Runner, Services, ServicesDep, session_seen
 from app.api.calls import Wait
 from app.api.create_call import DEFAULT_WAIT, claim_of, holder_of, refuse_when_stopping, settled, trace_context
 from app.api.http.json_body import JSON
@@ -52,7 +52,7 @@ class Transfer:
     """A request for files of a session that its key sees."""
 
     request: Request
-    use: Services
+    services: Services
     key: Key
     session: Session
     wait: float
@@ -68,13 +68,13 @@ class Transfer:
         asked = CallRequest(tool=tool, arguments=arguments if upload is None else arguments | {"upload": upload})
         live = self._submit(asked, claim, upload)
         if claim is not None:
-            live = await holder_of(self.use, live, claim)
+            live = await holder_of(self.services, live, claim)
         note_calls(self.request.scope, live.call.id)
         await live.wait(self.wait)
-        return await settled(self.use, live)
+        return await settled(self.services, live)
 
     def _submit(self, asked: CallRequest, claim: Claim | None, upload: str | None) -> LiveCall:
-        dispatcher, origin = self.use.dispatcher, trace_context(self.request.headers)
+        dispatcher, origin = self.services.dispatcher, trace_context(self.request.headers)
         if upload is None:
             return dispatcher.submit(asked, self.session, key=self.key, claim=claim, origin=origin)
         try:
@@ -87,7 +87,7 @@ class Transfer:
 
     async def receive(self) -> Upload:
         """The body, spooled. What ends early leaves nothing behind."""
-        uploads = self.use.dispatcher.uploads
+        uploads = self.services.dispatcher.uploads
         try:
             upload = await asyncio.to_thread(uploads.begin)
         except CallError as error:
@@ -107,7 +107,7 @@ class Transfer:
     async def open(self, path: str, etag: str) -> BinaryIO | None:
         """The file that a call has looked at, if it still is that one: then it is also the one that was allowed."""
         try:
-            return await asyncio.to_thread(_opened, self.use.places.of(self.session), path, etag)
+            return await asyncio.to_thread(_opened, self.services.workspaces.of(self.session), path, etag)
         except CallError:
             return None
 
@@ -119,11 +119,16 @@ class Transfer:
 
 
 async def _transfer(
-    request: Request, id: SessionId, key: Runner, use: Used, principal: Principal = None, wait: Wait = DEFAULT_WAIT
+    request: Request,
+    id: SessionId,
+    key: Runner,
+    services: ServicesDep,
+    principal: Principal = None,
+    wait: Wait = DEFAULT_WAIT,
 ) -> Transfer:
-    session = await session_seen(use, key, id, principal)
-    refuse_when_stopping(use)
-    return Transfer(request, use, key, session, wait)
+    session = await session_seen(services, key, id, principal)
+    refuse_when_stopping(services)
+    return Transfer(request, services, key, session, wait)
 
 
 async def _file_path(

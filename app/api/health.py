@@ -24,11 +24,11 @@ async def get_health(request: Request) -> Response:
 @router.get("/readyz", response_model=ReadinessView, responses={503: {"model": ReadinessView}})
 async def get_readiness(request: Request) -> Response:
     """The service can take calls. With a key that may read calls or metrics, also what was looked at."""
-    use: Services | None = request.app.state.use
-    if use is None:
+    services: Services | None = request.app.state.services
+    if services is None:
         return _answer({"status": "starting"})
-    status, checks = await use.readiness.check()
-    key = key_in_request(request.headers, use)
+    status, checks = await services.readiness.check()
+    key = key_in_request(request.headers, services)
     if key is None or not any(key.may(scope) for scope in MAY_KNOW_WHY):
         return _answer({"status": status})
     return _answer({"status": status, "checks": [check.view() for check in checks]})

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.auth import Admin, Used
+from app.api.auth import Admin, ServicesDep
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, not_found
 from app.api.key_bounds import BoundsRequest
@@ -35,32 +35,34 @@ class KeyRequest(
 
 
 @router.get("", response_model=Page[KeyView])
-async def list_keys(key: Admin, use: Used) -> Response:
+async def list_keys(key: Admin, services: ServicesDep) -> Response:
     """All keys, the revoked ones too; never their tokens."""
-    known = await principals.all_keys(use.engine)
+    known = await principals.all_keys(services.engine)
     return Response(dumps({"data": [k.view() for k in known], "next_cursor": None}), media_type=JSON)
 
 
 @router.post("", response_model=NewKeyView, status_code=201)
-async def create_key(asked: KeyRequest, key: Admin, use: Used) -> Response:
+async def create_key(asked: KeyRequest, key: Admin, services: ServicesDep) -> Response:
     """Make a key. The answer holds the token, this once."""
     try:
-        bounds = asked.bounds.bounds(use.places.real, asked.scopes)
+        bounds = asked.bounds.bounds(services.workspaces.real, asked.scopes)
     except InvalidSession as error:
         raise Problem(422, "InvalidRequest", str(error)) from None
-    made, token = make_key(use.ids, asked.principal, asked.name, asked.scopes, bounds)
-    await use.writer.submit(lambda batch: principals.add_key(batch, made))
-    use.keyring.put(made)
+    made, token = make_key(services.ids, asked.principal, asked.name, asked.scopes, bounds)
+    await services.writer.submit(lambda batch: principals.add_key(batch, made))
+    services.keyring.put(made)
     return Response(dumps(made.view() | {"token": token}), 201, media_type=JSON)
 
 
 @router.delete("/{id}", status_code=204, responses={409: {"description": "A key cannot revoke itself."}})
-async def revoke_key(id: Annotated[str, Path(description="The key's id.")], key: Admin, use: Used) -> Response:
+async def revoke_key(
+    id: Annotated[str, Path(description="The key's id.")], key: Admin, services: ServicesDep
+) -> Response:
     """Take a key back. It stops working at once."""
     if id == key.id:
         raise Problem(409, "KeyInUse", "A key cannot revoke itself; use another admin key.")
-    at = use.clock.now()
-    if not await use.writer.submit(lambda batch: principals.revoke(batch, id, at)):
+    at = services.clock.now()
+    if not await services.writer.submit(lambda batch: principals.revoke(batch, id, at)):
         raise not_found(f"valid key {id}")
-    use.keyring.drop(id)
+    services.keyring.drop(id)
     return Response(status_code=204)

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app import __version__
-from app.api.auth import Scraper, Services, Used
+from app.api.auth import Scraper, Services, ServicesDep
 from app.core.calls import Status, Waiting
 from app.core.mcp_servers import ServerState
 from app.core.util.histogram import Histogram
@@ -40,10 +40,10 @@ _TEXT = {"schema": {"type": "string"}}
         }
     },
 )
-async def list_metrics(request: Request, key: Scraper, use: Used) -> Response:
+async def list_metrics(request: Request, key: Scraper, services: ServicesDep) -> Response:
     """Counters and histograms for Prometheus, as text or, when asked for by `Accept`, as OpenMetrics.
     Needs the scope `metrics`."""
-    body, kind = await asyncio.to_thread(_write, Reading.take(use), request.headers.get("accept", ""))
+    body, kind = await asyncio.to_thread(_write, Reading.take(services), request.headers.get("accept", ""))
     return Response(body, headers={"Content-Type": kind})
 
 
@@ -67,23 +67,23 @@ class Reading:
     servers: Mapping[str, int]
 
     @staticmethod
-    def take(use: Services) -> "Reading":
-        live, waiting = _count(use.dispatcher.running)
+    def take(services: Services) -> "Reading":
+        live, waiting = _count(services.dispatcher.running)
         return Reading(
-            ends=dict(use.ledger.ends),
-            durations={tool: tally.copy() for tool, tally in use.ledger.durations.items()},
+            ends=dict(services.call_stats.ends),
+            durations={tool: tally.copy() for tool, tally in services.call_stats.durations.items()},
             live=live,
             waiting=waiting,
-            writer_queue=use.writer.queue,
-            batch_sizes=use.writer.batch_sizes.copy(),
-            commit_seconds=use.writer.commit_seconds.copy(),
-            writer_failures=use.writer.failures,
-            streams=use.hub.streams,
-            streams_lagged=use.hub.overruns,
-            stream_queue=use.hub.largest_queue,
-            event_seq=use.hub.last_seq,
-            backend=_backend(use),
-            servers=Counter(state.value for state in use.servers.states()),
+            writer_queue=services.writer.queue,
+            batch_sizes=services.writer.batch_sizes.copy(),
+            commit_seconds=services.writer.commit_seconds.copy(),
+            writer_failures=services.writer.failures,
+            streams=services.hub.streams,
+            streams_lagged=services.hub.overruns,
+            stream_queue=services.hub.largest_queue,
+            event_seq=services.hub.last_seq,
+            backend=_backend(services),
+            servers=Counter(state.value for state in services.servers.states()),
         )
 
 
@@ -167,9 +167,9 @@ class Collector:
         return servers
 
 
-def _backend(use: Services) -> str | None:
+def _backend(services: Services) -> str | None:
     """What makes the walls; `refused` where nothing does, None while that is not known."""
-    report = use.walls.report
+    report = services.sandbox.report
     if report is None:
         return None
     return "refused" if report.backend is None else report.backend.value

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from app.api.auth import RuleReader, RuleWriter, Services, Used, session_seen
+from app.api.auth import RuleReader, RuleWriter, Services, ServicesDep, session_seen
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.schemas import examples
@@ -75,21 +75,21 @@ class RuleRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [exa
 @router.get("", response_model=Page[KeptRuleView])
 async def list_rules(
     key: RuleReader,
-    use: Used,
+    services: ServicesDep,
     scope: Annotated[RuleScope | None, Query(description="Only rules of this scope.")] = None,
     session: Annotated[str | None, Query(description="Only rules of this session.")] = None,
 ) -> Response:
     """One's own rules, oldest first; an admin's list has everybody's."""
     known = [
         kept.view()
-        for kept in use.rules.listed(key.sees)
-        if scope in (None, kept.scope) and session in (None, kept.session) and await _is_shown(kept, key, use)
+        for kept in services.rules.listed(key.sees)
+        if scope in (None, kept.scope) and session in (None, kept.session) and await _is_shown(kept, key, services)
     ]
     return Response(dumps({"data": known, "next_cursor": None}), media_type=JSON)
 
 
 @router.post("", response_model=KeptRuleView, status_code=201)
-async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, use: Used) -> Response:
+async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, services: ServicesDep) -> Response:
     """Keep a rule. It counts at once, also for what waits for a person. One's own rules turn ask into allow, or
     tighten; what the operator denies stays denied."""
     refuse_secrets(request, asked.permission, asked.pattern)
@@ -98,9 +98,11 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, use
     if not key.bounds.allows_scope(asked.scope):
         raise _bound()
     if asked.session is not None:
-        await session_seen(use, key, asked.session)
-    workspace = None if asked.workspace is None else await asyncio.to_thread(_located, asked.workspace, asked, key, use)
-    id, at = use.ids.new("rule")
+        await session_seen(services, key, asked.session)
+    workspace = (
+        None if asked.workspace is None else await asyncio.to_thread(_located, asked.workspace, asked, key, services)
+    )
+    id, at = services.ids.new("rule")
     kept = StoredRule(
         id=id,
         principal=EVERYBODY if asked.everybody else key.principal,
@@ -111,19 +113,21 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, use
         created_by=key.id,
         created_at=at,
     )
-    await use.rules.add(kept)
+    await services.rules.add(kept)
     return Response(dumps(kept.view()), 201, media_type=JSON)
 
 
 @router.delete("/{id}", status_code=204)
-async def delete_rule(id: Annotated[str, Path(description="The rule's id.")], key: RuleWriter, use: Used) -> Response:
+async def delete_rule(
+    id: Annotated[str, Path(description="The rule's id.")], key: RuleWriter, services: ServicesDep
+) -> Response:
     """Take a rule back, a person's "always" too. What was allowed by it is asked again from now on."""
-    kept = use.rules.get(id, key.sees)
-    if kept is None or not await _is_shown(kept, key, use):
+    kept = services.rules.get(id, key.sees)
+    if kept is None or not await _is_shown(kept, key, services):
         raise not_found(f"rule {id}")
     if not key.bounds.allows_scope(kept.scope):
         raise _bound()
-    if not await use.rules.drop(id):
+    if not await services.rules.drop(id):
         raise not_found(f"rule {id}")
     return Response(status_code=204)
 
@@ -135,29 +139,31 @@ def refuse_secrets(request: Request, *texts: str) -> None:
         raise Problem(422, "InvalidRequest", "A rule must not hold a secret; say it with a `*` instead.")
 
 
-def _located(named: str, asked: RuleRequest, key: Key, use: Services) -> str:
+def _located(named: str, asked: RuleRequest, key: Key, services: Services) -> str:
     """The workspace as rules name it: as it really is, and one that sessions of this principal may have."""
     if named == DEFAULT_WORKSPACE:
         root: str | None = None
     else:
         try:
-            root = use.places.real(named) if asked.everybody else use.places.locate(key.principal, named)
+            root = (
+                services.workspaces.real(named) if asked.everybody else services.workspaces.locate(key.principal, named)
+            )
         except InvalidSession as error:
             raise Problem(403, "Forbidden", str(error)) from None
-    if not key.bounds.allows_workspace(root or use.places.home):
+    if not key.bounds.allows_workspace(root or services.workspaces.home):
         raise _bound()
-    return DEFAULT_WORKSPACE if root in (None, use.places.home) else root
+    return DEFAULT_WORKSPACE if root in (None, services.workspaces.home) else root
 
 
-async def _is_shown(kept: StoredRule, key: Key, use: Services) -> bool:
+async def _is_shown(kept: StoredRule, key: Key, services: Services) -> bool:
     """Whether a key sees a rule: one of a session or workspace within its bounds, or one that counts everywhere."""
     if kept.session is not None:
-        return await use.sessions.shows_records(key, kept.principal, kept.session)
-    return kept.workspace is None or key.bounds.allows_workspace(_folder(kept.workspace, use))
+        return await services.sessions.shows_records(key, kept.principal, kept.session)
+    return kept.workspace is None or key.bounds.allows_workspace(_folder(kept.workspace, services))
 
 
-def _folder(workspace: str, use: Services) -> str:
-    return use.places.home if workspace == DEFAULT_WORKSPACE else workspace
+def _folder(workspace: str, services: Services) -> str:
+    return services.workspaces.home if workspace == DEFAULT_WORKSPACE else workspace
 
 
 def _bound() -> Problem:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from app.api.auth import Reader, Used
+from app.api.auth import Reader, ServicesDep
 from app.api.http.json_body import JSON
 from app.api.http.problems import forbidden
 from app.api.schemas.views import SandboxView
@@ -18,11 +18,11 @@ Fresh = Annotated[bool, Query(description="Run the self-test again now; for admi
 
 
 @router.get("", response_model=SandboxView, response_model_exclude_unset=True)
-async def get_sandbox(key: Reader, use: Used, fresh: Fresh = False) -> Response:
+async def get_sandbox(key: Reader, services: ServicesDep, fresh: Fresh = False) -> Response:
     """What protects: the backend in use and why, and what it does not keep out. Admins also see every probe of the
     self-test, what the machine has, whom processes become, and their limits."""
     is_admin = key.may(Scope.ADMIN)
     if fresh and not is_admin:
         raise forbidden()
-    report = await (use.walls.renew() if fresh else use.walls.known())
+    report = await (services.sandbox.renew() if fresh else services.sandbox.known())
     return Response(dumps(report.view() if is_admin else report.summary()), media_type=JSON)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
-from app.api.auth import Reader, SecretWriter, Used
+from app.api.auth import Reader, SecretWriter, ServicesDep
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.schemas import examples
@@ -61,16 +61,16 @@ class SecretRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [e
 
 
 @router.get("", response_model=Page[SecretView])
-async def list_secrets(key: Reader, use: Used, is_global: IsGlobal = False) -> Response:
+async def list_secrets(key: Reader, services: ServicesDep, is_global: IsGlobal = False) -> Response:
     """One's own secrets and everybody's, by name; never their values."""
-    known = use.secrets.listed(None if is_global else key.principal)
+    known = services.secrets.listed(None if is_global else key.principal)
     return Response(dumps({"data": [secret.view() for secret in known], "next_cursor": None}), media_type=JSON)
 
 
 @router.get("/{name}", response_model=SecretView)
-async def get_secret(name: Name, key: Reader, use: Used, is_global: IsGlobal = False) -> Response:
+async def get_secret(name: Name, key: Reader, services: ServicesDep, is_global: IsGlobal = False) -> Response:
     """One secret without its value: one's own, or else everybody's."""
-    found = use.secrets.find(EVERYBODY if is_global else key.principal, name)
+    found = services.secrets.find(EVERYBODY if is_global else key.principal, name)
     if found is None:
         raise not_found(f"secret {name}")
     return Response(dumps(found[0].view()), media_type=JSON)
@@ -78,12 +78,12 @@ async def get_secret(name: Name, key: Reader, use: Used, is_global: IsGlobal = F
 
 @router.put("/{name}", response_model=SecretView, responses=CREATED | CONFIGURED)
 async def put_secret(
-    name: Name, asked: SecretRequest, key: SecretWriter, use: Used, is_global: IsGlobal = False
+    name: Name, asked: SecretRequest, key: SecretWriter, services: ServicesDep, is_global: IsGlobal = False
 ) -> Response:
     """Keep a secret, in place of the old one if there is one. It counts from the next use on."""
     owner = _owner(key, is_global)
     try:
-        kept, is_new = await use.secrets.put(owner, name, asked.value.get_secret_value(), asked.domains)
+        kept, is_new = await services.secrets.put(owner, name, asked.value.get_secret_value(), asked.domains)
     except InvalidSecret as error:
         raise Problem(422, "InvalidRequest", str(error)) from None
     except SecretConfigured as error:
@@ -92,11 +92,11 @@ async def put_secret(
 
 
 @router.delete("/{name}", status_code=204, responses=CONFIGURED)
-async def delete_secret(name: Name, key: SecretWriter, use: Used, is_global: IsGlobal = False) -> Response:
+async def delete_secret(name: Name, key: SecretWriter, services: ServicesDep, is_global: IsGlobal = False) -> Response:
     """Forget a secret. Everybody's is never taken for one's own here."""
     owner = _owner(key, is_global)
     try:
-        was_there = await use.secrets.drop(owner, name)
+        was_there = await services.secrets.drop(owner, name)
     except SecretConfigured as error:
         raise _configured(error) from None
     if not was_there:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from app.api.auth import Reader, Runner, Services, Used, session_seen
+from app.api.auth import Reader, Runner, Services, ServicesDep, session_seen
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, not_found
 from app.api.schemas.sessions import (
@@ -38,7 +38,7 @@ ALWAYS: dict[int | str, dict[str, Any]] = {409: {"description": "The default ses
 @router.get("", response_model=Page[SessionView])
 async def list_sessions(
     key: Reader,
-    use: Used,
+    services: ServicesDep,
     principal: Annotated[str | None, Query(description="Only sessions of this principal.")] = None,
     cursor: Annotated[str | None, Query(max_length=256, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="Most sessions on a page.")] = 50,
@@ -48,68 +48,73 @@ async def list_sessions(
     if principal not in (None, owner):
         return Response(dumps({"data": [], "next_cursor": None}), media_type=JSON)
     after = None if cursor is None else (cursor.partition("/")[0], cursor.partition("/")[2])
-    page = await sessions.page(use.engine, owner, after, limit + 1, use.sessions.sight(key))
+    page = await sessions.page(services.engine, owner, after, limit + 1, services.sessions.sight(key))
     last = page[limit - 1] if len(page) > limit else None
     more = last and f"{last.principal}/{last.id}"
     return Response(dumps({"data": [one.view() for one in page[:limit]], "next_cursor": more}), media_type=JSON)
 
 
 @router.post("", response_model=SessionView, status_code=201, responses=TAKEN)
-async def create_session(request: Request, asked: SessionRequest, key: Runner, use: Used) -> Response:
+async def create_session(request: Request, asked: SessionRequest, key: Runner, services: ServicesDep) -> Response:
     """Make a session. Without a `workspace` it gets a fresh folder of its own, which outlives it."""
-    id, at = use.ids.new("ses")
+    id, at = services.ids.new("ses")
     is_trusted = key.may(Scope.RULES_WRITE)
     bare = Session(key.principal, asked.id or id, is_trusted=is_trusted, created_at=at, updated_at=at)
     if not key.bounds.allows_session(bare.id):
         raise _out_of_bounds("sessions it is bound to; name an `id` that fits")
     session = edited(bare, asked, key)
     fresh = new_secrets(asked, key)
-    require_fit(session, fresh, use.secrets, use.network_policy, request.app.state.redactor)
-    if await use.sessions.find(session.principal, session.id) is not None:
+    require_fit(session, fresh, services.secrets, services.network_policy, request.app.state.redactor)
+    if await services.sessions.find(session.principal, session.id) is not None:
         raise _taken(session)
-    placed = await _placed(use, key, session, asked.workspace)
-    await keep_secrets(use.secrets, session.principal, fresh)
-    if not await use.sessions.create(placed):
+    placed = await _placed(services, key, session, asked.workspace)
+    await keep_secrets(services.secrets, session.principal, fresh)
+    if not await services.sessions.create(placed):
         if asked.workspace is None and placed.workspace is not None:
-            use.places.discard(placed.workspace)
+            services.workspaces.discard(placed.workspace)
         raise _taken(session)
     return Response(dumps(placed.view()), 201, media_type=JSON)
 
 
 @router.get("/{id}", response_model=SessionView)
-async def get_session(id: SessionId, key: Reader, use: Used, principal: Principal = None) -> Response:
+async def get_session(id: SessionId, key: Reader, services: ServicesDep, principal: Principal = None) -> Response:
     """One session."""
-    return Response(dumps((await session_seen(use, key, id, principal)).view()), media_type=JSON)
+    return Response(dumps((await session_seen(services, key, id, principal)).view()), media_type=JSON)
 
 
 @router.patch("/{id}", response_model=SessionView)
 async def change_session(
-    request: Request, id: SessionId, asked: SessionChange, key: Runner, use: Used, principal: Principal = None
+    request: Request,
+    id: SessionId,
+    asked: SessionChange,
+    key: Runner,
+    services: ServicesDep,
+    principal: Principal = None,
 ) -> Response:
     """Change what is named in the body. It counts from the next call on; the workspace stays."""
-    session = await session_seen(use, key, id, principal)
+    session = await session_seen(services, key, id, principal)
     fresh = new_secrets(asked, key)
 
     def edit(before: Session) -> Session:
         after = edited(before, asked, key)
-        require_fit(after, fresh, use.secrets, use.network_policy, request.app.state.redactor)
+        require_fit(after, fresh, services.secrets, services.network_policy, request.app.state.redactor)
         return after
 
     edit(session)  # what does not fit is said before a secret is kept
-    await keep_secrets(use.secrets, session.principal, fresh)
-    changed = await use.sessions.change(session, edit)
+    await keep_secrets(services.secrets, session.principal, fresh)
+    changed = await services.sessions.change(session, edit)
     if changed is None:
         raise not_found(f"session {id}")
     return Response(dumps(changed.view()), media_type=JSON)
 
 
 @router.delete("/{id}", status_code=204, responses=ALWAYS)
-async def delete_session(id: SessionId, key: Runner, use: Used, principal: Principal = None) -> Response:
+async def delete_session(id: SessionId, key: Runner, services: ServicesDep, principal: Principal = None) -> Response:
     """Delete a session. Its calls end `Canceled` and its own rules go; records and files stay, and the id is free."""
-    session = await session_seen(use, key, id, principal)
+    session = await session_seen(services, key, id, principal)
     require_power(session, set(BOUNDARIES), key)
     try:
-        was_there = await use.sessions.delete(session, use.dispatcher)
+        was_there = await services.sessions.delete(session, services.dispatcher)
     except InvalidSession as error:
         raise Problem(409, "SessionNeeded", str(error)) from None
     if not was_there:
@@ -118,31 +123,31 @@ async def delete_session(id: SessionId, key: Runner, use: Used, principal: Princ
 
 
 @router.get("/{id}/plan", response_model=PlanView)
-async def get_session_plan(id: SessionId, key: Reader, use: Used, principal: Principal = None) -> Response:
+async def get_session_plan(id: SessionId, key: Reader, services: ServicesDep, principal: Principal = None) -> Response:
     """The plan its agent follows, as `update_plan` left it; without steps when there is none."""
-    session = await session_seen(use, key, id, principal)
-    return Response(await sessions.plan_of(use.engine, session) or NO_PLAN, media_type=JSON)
+    session = await session_seen(services, key, id, principal)
+    return Response(await sessions.plan_of(services.engine, session) or NO_PLAN, media_type=JSON)
 
 
-async def _placed(use: Services, key: Key, session: Session, asked: str | None) -> Session:
+async def _placed(services: Services, key: Key, session: Session, asked: str | None) -> Session:
     """The session in its workspace, which is there by now."""
     if asked is None and key.bounds.workspaces:
         raise _out_of_bounds("workspaces it is bound to; name a `workspace` in one of them")
     try:
-        return await _place(use, key, session, asked)
+        return await _place(services, key, session, asked)
     except InvalidSession as error:
         raise Problem(422, "InvalidRequest", str(error)) from None
 
 
-async def _place(use: Services, key: Key, session: Session, asked: str | None) -> Session:
+async def _place(services: Services, key: Key, session: Session, asked: str | None) -> Session:
     if asked is None:
-        root: str | None = await asyncio.to_thread(use.places.make, session.principal, session.id)
+        root: str | None = await asyncio.to_thread(services.workspaces.make, session.principal, session.id)
     else:
-        root = await asyncio.to_thread(use.places.locate, session.principal, asked)
-    if not key.bounds.allows_workspace(root or use.places.home):
+        root = await asyncio.to_thread(services.workspaces.locate, session.principal, asked)
+    if not key.bounds.allows_workspace(root or services.workspaces.home):
         raise _out_of_bounds("workspaces it is bound to; name a `workspace` in one of them")
     if root is not None:
-        use.places.enter(root)
+        services.workspaces.enter(root)
     return replace(session, workspace=root)
 
 

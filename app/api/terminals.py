@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api.auth import Reader, Runner, Used, session_seen
+from app.api.auth import Reader, Runner, ServicesDep, session_seen
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, not_found
 from app.api.schemas import examples
@@ -31,21 +31,21 @@ class SizeRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [exa
 
 
 @router.get("", response_model=Page[TerminalView])
-async def list_terminals(id: SessionId, key: Reader, use: Used, principal: Principal = None) -> Response:
+async def list_terminals(id: SessionId, key: Reader, services: ServicesDep, principal: Principal = None) -> Response:
     """What runs in a session between calls, in the order it was started. One that has ended stays until a call of
     write_stdin was told so."""
-    session = await session_seen(use, key, id, principal)
-    found = use.dispatcher.terminals.list(session.principal, session.id)
+    session = await session_seen(services, key, id, principal)
+    found = services.dispatcher.terminals.list(session.principal, session.id)
     return Response(dumps({"data": [one.view() for one in found], "next_cursor": None}), media_type=JSON)
 
 
 @router.get("/{terminal}", response_model=TerminalView)
 async def get_terminal(
-    id: SessionId, terminal: TerminalId, key: Reader, use: Used, principal: Principal = None
+    id: SessionId, terminal: TerminalId, key: Reader, services: ServicesDep, principal: Principal = None
 ) -> Response:
     """One of them."""
-    session = await session_seen(use, key, id, principal)
-    found = use.dispatcher.terminals.find(session.principal, session.id, terminal)
+    session = await session_seen(services, key, id, principal)
+    found = services.dispatcher.terminals.find(session.principal, session.id, terminal)
     if found is None:
         raise _missing(terminal)
     return Response(dumps(found.view()), media_type=JSON)
@@ -53,24 +53,29 @@ async def get_terminal(
 
 @router.delete("/{terminal}", status_code=204)
 async def end_terminal(
-    id: SessionId, terminal: TerminalId, key: Runner, use: Used, principal: Principal = None
+    id: SessionId, terminal: TerminalId, key: Runner, services: ServicesDep, principal: Principal = None
 ) -> Response:
     """End it, and all it started. It is listed no more; the model is told how it ended when it asks again."""
-    session = await session_seen(use, key, id, principal)
-    if not await use.dispatcher.terminals.kill(session.principal, session.id, terminal):
+    session = await session_seen(services, key, id, principal)
+    if not await services.dispatcher.terminals.kill(session.principal, session.id, terminal):
         raise _missing(terminal)
     return Response(status_code=204)
 
 
 @router.post("/{terminal}/resize", status_code=204, responses=NO_TTY)
 async def resize_terminal(
-    id: SessionId, terminal: TerminalId, asked: SizeRequest, key: Runner, use: Used, principal: Principal = None
+    id: SessionId,
+    terminal: TerminalId,
+    asked: SizeRequest,
+    key: Runner,
+    services: ServicesDep,
+    principal: Principal = None,
 ) -> Response:
     """Give one that has a tty another size; it begins with 24 rows of 80 columns."""
-    session = await session_seen(use, key, id, principal)
+    session = await session_seen(services, key, id, principal)
     window = WindowSize(asked.rows, asked.columns)
     try:
-        was_there = use.dispatcher.terminals.resize(session.principal, session.id, terminal, window)
+        was_there = services.dispatcher.terminals.resize(session.principal, session.id, terminal, window)
     except InvalidArgs as error:
         raise Problem(409, "NoTty", error.message) from None
     if not was_there:

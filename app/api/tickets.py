@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api.auth import AskReader, Used, call_seen, require_key, unauthorized
+from app.api.auth import AskReader, ServicesDep, call_seen, require_key, unauthorized
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import forbidden
 from app.api.schemas import examples
@@ -77,29 +77,31 @@ class TicketRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [{
 
 
 @router.post("", response_model=TicketView, status_code=201)
-async def create_ticket(request: Request, key: AskReader, use: Used, asked: TicketRequest | None = None) -> Response:
+async def create_ticket(
+    request: Request, key: AskReader, services: ServicesDep, asked: TicketRequest | None = None
+) -> Response:
     """Buy a ticket: `?ticket=` opens one event stream instead of the key, once, within 30 seconds.
     EventSource cannot send headers; a page that has to come back buys another one and says `after`."""
     call = asked.call if asked else None
     if call is not None and not key.may(Scope.CALLS_READ):
         raise forbidden()
     if call is not None:
-        await call_seen(use, key, call)
-    token = _tickets(request).sell(key, call, use.clock.monotonic())
-    body = {"ticket": token, "expires_at": rfc3339(use.clock.now() + SECONDS * 1_000_000)}
+        await call_seen(services, key, call)
+    token = _tickets(request).sell(key, call, services.clock.monotonic())
+    body = {"ticket": token, "expires_at": rfc3339(services.clock.now() + SECONDS * 1_000_000)}
     return Response(dumps(body), 201, {"Cache-Control": "no-store"}, JSON)
 
 
 async def _may_watch(
-    request: Request, use: Used, ticket: Annotated[str | None, Query(include_in_schema=False)] = None
+    request: Request, services: ServicesDep, ticket: Annotated[str | None, Query(include_in_schema=False)] = None
 ) -> Key:
     """The key of a request for events: its ticket's, or the one it shows itself. Events of one call are for those who
     read calls; of the others, who answers asks hears what concerns asks."""
     call = request.path_params.get("id")
     if ticket is None:
-        return require_key(request.headers, use, Scope.CALLS_READ, *([Scope.ASKS_ANSWER] if call is None else []))
-    key = _tickets(request).take(ticket, call, use.clock.monotonic())
-    if key is None or not use.keyring.holds(key.id):
+        return require_key(request.headers, services, Scope.CALLS_READ, *([Scope.ASKS_ANSWER] if call is None else []))
+    key = _tickets(request).take(ticket, call, services.clock.monotonic())
+    if key is None or not services.keyring.holds(key.id):
         raise unauthorized()
     if call is not None and not key.may(Scope.CALLS_READ):
         raise forbidden()

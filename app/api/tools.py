@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import Field, TypeAdapter, model_validator
 
-from app.api.auth import Admin, Reader, Services, ToolWriter, Used
+from app.api.auth import Admin, Reader, Services, ServicesDep, ToolWriter
 from app.api.create_call import session_of
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
@@ -79,7 +79,7 @@ ToolRequest = Annotated[
 )
 async def list_tools(
     key: Reader,
-    use: Used,
+    services: ServicesDep,
     wish: Wished,
     model: Annotated[str | None, Query(description="Only tools that suit this model.", examples=["gpt-5.1"])] = None,
     provider: Annotated[str | None, Query(description="Only tools that suit this provider.")] = None,
@@ -100,7 +100,7 @@ async def list_tools(
 ) -> Response:
     """The tools this key may use, in the order of their names. With `q` the best `limit` of them, in one page. With
     `format` those that can be used, all in one answer, as a provider's request takes them."""
-    where = await session_of({}, use, key, session)
+    where = await session_of({}, services, key, session)
     audience = Audience(
         provider=provider or wish.provider,
         model=model or where.model,
@@ -108,7 +108,7 @@ async def list_tools(
         session=None if session is None else where.id,
     )
     wanted = ToolFilter(audience=audience, source=source, server=server, effect=effect, query=q)
-    found = [tool for tool in await use.listing.tools(where, key, wanted, probe=probe) if wish.takes(tool["name"])]
+    found = [tool for tool in await services.listing.tools(where, key, wanted, probe=probe) if wish.takes(tool["name"])]
     if wish.dialect is not None:
         return wish.offer(found[:limit] if q is not None else found, audience.model)
     page = found[:limit] if q is not None else [tool for tool in found if cursor is None or tool["name"] > cursor]
@@ -119,54 +119,58 @@ async def list_tools(
 
 
 @router.post("", response_model=ToolView, responses=CREATED | TAKEN)
-async def create_tool(asked: ToolRequest, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+async def create_tool(asked: ToolRequest, key: ToolWriter, services: ServicesDep, own: IsOwn = False) -> Response:
     """Register a tool: one's own, or everybody's with an admin key."""
     _refuse_foreign(key, asked.name)
     definition = _definitions.validate_python(asked.model_dump(exclude={"replace"}))
     try:
-        tool, is_new = await use.tools.register(definition, _owner(key, own), replace=asked.replace)
+        tool, is_new = await services.runtime_tools.register(definition, _owner(key, own), replace=asked.replace)
     except InvalidDefinition as error:
         raise Problem(422, "InvalidTool", str(error)) from None
     except NameTaken as error:
         raise Problem(409, "NameTaken", str(error)) from None
-    return Response(dumps(await use.listing.show(tool)), 201 if is_new else 200, media_type=JSON)
+    return Response(dumps(await services.listing.show(tool)), 201 if is_new else 200, media_type=JSON)
 
 
 @router.post("/openapi", response_model=ImportView)
-async def import_tools(asked: ImportRequest, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+async def import_tools(asked: ImportRequest, key: ToolWriter, services: ServicesDep, own: IsOwn = False) -> Response:
     """Register the operations of an OpenAPI description as tools. What is skipped is said, with the reason."""
     wanted = OpenApiImport(**asked.model_dump(exclude={"replace"}))
     try:
-        made, skipped = await use.tools.import_api(wanted, key.principal, _owner(key, own), replace=asked.replace)
+        made, skipped = await services.runtime_tools.import_api(
+            wanted, key.principal, _owner(key, own), replace=asked.replace
+        )
     except InvalidDefinition as error:
         raise Problem(422, "InvalidDocument", str(error)) from None
-    views = [await use.listing.show(tool) for tool in made]
+    views = [await services.listing.show(tool) for tool in made]
     return Response(dumps({"data": views, "skipped": [one._asdict() for one in skipped]}), media_type=JSON)
 
 
 @router.post("/reload", response_model=ReloadView)
-async def reload_tools(key: Admin, use: Used) -> Response:
+async def reload_tools(key: Admin, services: ServicesDep) -> Response:
     """Read the files of tools anew, which executes them, and ask every tool again whether it can be used."""
-    names, failed = await use.files.reload()
+    names, failed = await services.file_tools.reload()
     return Response(dumps({"loaded": names, "failed": [one._asdict() for one in failed]}), media_type=JSON)
 
 
 @router.get("/{name}", response_model=ToolView)
-async def get_tool(name: Name, key: Reader, use: Used, session: SessionId = None, probe: Probe = False) -> Response:
+async def get_tool(
+    name: Name, key: Reader, services: ServicesDep, session: SessionId = None, probe: Probe = False
+) -> Response:
     """One tool with its schema, by any of its names."""
-    where = await session_of({}, use, key, session)
-    tool = use.listing.get(name, where, key)
+    where = await session_of({}, services, key, session)
+    tool = services.listing.get(name, where, key)
     if tool is None:
         raise not_found(f"tool {name}")
-    return Response(dumps(await use.listing.show(tool, probe=probe)), media_type=JSON)
+    return Response(dumps(await services.listing.show(tool, probe=probe)), media_type=JSON)
 
 
 @router.delete("/{name}", status_code=204, responses={409: {"description": "It was not registered over HTTP."}})
-async def delete_tool(name: RegisteredName, key: ToolWriter, use: Used, own: IsOwn = False) -> Response:
+async def delete_tool(name: RegisteredName, key: ToolWriter, services: ServicesDep, own: IsOwn = False) -> Response:
     """Remove a registered tool: one's own, or everybody's with an admin key. Calls that run it go on."""
     owner = _owner(key, own)
-    if not key.bounds.allows_tool(name) or not await use.tools.remove(name, owner):
-        raise _no_such(use, key, name, owner)
+    if not key.bounds.allows_tool(name) or not await services.runtime_tools.remove(name, owner):
+        raise _no_such(services, key, name, owner)
     return Response(status_code=204)
 
 
@@ -185,7 +189,7 @@ def _refuse_foreign(key: Key, name: str) -> None:
         raise forbidden()
 
 
-def _no_such(use: Services, key: Key, name: str, owner: str | None) -> Problem:
-    if use.listing.get(name, Session(key.principal, DEFAULT_SESSION), key) is None or owner is not None:
+def _no_such(services: Services, key: Key, name: str, owner: str | None) -> Problem:
+    if services.listing.get(name, Session(key.principal, DEFAULT_SESSION), key) is None or owner is not None:
         return not_found(f"tool {name} of yours")
     return Problem(409, "NotRegistered", f"{name} was not registered over HTTP, so it cannot be removed here.")

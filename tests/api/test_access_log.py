@@ -126,7 +126,7 @@ async def test_a_request_that_is_refused_is_logged_too(
 async def test_a_bug_in_a_route_is_logged_as_the_500_it_became(
     service: RunningService, written: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.use.dispatcher.registry, "all", lambda principal: 1 / 0)
+    monkeypatch.setattr(service.services.dispatcher.registry, "all", lambda principal: 1 / 0)
 
     answer = await service.client.get("/v1/tools")
 

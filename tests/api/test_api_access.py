@@ -233,7 +233,7 @@ async def test_an_open_stream_of_a_revoked_key_tells_nothing_more(service: Runni
         await client.post("/v1/calls", json={"tool": "echo"})
         before = await stream.until("call.completed")
         await service.client.delete(f"/v1/keys/{made['id']}")
-        service.use.dispatcher.submit(CallRequest(tool="echo"), Session(made["principal"], "default"))
+        service.services.dispatcher.submit(CallRequest(tool="echo"), Session(made["principal"], "default"))
 
         assert len(before) == 3
         assert await stream.rest() == []
@@ -452,12 +452,12 @@ async def test_health_needs_no_key_and_tells_nothing(service: RunningService) ->
 
 
 async def test_a_service_that_is_still_starting_says_so(service: RunningService) -> None:
-    use, service.app.state.use = service.app.state.use, None
+    use, service.app.state.services = service.app.state.services, None
     try:
         ready = await service.client.get("/readyz")
         answer = await service.client.post("/v1/calls", json={"tool": "echo"})
     finally:
-        service.app.state.use = use
+        service.app.state.services = use
 
     assert (ready.status_code, ready.json()) == (503, {"status": "starting"})
     assert_problem(answer, 503, "NotReady")
@@ -499,7 +499,7 @@ async def test_a_bug_in_a_route_is_a_problem_without_details(
     def broken(principal: str) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(service.use.dispatcher.registry, "all", broken)
+    monkeypatch.setattr(service.services.dispatcher.registry, "all", broken)
 
     answer = await service.client.get("/v1/tools")
 

@@ -320,7 +320,7 @@ async def test_an_admin_answers_for_others_and_the_rule_is_theirs(
 
 
 async def test_a_key_that_is_bound_to_sessions_sees_and_answers_asks_of_those_only(service: RunningService) -> None:
-    assert await service.use.sessions.create(Session("ann", "work"))
+    assert await service.services.sessions.create(Session("ann", "work"))
     free = await key_with(service, Scope.CALLS_RUN, Scope.CALLS_READ)
     scopes = (Scope.ASKS_ANSWER, Scope.RULES_WRITE)
     bound = await key_with(service, *scopes, bounds=Bounds(sessions=("w*",)))
@@ -493,7 +493,7 @@ async def test_what_was_answered_before_a_restart_is_not_asked_again(service: Ru
     await service.started("wait")
     call, ask = await asking(service.client)
     await answer(service.client, ask, decision="allow")
-    await service.at_the_gate(service.use.dispatcher.running._calls[call])
+    await service.at_the_gate(service.services.dispatcher.running._calls[call])
     await service.crash()
     await service.open()
 

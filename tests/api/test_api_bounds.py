@@ -83,7 +83,7 @@ async def test_bounds_are_kept_and_shown(service: RunningService, tmp_path: Path
     }
     listed = (await service.client.get("/v1/keys")).json()["data"]
     assert [key["bounds"] for key in listed if key["id"] == made["id"]] == [made["bounds"]]
-    kept = service.use.keyring.find(made["token"])
+    kept = service.services.keyring.find(made["token"])
     assert kept is not None
     assert kept.bounds == Bounds(
         sessions=("ci-*",),
@@ -243,7 +243,7 @@ async def test_events_out_of_bounds_are_not_told(service: RunningService, tmp_pa
 
 async def test_what_is_replayed_from_memory_is_bound_too(service: RunningService, tmp_path: Path) -> None:
     async with listening(service.client, "/v1/events") as everything:
-        start = service.use.hub.last_seq
+        start = service.services.hub.last_seq
         await run(service.client, "out-1")
         await run(service.client, "in-1")
         await everything.until("call.completed")

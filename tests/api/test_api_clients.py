@@ -348,7 +348,7 @@ async def test_it_is_counted_as_a_call_that_runs_also_after_a_restart(service: R
 
 async def test_a_result_is_answered_when_it_is_recorded_and_not_before(service: RunningService) -> None:
     call = await given_out(service)
-    live = service.use.dispatcher.running.get(call["id"])
+    live = service.services.dispatcher.running.get(call["id"])
     assert live is not None
 
     with service.stalled_writer():
@@ -377,7 +377,9 @@ async def test_a_call_over_mcp_that_is_kept_for_the_next_start_is_no_success(ser
 
 
 async def test_a_call_in_a_session_of_somebody_else_is_run_by_nobody_else(service: RunningService) -> None:
-    live = service.use.dispatcher.submit(CallRequest(tool="get_weather", arguments=OSLO), Session("ann", "default"))
+    live = service.services.dispatcher.submit(
+        CallRequest(tool="get_weather", arguments=OSLO), Session("ann", "default")
+    )
     await until(lambda: live.is_open)
     bob = (await service.client.post("/v1/keys", json={"principal": "bob"})).json()
     async with service.client_of(bob["token"]) as client, listening(client, "/v1/events?after=0") as stream:

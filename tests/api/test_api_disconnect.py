@@ -96,7 +96,7 @@ async def test_a_client_that_leaves_its_stream_stops_a_call_that_was_asked_to(
     view = (await service.client.get(f"/v1/calls/{id}", params={"wait": 5})).json()
 
     assert view["error"]["code"] == "Canceled"
-    await until(lambda: not service.use.hub._by_call)
+    await until(lambda: not service.services.hub._by_call)
 
 
 async def test_a_client_that_leaves_its_stream_otherwise_stops_nothing(service: RunningService, toys: Toys) -> None:
@@ -106,7 +106,7 @@ async def test_a_client_that_leaves_its_stream_otherwise_stops_nothing(service: 
     id = await the_call(service)
 
     caller.break_off()
-    await until(lambda: not service.use.hub._by_call)
+    await until(lambda: not service.services.hub._by_call)
     assert service.row(id)["status"] == "running"
     toys.go["wait"].set()
 
@@ -123,10 +123,10 @@ async def test_many_clients_that_go_away_each_stop_their_own_call(service: Runni
 
     for caller in callers:
         caller.break_off()
-    await until(lambda: len(service.use.dispatcher.running) == 5)
+    await until(lambda: len(service.services.dispatcher.running) == 5)
     for n in range(10):
         toys.go[f"{n}"].set()
-    await until(lambda: len(service.use.dispatcher.running) == 0)
+    await until(lambda: len(service.services.dispatcher.running) == 0)
 
     ends = sorted(service.end(row["id"]) for row in service.rows("SELECT id FROM calls"))
     assert ends == [("completed", None)] * 5 + [("error", "Canceled")] * 5

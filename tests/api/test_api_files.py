@@ -612,8 +612,8 @@ async def test_a_file_that_is_swapped_after_the_look_is_not_read(
         (workspace / "a").unlink()
         (workspace / "a").symlink_to("secret")
 
-    place = service.use.places.of
-    monkeypatch.setattr(service.use.places, "of", lambda session: Swapped(place(session), swap))
+    place = service.services.workspaces.of
+    monkeypatch.setattr(service.services.workspaces, "of", lambda session: Swapped(place(session), swap))
     answer = await client.get(f"{FILES}/a")
 
     assert_failed(answer, 403, "PermissionDenied")
@@ -629,8 +629,8 @@ async def test_a_file_that_never_stays_the_same_is_given_up(
         with (workspace / "a").open("ab") as file:
             file.write(b"x")
 
-    place = service.use.places.of
-    monkeypatch.setattr(service.use.places, "of", lambda session: Swapped(place(session), grow))
+    place = service.services.workspaces.of
+    monkeypatch.setattr(service.services.workspaces, "of", lambda session: Swapped(place(session), grow))
     answer = await client.get(f"{FILES}/a")
 
     assert_failed(answer, 409, "ESTALE")

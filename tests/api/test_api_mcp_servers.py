@@ -355,7 +355,7 @@ async def test_a_server_is_taken_as_it_stands_in_a_request_to_a_model(
     view = await add(ann, body | ({"server_label": label} if label else {}), wait=0)
     name = "my-docs" if label == "my docs" else "docs.invalid"
     secret = (await ann.get(f"/v1/secrets/mcp_{name}_token")).json()
-    held = service.use.secrets.find("ann", f"mcp_{name}_token")
+    held = service.services.secrets.find("ann", f"mcp_{name}_token")
     stored = {"Accept": "application/json"}
     paths = (PATH, f"{PATH}/{name}", f"{PATH}/{name}/log", "/v1/events?after=0")
     shown = [(await ann.get(path, headers=stored)).text for path in paths]
@@ -399,16 +399,18 @@ async def test_all_a_model_may_be_told_about_a_server_is_understood(
         "X-Team": "blue",
         "X-Api-Key": {"secret": "mcp_docs_X-Api-Key", "form": "plain"},
     }
-    held = {name: service.use.secrets.find("ann", name) for name in ("mcp_docs_Authorization", "mcp_docs_X-Api-Key")}
+    held = {
+        name: service.services.secrets.find("ann", name) for name in ("mcp_docs_Authorization", "mcp_docs_X-Api-Key")
+    }
     assert [found and found[1] for found in held.values()] == [CANARY, "another-canary"]
     assert again.status_code == 200
     assert rules == [("mcp", f"docs/{tool}", "ask") for tool in ("search", "fetch", "*")]
     assert everybodys["owner"] is None
-    assert service.use.secrets.find("ann", "mcp_all_Authorization") is None
-    assert service.use.secrets.find("admin", "mcp_all_Authorization") is not None
+    assert service.services.secrets.find("ann", "mcp_all_Authorization") is None
+    assert service.services.secrets.find("admin", "mcp_all_Authorization") is not None
     await ann.delete(f"{PATH}/docs")
     assert (await ann.get("/v1/secrets")).json()["data"] == [
-        secret.view() for secret in service.use.secrets.listed("ann") if secret.is_global
+        secret.view() for secret in service.services.secrets.listed("ann") if secret.is_global
     ]
 
 
@@ -432,8 +434,8 @@ async def test_secrets_in_clear_of_a_program_are_kept_and_come_to_it(
     )
     assert "a-newer-canary"[::-1] in (await client.get(f"{PATH}/shop/log")).text
     await client.delete(f"{PATH}/shop")
-    assert service.use.secrets.find("admin", "mcp_shop_SHOP_TOKEN") is None
-    assert service.use.secrets.find("*", "ZONE") is not None
+    assert service.services.secrets.find("admin", "mcp_shop_SHOP_TOKEN") is None
+    assert service.services.secrets.find("*", "ZONE") is not None
 
 
 async def test_what_is_replaced_takes_its_secrets_along(service: RunningService, ann: httpx.AsyncClient) -> None:
@@ -443,14 +445,14 @@ async def test_what_is_replaced_takes_its_secrets_along(service: RunningService,
     changed = await ann.post(
         PATH, params={"wait": 0}, json=body | {"replace": True, "auth": {"type": "bearer", "token": "new-canary"}}
     )
-    kept = service.use.secrets.find("ann", "mcp_docs_token")
+    kept = service.services.secrets.find("ann", "mcp_docs_token")
     without = await ann.post(PATH, params={"wait": 0}, json=NOWHERE | {"replace": True})
 
     assert (changed.status_code, without.status_code) == (200, 200)
     assert kept is not None
     assert kept[1] == "new-canary"
     assert without.json()["definition"]["auth"] is None
-    assert service.use.secrets.find("ann", "mcp_docs_token") is None
+    assert service.services.secrets.find("ann", "mcp_docs_token") is None
 
 
 async def test_a_server_that_is_not_added_leaves_nothing_behind(
@@ -462,14 +464,14 @@ async def test_a_server_that_is_not_added_leaves_nothing_behind(
     refused = await ann.post(PATH, json=taken | {"require_approval": "always"})
 
     assert_problem(refused, 409, "NameTaken")
-    assert service.use.secrets.find("ann", "mcp_DOCS_token") is None
+    assert service.services.secrets.find("ann", "mcp_DOCS_token") is None
     assert (await ann.get("/v1/rules")).json()["data"] == []
 
 
 async def test_a_secret_of_somebodys_own_making_is_not_written_over(
     service: RunningService, ann: httpx.AsyncClient
 ) -> None:
-    await service.use.secrets.put("ann", "mcp_docs_token", "her-own-value", ())
+    await service.services.secrets.put("ann", "mcp_docs_token", "her-own-value", ())
 
     refused = await ann.post(PATH, json=NOWHERE | {"auth": {"type": "bearer", "token": CANARY}})
     named = await ann.post(
@@ -478,7 +480,7 @@ async def test_a_secret_of_somebodys_own_making_is_not_written_over(
 
     assert_problem(refused, 409, "SecretTaken", "send its name instead of a value")
     assert named.status_code == 201
-    held = service.use.secrets.find("ann", "mcp_docs_token")
+    held = service.services.secrets.find("ann", "mcp_docs_token")
     assert held is not None
     assert held[1] == "her-own-value"
 

@@ -37,7 +37,7 @@ def lay_out(home: str, *folders: str) -> None:
 
 
 async def add_session(service: RunningService, principal: str, id: str) -> None:
-    assert await service.use.sessions.create(Session(principal, id))
+    assert await service.services.sessions.create(Session(principal, id))
 
 
 async def test_a_rule_counts_at_once_survives_a_restart_and_is_gone_when_it_is_taken_back(
@@ -74,7 +74,7 @@ async def test_a_rule_counts_at_once_survives_a_restart_and_is_gone_when_it_is_t
 
 
 async def test_a_rule_counts_where_it_says(service: RunningService, client: httpx.AsyncClient) -> None:
-    home = service.use.places.home
+    home = service.services.workspaces.home
     lay_out(home, "one", "two")
     for id in ("one", "two"):
         made = await client.post("/v1/sessions", json={"id": id, "workspace": id})
@@ -163,7 +163,7 @@ async def test_rules_take_their_own_scope_to_write_and_that_or_reading_to_list(s
 
 
 async def test_a_key_that_is_bound_to_workspaces_writes_and_sees_rules_of_those_only(service: RunningService) -> None:
-    home = service.use.places.home
+    home = service.services.workspaces.home
     lay_out(home, "one", "mine")
     bounds = Bounds(workspaces=(f"{home}/mine",))
     async with (

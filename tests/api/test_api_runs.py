@@ -369,7 +369,7 @@ async def test_old_runs_go_with_their_calls(client: httpx.AsyncClient, service: 
     first = (await post(client, message(call("call_aK", "echo", {"text": "1"})))).json()
     second = (await post(client, message(call("call_bK", "echo", {"text": "2"})))).json()
 
-    await service.use.writer.submit(lambda batch: retention.remove(batch, [first["calls"][0]["id"]]))
+    await service.services.writer.submit(lambda batch: retention.remove(batch, [first["calls"][0]["id"]]))
 
     assert (await client.get(f"/v1/run/{first['id']}")).status_code == 404
     assert (await client.get(f"/v1/run/{second['id']}")).json() == second

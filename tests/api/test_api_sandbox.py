@@ -79,7 +79,7 @@ async def test_a_real_self_test_is_told_with_every_probe(walled: RunningService)
 
 
 async def test_admins_see_all_of_it_and_others_nothing_of_this_machine(service: RunningService) -> None:
-    service.use.walls = Inspected(REPORT)
+    service.services.sandbox = Inspected(REPORT)
     reader = await new_key(service, "ann", ["calls:read"])
 
     whole = (await service.client.get("/v1/sandbox")).json()
@@ -125,7 +125,7 @@ async def test_who_may_read_calls_may_know(service: RunningService, scopes: list
 
 
 async def test_only_an_admin_has_it_tried_again(service: RunningService) -> None:
-    inspector = service.use.walls = Inspected(REPORT)
+    inspector = service.services.sandbox = Inspected(REPORT)
     reader = await new_key(service, "ann", ["calls:read"])
 
     async with service.client_of(reader["token"]) as client:
@@ -139,7 +139,7 @@ async def test_only_an_admin_has_it_tried_again(service: RunningService) -> None
     ("report", "tier"), [(REPORT, "landlock"), (replace(REPORT, backend=None), "refused"), (None, None)]
 )
 async def test_metrics_tell_the_tier(service: RunningService, report: SandboxReport | None, tier: str | None) -> None:
-    service.use.walls = Inspected(report)
+    service.services.sandbox = Inspected(report)
 
     text = (await service.client.get("/metrics")).text
 

@@ -91,7 +91,7 @@ async def test_what_belongs_to_somebody_else_is_not_there(
             assert foreign.text.replace("TOKEN", "NOTHING") == missing.text
         assert await names(other) == []
     assert (await put(bob, "TOKEN", "bobs value")).status_code == 201
-    assert service.use.secrets.find("ann", "TOKEN") != service.use.secrets.find("bob", "TOKEN")
+    assert service.services.secrets.find("ann", "TOKEN") != service.services.secrets.find("bob", "TOKEN")
 
 
 async def test_everybodys_secret_is_seen_by_all_and_hidden_by_ones_own(
@@ -119,11 +119,11 @@ async def test_everybodys_secret_is_changed_by_admins_who_say_so(
     assert_problem(await ann.delete("/v1/secrets/TOKEN", params={"global": True}), 403, "Forbidden")
     assert_problem(await ann.delete("/v1/secrets/TOKEN"), 404, "NotFound")
     assert_problem(await service.client.delete("/v1/secrets/TOKEN"), 404, "NotFound")
-    held = service.use.secrets.find(EVERYBODY, "TOKEN")
+    held = service.services.secrets.find(EVERYBODY, "TOKEN")
     assert held is not None
     assert held[1] == "everybodys"
     assert (await service.client.delete("/v1/secrets/TOKEN", params={"global": True})).status_code == 204
-    assert service.use.secrets.values() == set()
+    assert service.services.secrets.values() == set()
 
 
 @pytest.mark.parametrize(
@@ -216,16 +216,16 @@ async def test_a_bad_name_is_refused(ann: httpx.AsyncClient, method: str, name: 
 async def test_secrets_survive_a_restart_and_a_crash(service: RunningService) -> None:
     await put(service.client, "TOKEN", CANARY, domains=["*.example.com"])
     await put(service.client, "TOKEN", "everybodys", everybody=True)
-    before = [(await service.client.get("/v1/secrets")).json(), service.use.secrets.values()]
+    before = [(await service.client.get("/v1/secrets")).json(), service.services.secrets.values()]
 
     await service.restart()
-    after = [(await service.client.get("/v1/secrets")).json(), service.use.secrets.values()]
+    after = [(await service.client.get("/v1/secrets")).json(), service.services.secrets.values()]
     await service.crash()
     await service.open()
-    at_last = [(await service.client.get("/v1/secrets")).json(), service.use.secrets.values()]
+    at_last = [(await service.client.get("/v1/secrets")).json(), service.services.secrets.values()]
 
     assert before == after == at_last
-    assert service.use.secrets.values() == {CANARY, "everybodys"}
+    assert service.services.secrets.values() == {CANARY, "everybodys"}
 
 
 async def test_the_value_is_in_no_answer_no_log_and_no_file(
@@ -260,7 +260,7 @@ async def test_when_nothing_can_be_written_nothing_is_shown_and_nothing_told(
     answer = await put(service.client, "TOKEN", CANARY)
 
     assert_problem(answer, 503, "StoreUnavailable")
-    assert service.use.secrets.values() == set()
+    assert service.services.secrets.values() == set()
     assert CANARY not in answer.text + caplog.text
 
 
@@ -270,7 +270,7 @@ async def test_a_start_makes_the_key_file_for_its_owner_alone(service: RunningSe
 
 async def test_a_start_without_the_right_key_file_is_refused_and_works_again_with_it(crib: Crib) -> None:
     await crib.open()
-    await crib.use.secrets.put("ann", "TOKEN", CANARY, [])
+    await crib.services.secrets.put("ann", "TOKEN", CANARY, [])
     await crib.close()
     path = crib.data_dir / "secrets.key"
     right = path.read_bytes()
@@ -292,7 +292,7 @@ async def test_a_start_without_the_right_key_file_is_refused_and_works_again_wit
     path.chmod(0o600)
     await crib.open()
 
-    held = crib.use.secrets.find("ann", "TOKEN")
+    held = crib.services.secrets.find("ann", "TOKEN")
     assert held is not None
     assert held[1] == CANARY
 
@@ -330,9 +330,9 @@ async def test_a_configured_secret_is_everybodys_and_never_kept(configured: Runn
         "updated_at": None,
     }
     assert listed == [("DISK", True), ("MAIL", True)]
-    found = [configured.use.secrets.find("ann", name) for name in ("MAIL", "DISK")]
+    found = [configured.services.secrets.find("ann", name) for name in ("MAIL", "DISK")]
     assert [held[1] for held in found if held] == [CANARY, "from the file\n"]
-    assert configured.use.secrets.values() == {CANARY, "from the file\n", "the stored one"}
+    assert configured.services.secrets.values() == {CANARY, "from the file\n", "the stored one"}
     assert [row["name"] for row in configured.rows("SELECT * FROM secrets")] == ["MAIL"]
 
 
@@ -351,7 +351,7 @@ async def test_the_stored_secret_comes_back_when_the_configured_one_goes(configu
     configured.settings["secrets"] = {}
     await configured.restart()
 
-    held = configured.use.secrets.find("ann", "MAIL")
+    held = configured.services.secrets.find("ann", "MAIL")
     assert held is not None
     assert (held[0].source, held[1]) == ("store", "the stored one")
 

@@ -92,7 +92,7 @@ async def test_a_call_runs_in_the_session_it_names(service: RunningService, toys
     assert [answer.json()["session"] for answer in (by_body, by_header, plain)] == ["s1", "s1", "default"]
     assert [ctx.agent for ctx in toys.contexts] == ["builder", "builder", None]
     assert [ctx.workspace.root for ctx in toys.contexts][:2] == [made["workspace"]] * 2
-    assert toys.contexts[2].workspace.root == service.use.places.home
+    assert toys.contexts[2].workspace.root == service.services.workspaces.home
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_a_call_runs_in_the_session_it_names(service: RunningService, toys
 async def test_an_existing_folder_can_be_a_workspace(
     service: RunningService, tmp_path: Path, asked: str, found: str | None
 ) -> None:
-    where = {"home": service.use.places.home, "root": str(tmp_path / "root")}
+    where = {"home": service.services.workspaces.home, "root": str(tmp_path / "root")}
     (tmp_path / "data/workspace/deep").mkdir()
 
     made = await make(service.client, workspace=asked.format(**where))
@@ -432,7 +432,7 @@ class TestNetworkPolicies:
         made = await make(service.client, id="s1", network_policy=POLICY)
 
         assert made["network_policy"] == POLICY | {"domain_secrets": [{"domain": "api.example.com", "name": "API_KEY"}]}
-        held = service.use.secrets.find("admin", "API_KEY")
+        held = service.services.secrets.find("admin", "API_KEY")
         assert held is not None
         assert (held[0].domains, held[1]) == (("api.example.com",), "secret-token")
         assert "secret-token" not in json.dumps(await changes(service))
@@ -448,12 +448,12 @@ class TestNetworkPolicies:
             ):
                 assert_problem(answer, 403, "Forbidden")
                 assert "secrets:write" in answer.json()["detail"]
-        assert service.use.secrets.find("ann", "API_KEY") is None
+        assert service.services.secrets.find("ann", "API_KEY") is None
 
     async def test_a_secret_without_a_value_must_be_there_and_may_go_there(self, service: RunningService) -> None:
-        await service.use.secrets.put("admin", "WIDE", SECRET, [])
-        await service.use.secrets.put("admin", "NARROW", SECRET, ["*.example.com"])
-        await service.use.secrets.put("bob", "BOBS", SECRET, [])
+        await service.services.secrets.put("admin", "WIDE", SECRET, [])
+        await service.services.secrets.put("admin", "NARROW", SECRET, ["*.example.com"])
+        await service.services.secrets.put("bob", "BOBS", SECRET, [])
 
         async def ask(name: str, domain: str) -> httpx.Response:
             policy = {"type": "allowlist", "domain_secrets": [{"domain": domain, "name": name}]}
@@ -473,7 +473,7 @@ class TestNetworkPolicies:
         await make(service.client, network_policy=policy("value-one", "value-one"))
         short = await service.client.post("/v1/sessions", json={"network_policy": policy("x")})
 
-        held = service.use.secrets.find("admin", "K")
+        held = service.services.secrets.find("admin", "K")
         assert held is not None
         assert held[0].domains == ("0.example", "1.example")
         assert_problem(two, 422, "InvalidRequest")
@@ -528,7 +528,7 @@ class TestSecretsInClear:
     async def test_a_session_with_a_secret_in_clear_is_refused(
         self, service: RunningService, body: dict[str, Any]
     ) -> None:
-        await service.use.secrets.put("bob", "PASSWORD", SECRET, [])
+        await service.services.secrets.put("bob", "PASSWORD", SECRET, [])
 
         for answer in (
             await service.client.post("/v1/sessions", json=body),
@@ -540,7 +540,7 @@ class TestSecretsInClear:
         assert SECRET not in repr(service.rows("SELECT * FROM sessions"))
 
     async def test_a_secret_by_its_name_is_shown_by_its_name(self, service: RunningService) -> None:
-        await service.use.secrets.put("admin", "PASSWORD", SECRET, [])
+        await service.services.secrets.put("admin", "PASSWORD", SECRET, [])
 
         made = await make(service.client, env={"PASSWORD": {"secret": "PASSWORD"}, "LANG": "C"})
 

@@ -57,7 +57,7 @@ async def output(client: httpx.AsyncClient, id: str) -> tuple[bytes, int, int]:
 
 
 def root(service: RunningService) -> Path:
-    return Path(service.use.places.home)
+    return Path(service.services.workspaces.home)
 
 
 async def test_a_command_that_fails_is_an_answer_with_its_output(client: httpx.AsyncClient) -> None:

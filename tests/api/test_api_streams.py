@@ -315,9 +315,9 @@ async def test_the_stream_of_a_call_kept_for_the_next_start_ends_and_goes_on_the
 
 async def test_a_client_that_leaves_is_forgotten(service: RunningService) -> None:
     async with listening(service.client, "/v1/events"):
-        assert len(service.use.hub._everything) == 1
+        assert len(service.services.hub._everything) == 1
 
-    await until(lambda: not service.use.hub._everything)
+    await until(lambda: not service.services.hub._everything)
 
 
 async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
@@ -326,8 +326,8 @@ async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
     monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1024)
     writer.write(f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
-    await until(lambda: service.use.hub._everything)
-    (subscription,) = service.use.hub._everything
+    await until(lambda: service.services.hub._everything)
+    (subscription,) = service.services.hub._everything
 
     while not subscription.is_lagged:
         await create(service.client, "echo", {"text": "x" * 300_000})
@@ -338,7 +338,7 @@ async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
     writer.close()
 
     assert b"too slow; reconnect with Last-Event-ID to go on" in received
-    await until(lambda: not service.use.hub._everything)
+    await until(lambda: not service.services.hub._everything)
 
 
 async def test_a_stream_that_is_given_up_closes_what_feeds_it() -> None:
@@ -446,7 +446,7 @@ async def test_many_streams_of_one_call_all_see_its_whole_life(service: RunningS
             return [frame.raw for frame in await stream.rest() if frame.id]
 
     watching = [asyncio.create_task(watch()) for _ in range(20)]
-    await until(lambda: len(service.use.hub._by_call.get(call["id"], ())) == 20)
+    await until(lambda: len(service.services.hub._by_call.get(call["id"], ())) == 20)
     toys.go["wait"].set()
     seen = [await task for task in watching]
 

@@ -33,7 +33,7 @@ async def service(data_dir: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(MAKERS, "http", toy_maker)
     service = RunningService(data_dir, toys)
     await service.open()
-    service.use.tools._importer = imported
+    service.services.runtime_tools._importer = imported
     yield service
     await service.close()
 

@@ -135,7 +135,7 @@ async def test_every_answer_to_a_page_on_the_list_may_be_read_by_it(open_service
     assert await ask("OPTIONS", "/v1/calls") == 405
     assert await ask("GET", "/v1/events", params={"after": -1}) == 422
     assert await ask("GET", "/healthz") == 200
-    open_service.app.state.use = None
+    open_service.app.state.services = None
     assert await ask("POST", "/v1/calls", json={"tool": "echo"}) == 503
     assert await ask("GET", "/v1/calls") == 503
 
@@ -146,7 +146,7 @@ async def test_a_bug_in_a_route_is_told_to_the_page_too(
     def broken(principal: str) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(open_service.use.dispatcher.registry, "all", broken)
+    monkeypatch.setattr(open_service.services.dispatcher.registry, "all", broken)
     answer = await open_service.client.get("/v1/tools", headers={"Origin": PAGE})
 
     assert answer.status_code == 500

@@ -88,7 +88,7 @@ async def test_who_sends_without_end_instead_of_listening_is_let_go(small: Runni
         assert (await line.answer()).status == 200
         await line.flood(b"1000\r\n" + b"x" * 4096 + b"\r\n")
 
-    await until(lambda: not small.use.streams.taken and not small.use.hub._everything)
+    await until(lambda: not small.services.stream_slots.taken and not small.services.hub._everything)
 
 
 async def test_a_packed_body_is_not_unpacked(small: RunningService) -> None:
@@ -114,7 +114,7 @@ async def test_a_key_has_room_for_so_many_calls(small: RunningService, other: ht
     assert others.status_code == 200
     assert len(small.rows("SELECT * FROM calls")) == 4
     toys.go["wait"].set()
-    await until(lambda: not len(small.use.dispatcher.running))
+    await until(lambda: not len(small.services.dispatcher.running))
     assert (await small.client.post("/v1/calls", json={"tool": "echo"})).status_code == 200
 
 
@@ -128,7 +128,7 @@ async def test_the_service_has_room_for_so_many_calls(
 
     assert_problem(answer, 503, "Overloaded")
     assert answer.headers["retry-after"] == "1"
-    assert not small.use.streams.taken
+    assert not small.services.stream_slots.taken
     toys.go["wait"].set()
 
 
@@ -149,7 +149,7 @@ async def test_a_model_is_told_that_there_is_no_room(small: RunningService, toys
     async with mcp_client(small, "auto") as client:
         refused = await client.call_tool("echo", {"text": "hi"})
         toys.go["wait"].set()
-        await until(lambda: not len(small.use.dispatcher.running))
+        await until(lambda: not len(small.services.dispatcher.running))
         answer = await client.call_tool("echo", {"text": "hi"})
 
     assert (refused.is_error, answer.is_error) == (True, False)
@@ -188,7 +188,7 @@ async def test_a_key_has_room_for_so_many_streams(small: RunningService, other: 
         assert (await small.client.get("/v1/events", headers={"Accept": "application/json"})).status_code == 200
         async with listening(other, "/v1/events"):
             pass
-    await until(lambda: not small.use.streams.taken)
+    await until(lambda: not small.services.stream_slots.taken)
 
     assert len(small.rows("SELECT * FROM calls")) == 1
     toys.go["wait"].set()
@@ -200,12 +200,12 @@ async def test_the_stream_of_a_post_and_of_mcp_take_room_too(small: RunningServi
         small.client.stream("POST", "/mcp", **spoken("subscriptions/listen", {"notifications": {}})) as silent,
     ):
         assert silent.status_code == 200
-        assert sum(small.use.streams.taken.values()) == 2
+        assert sum(small.services.stream_slots.taken.values()) == 2
         assert_problem(await small.client.get("/v1/events"), 429, "TooManyStreams")
         toys.go["wait"].set()
         await stream.rest()
-        await until(lambda: sum(small.use.streams.taken.values()) == 1)
-    await until(lambda: not small.use.streams.taken)
+        await until(lambda: sum(small.services.stream_slots.taken.values()) == 1)
+    await until(lambda: not small.services.stream_slots.taken)
 
 
 async def test_a_stream_that_came_to_nothing_gives_its_room_back(small: RunningService) -> None:
@@ -223,7 +223,7 @@ async def test_a_stream_that_came_to_nothing_gives_its_room_back(small: RunningS
         refused = await small.client.post("/v1/calls", json={"tool": "echo"}, headers=STREAM)
         assert refused.status_code == 503
 
-    assert not small.use.streams.taken
+    assert not small.services.stream_slots.taken
 
 
 async def test_clients_that_break_off_give_their_room_back(small: RunningService) -> None:
@@ -232,7 +232,7 @@ async def test_clients_that_break_off_give_their_room_back(small: RunningService
             await line.send(head("GET /v1/events"))
             assert (await line.answer()).status == 200
             line.writer.transport.abort()
-        await until(lambda: not small.use.streams.taken)
+        await until(lambda: not small.services.stream_slots.taken)
 
 
 class TestSlots:

@@ -119,7 +119,7 @@ async def test_what_waits_for_a_commit_and_what_could_not_be_written_is_told(
 
     with service.stalled_writer():
         live = service.submit("echo")
-        await until(lambda: service.use.writer.queue)
+        await until(lambda: service.services.writer.queue)
         stalled = await scrape(service)
         async with asyncio.timeout(HANG * 2):
             await live.wait()
@@ -134,9 +134,9 @@ async def test_what_waits_for_a_commit_and_what_could_not_be_written_is_told(
 
 async def test_streams_are_counted_while_they_are_open(service: RunningService) -> None:
     async with listening(service.client, "/v1/events"), listening(service.client, "/v1/events"):
-        await until(lambda: service.use.hub.streams == 2)
+        await until(lambda: service.services.hub.streams == 2)
         watched = await scrape(service)
-    await until(lambda: service.use.hub.streams == 0)
+    await until(lambda: service.services.hub.streams == 0)
     alone = await scrape(service)
 
     assert (watched("toolcrib_streams"), alone("toolcrib_streams")) == (2, 0)
@@ -146,7 +146,7 @@ async def test_a_stream_that_falls_behind_is_counted_and_the_largest_queue_is_to
     service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = EventFilter(principal=None)
-    slow, quick = (service.use.hub.subscribe(wanted, False) for _ in range(2))
+    slow, quick = (service.services.hub.subscribe(wanted, False) for _ in range(2))
     await call(service, "echo", arguments={"text": "x" * 1000})
     await quick.take(0)
     behind = await scrape(service)

@@ -389,11 +389,11 @@ async def test_a_stream_ends_with_its_client_even_if_requests_wait_behind_it(ser
     async with connected(service.port) as line:
         await line.send(head("GET /v1/events") + HEALTH)
         assert (await line.answer()).status == 200
-        await until(lambda: service.use.hub._everything)
+        await until(lambda: service.services.hub._everything)
         connection_of(service).flow.resume_reading()
 
-    await until(lambda: not service.use.hub._everything)
-    await until(lambda: not service.use.streams.taken)
+    await until(lambda: not service.services.hub._everything)
+    await until(lambda: not service.services.stream_slots.taken)
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 8000000", "Transfer-Encoding: chunked"])

@@ -118,8 +118,8 @@ async def test_a_full_database_makes_it_unready_until_there_is_room_again(servic
     body = {"tool": "flood", "arguments": {"times": 2_000_000}}
 
     call = (await service.client.post("/v1/calls?wait=0", json=body)).json()
-    await until(lambda: service.use.writer.failing is not None)
-    failing = service.use.writer.failing
+    await until(lambda: service.services.writer.failing is not None)
+    failing = service.services.writer.failing
     writing.execute("PRAGMA max_page_count=1000000").close()
     recovered = await ask_until(service, "ok")
     ended = (await service.client.get(f"/v1/calls/{call['id']}?wait=5")).json()
@@ -135,7 +135,7 @@ async def test_any_commit_that_succeeds_makes_it_ready_again(impatient: RunningS
 
     await impatient.client.post("/v1/calls", json={"tool": "echo"})
 
-    assert impatient.use.writer.failing is None
+    assert impatient.services.writer.failing is None
     assert (await ready(impatient))[0] == 200
 
 
@@ -160,7 +160,7 @@ async def test_nobody_who_asks_waits_for_a_writer_that_hangs(
     with service.stalled_writer():
         await fail_a_call(service)
         answers = await asyncio.gather(*(ready(service) for _ in range(10)))
-        waiting = service.use.writer.queue
+        waiting = service.services.writer.queue
     assert {answer[:2] for answer in answers} == {(503, "unready")}
     assert waiting <= 1  # one look, shared by all of them
     await ask_until(service, "ok")
@@ -172,7 +172,7 @@ async def test_a_change_that_fails_for_a_reason_of_its_own_does_not_make_it_unre
     answer = await service.client.post("/v1/calls", json={"tool": "echo"})
 
     assert answer.status_code == 503
-    assert service.use.writer.failing is None
+    assert service.services.writer.failing is None
     assert (await ready(service))[0] == 200
 
 
@@ -232,8 +232,8 @@ async def test_a_service_closes_while_somebody_looks(service: RunningService, mo
     with closing(sqlite3.connect(service.data_dir / "toolcrib.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         await fail_a_call(service)
-        asking = asyncio.create_task(service.use.readiness.check())
-        await until(lambda: service.use.writer.queue)
+        asking = asyncio.create_task(service.services.readiness.check())
+        await until(lambda: service.services.writer.queue)
 
         async with asyncio.timeout(HANG * 4):
             await service.close()

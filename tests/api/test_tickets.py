@@ -95,7 +95,7 @@ async def test_a_ticket_says_until_when_it_is_good_and_is_kept_by_nobody(service
 @pytest.mark.parametrize(("seconds", "status"), [(SECONDS - 5, 200), (SECONDS, 401), (86_400, 401)])
 async def test_a_ticket_is_good_for_half_a_minute(service: RunningService, seconds: float, status: int) -> None:
     ticket = await buy(service.client)
-    service.use.clock = MovedClock(seconds)
+    service.services.clock = MovedClock(seconds)
 
     answer = await service.client.get("/v1/events", params={"ticket": ticket}, headers=PAGE)
 

@@ -51,7 +51,7 @@ async def asked(crib: Crib, live: LiveCall, *, after: Ask | None = None) -> Ask:
 
 
 async def stored(crib: Crib, ask: Ask) -> Ask:
-    found = await asks.get(crib.use.engine, ask.id, None)
+    found = await asks.get(crib.services.engine, ask.id, None)
     assert found is not None
     return found
 
@@ -97,7 +97,7 @@ async def test_allowed_once_it_runs_once_and_the_next_is_asked_again(asking: Cri
     live = asking.submit("act", act("src/a"))
     ask = await asked(asking, live)
 
-    ended = await asking.use.desk.answer(ask, YES, REVIEWER)
+    ended = await asking.services.asks.answer(ask, YES, REVIEWER)
     view = await asking.ended(live)
 
     assert (view["status"], asking.toys.notes) == ("completed", ["done"])
@@ -114,7 +114,7 @@ async def test_a_no_is_the_calls_end_with_what_the_person_said(asking: Crib) -> 
     live = asking.submit("act", act("src/a"))
     ask = await asked(asking, live)
 
-    await asking.use.desk.answer(ask, replace(NO, message="use the API instead"), REVIEWER)
+    await asking.services.asks.answer(ask, replace(NO, message="use the API instead"), REVIEWER)
     view = await asking.ended(live)
 
     assert view["error"] == {
@@ -138,8 +138,8 @@ async def test_a_second_answer_comes_too_late(asking: Crib) -> None:
     ask = await asked(asking, live)
 
     results = await asyncio.gather(
-        asking.use.desk.answer(ask, YES, REVIEWER),
-        asking.use.desk.answer(ask, NO, REVIEWER),
+        asking.services.asks.answer(ask, YES, REVIEWER),
+        asking.services.asks.answer(ask, NO, REVIEWER),
         return_exceptions=True,
     )
 
@@ -147,7 +147,7 @@ async def test_a_second_answer_comes_too_late(asking: Crib) -> None:
     assert isinstance(results[1], AskEnded)
     assert (await asking.ended(live))["status"] == "completed"
     with pytest.raises(AskEnded, match="answered already"):
-        await asking.use.desk.answer(ask, NO, REVIEWER)
+        await asking.services.asks.answer(ask, NO, REVIEWER)
 
 
 async def test_nobody_answers_in_time(asking: Crib) -> None:
@@ -172,7 +172,7 @@ async def test_an_ask_that_expires_while_the_store_refuses_ends_when_it_can(
     ask = await asked(asking, live)
 
     with asking.stalled_writer():
-        await until(lambda: asking.use.writer.failures > 0)
+        await until(lambda: asking.services.writer.failures > 0)
     await asking.ended(live)
 
     assert asking.end(live.call.id) == ("error", "AskExpired")
@@ -192,8 +192,8 @@ async def test_a_canceled_call_takes_its_ask_along(asking: Crib) -> None:
     )
     assert asking.story(live.call.id)[-2:] == ["ask.expired", "call.error"]
     with pytest.raises(AskEnded):
-        await asking.use.desk.answer(ask, YES, REVIEWER)
-    assert asking.use.desk.open_asks == 0
+        await asking.services.asks.answer(ask, YES, REVIEWER)
+    assert asking.services.asks.open_asks == 0
 
 
 @pytest.mark.parametrize("who", ["call", "key", "configuration"])
@@ -203,7 +203,7 @@ async def test_where_nobody_is_there_it_is_denied_at_once(crib: Crib, who: str) 
     key = replace(REVIEWER, bounds=replace(UNBOUND, on_ask="deny" if who == "key" else None))
     request = crib.request("act", act("src/a"), on_ask="deny" if who == "call" else None)
 
-    view = await crib.ended(crib.use.dispatcher.submit(request, ADMIN, key=key))
+    view = await crib.ended(crib.services.dispatcher.submit(request, ADMIN, key=key))
 
     assert view["error"]["code"] == "PermissionDenied"
     assert "does not wait for one" in view["error"]["message"]
@@ -215,13 +215,13 @@ async def test_always_makes_a_rule_and_settles_what_it_covers(asking: Crib) -> N
     other = asking.submit("act", act("src/b"))
     ask, covered, open_still = [await asked(asking, live) for live in (first, second, other)]
 
-    await asking.use.desk.answer(ask, ALWAYS, WRITER)
+    await asking.services.asks.answer(ask, ALWAYS, WRITER)
 
     assert (await asking.ended(first))["status"] == (await asking.ended(second))["status"] == "completed"
     settled = (await stored(asking, covered)).answer
     assert settled == Answer(Decision.ALLOW_ALWAYS, "Rules allow it by now.")
     assert (await stored(asking, open_still)).is_open
-    [kept] = asking.use.rules.listed("admin")
+    [kept] = asking.services.rules.listed("admin")
     assert kept == StoredRule(
         id=kept.id,
         principal="admin",
@@ -234,7 +234,7 @@ async def test_always_makes_a_rule_and_settles_what_it_covers(asking: Crib) -> N
     )
     assert (await asking.run("act", act("src/a")))["status"] == "completed"
 
-    assert await asking.use.rules.drop(kept.id)
+    assert await asking.services.rules.drop(kept.id)
     again = asking.submit("act", act("src/a"))
     await asked(asking, again)
 
@@ -245,12 +245,12 @@ async def test_the_pattern_of_an_always_can_be_edited_and_its_scope_widened(aski
     await asked(asking, other)
     answer = replace(ALWAYS, rules=(Rule("edit", "src/*", Action.ALLOW),), scope=RuleScope.GLOBAL)
 
-    await asking.use.desk.answer(ask, answer, WRITER)
+    await asking.services.asks.answer(ask, answer, WRITER)
 
     assert [(await asking.ended(one))["status"] for one in (live, other)] == ["completed", "completed"]
-    elsewhere = asking.use.dispatcher.submit(asking.request("act", act("src/c")), Session("admin", "s2"))
+    elsewhere = asking.services.dispatcher.submit(asking.request("act", act("src/c")), Session("admin", "s2"))
     assert (await asking.ended(elsewhere))["status"] == "completed"
-    stranger = asking.use.dispatcher.submit(asking.request("act", act("src/c")), Session("eve", "default"))
+    stranger = asking.services.dispatcher.submit(asking.request("act", act("src/c")), Session("eve", "default"))
     assert await asked(asking, stranger)
     assert (await asking.run("act", act("src/never")))["error"]["code"] == "PermissionDenied"
 
@@ -261,10 +261,10 @@ async def test_always_takes_a_key_that_may_write_rules(asking: Crib) -> None:
 
     for scope in (None, *RuleScope):
         with pytest.raises(AnswerRefused, match="rules:write"):
-            await asking.use.desk.answer(ask, replace(ALWAYS, scope=scope), REVIEWER)
+            await asking.services.asks.answer(ask, replace(ALWAYS, scope=scope), REVIEWER)
 
     assert (await stored(asking, ask)).is_open
-    assert asking.use.rules.listed(None) == []
+    assert asking.services.rules.listed(None) == []
 
 
 async def test_a_rule_that_denies_meanwhile_wins_over_the_answer(asking: Crib) -> None:
@@ -272,7 +272,7 @@ async def test_a_rule_that_denies_meanwhile_wins_over_the_answer(asking: Crib) -
     ask = await asked(asking, live)
     deny = StoredRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "*", Action.DENY), scope=RuleScope.GLOBAL)
 
-    await asking.use.rules.add(deny)
+    await asking.services.rules.add(deny)
 
     assert (await asking.ended(live))["error"]["message"] == (
         "Not allowed: edit src/a is denied by the rule `deny edit *`."
@@ -286,12 +286,12 @@ async def test_a_need_that_was_not_shown_is_asked_anew(asking: Crib) -> None:
     assert ask.needs == (Need("edit", "src/a"),)
     more = StoredRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "lib/*", Action.ASK), scope=RuleScope.GLOBAL)
 
-    await asking.use.rules.add(more)
+    await asking.services.rules.add(more)
     second = await asked(asking, live, after=ask)
 
     assert second.needs == (Need("edit", "src/a"), Need("edit", "lib/b"))
     assert (await stored(asking, ask)).reason == "More has to be asked."
-    await asking.use.desk.answer(second, YES, REVIEWER)
+    await asking.services.asks.answer(second, YES, REVIEWER)
     assert (await asking.ended(live))["status"] == "completed"
 
 
@@ -300,12 +300,12 @@ async def test_a_session_that_changes_while_its_call_waits_counts_as_it_is_then(
     asking: Crib, action: Action, end: str
 ) -> None:
     mine = Session("admin", "mine", is_trusted=True, created_at=1, updated_at=1)
-    assert await asking.use.sessions.create(mine)
-    live = asking.use.dispatcher.submit(asking.request("act", act("src/a")), mine)
+    assert await asking.services.sessions.create(mine)
+    live = asking.services.dispatcher.submit(asking.request("act", act("src/a")), mine)
     await asked(asking, live)
 
     rules = (Rule("edit", "src/*", action),)
-    await asking.use.sessions.change(mine, lambda session: replace(session, rules=rules))
+    await asking.services.sessions.change(mine, lambda session: replace(session, rules=rules))
 
     view = await asking.ended(live)
     assert (view["error"]["code"] if view["error"] else view["status"]) == end
@@ -321,10 +321,10 @@ async def test_an_ask_is_still_there_after_a_restart_and_its_answer_lets_the_cal
     assert (asking.row(live.call.id)["status"], asking.toys.notes) == ("pending", [])
 
     await asking.open()
-    again = asking.use.dispatcher.running.get(live.call.id)
+    again = asking.services.dispatcher.running.get(live.call.id)
     assert again is not None
     assert await stored(asking, ask) == ask
-    await asking.use.desk.answer(ask, YES, REVIEWER)
+    await asking.services.asks.answer(ask, YES, REVIEWER)
 
     assert (await asking.ended(again))["status"] == "completed"
     assert asking.toys.notes == ["done"]
@@ -353,7 +353,7 @@ async def test_an_answer_for_other_arguments_counts_for_nothing(asking: Crib) ->
     asking.change(change, answer, ask.id)
 
     await asking.open()
-    again = asking.use.dispatcher.running.get(live.call.id)
+    again = asking.services.dispatcher.running.get(live.call.id)
     assert again is not None
 
     assert (await asked(asking, again)).id != ask.id
@@ -386,17 +386,17 @@ async def test_rules_that_changed_while_the_service_was_down_count(asking: Crib)
 
 
 async def test_a_secret_in_what_is_asked_is_not_shown_and_the_ask_is_found_again(asking: Crib) -> None:
-    await asking.use.secrets.put("admin", "TOKEN", "hunter2hunter2", [])
+    await asking.services.secrets.put("admin", "TOKEN", "hunter2hunter2", [])
     live = asking.submit("act", act("src/hunter2hunter2"))
     ask = await asked(asking, live)
 
     assert "hunter2" not in json.dumps(asking.rows("SELECT * FROM asks")) + json.dumps(asking.events())
     await asking.crash()
     await asking.open()
-    again = asking.use.dispatcher.running.get(live.call.id)
+    again = asking.services.dispatcher.running.get(live.call.id)
     assert again is not None
     await until(lambda: again.call.waiting is not None or again.is_done)
-    await asking.use.desk.answer(ask, YES, REVIEWER)
+    await asking.services.asks.answer(ask, YES, REVIEWER)
     assert (await asking.ended(again))["status"] == "completed"
     assert len(asking.rows("SELECT * FROM asks")) == 1
 
@@ -409,7 +409,7 @@ async def test_an_ask_in_flight_gives_the_lane_back_and_takes_it_again(asking: C
     assert ask.metadata == {"why": "a toy wants to"}
     other = asking.submit("wait", {"name": "other", "effect": "write"})
     await asking.started("other")
-    await asking.use.desk.answer(ask, YES, REVIEWER)
+    await asking.services.asks.answer(ask, YES, REVIEWER)
     assert asking.toys.log == ["other in"]
 
     asking.toys.go["other"].set()
@@ -426,7 +426,7 @@ async def test_while_a_person_thinks_the_tools_time_does_not_run(asking: Crib) -
     ask = await asked(asking, live)
     await asyncio.sleep(0.3)
 
-    await asking.use.desk.answer(ask, YES, REVIEWER)
+    await asking.services.asks.answer(ask, YES, REVIEWER)
 
     assert (await asking.ended(live))["status"] == "completed"
 
@@ -435,7 +435,7 @@ async def test_a_tool_hears_a_persons_no_and_may_go_on(asking: Crib) -> None:
     live = asking.submit("consent", {"patterns": ["make"]})
     ask = await asked(asking, live)
 
-    await asking.use.desk.answer(ask, NO, REVIEWER)
+    await asking.services.asks.answer(ask, NO, REVIEWER)
 
     assert (await asking.ended(live))["error"]["code"] == "PermissionDenied"
     assert asking.toys.log == ["PermissionDenied"]
@@ -448,7 +448,7 @@ async def test_an_allowance_in_flight_counts_for_one_use(asking: Crib) -> None:
     for _ in range(2):
         asking_again = asyncio.create_task(ctx.ask("shell", ["make"]))
         ask = await asked(asking, live)
-        await asking.use.desk.answer(ask, YES, REVIEWER)
+        await asking.services.asks.answer(ask, YES, REVIEWER)
         async with asyncio.timeout(HANG):
             await asking_again
 
@@ -478,7 +478,7 @@ async def test_a_childs_ask_lets_its_parents_lane_go(asking: Crib) -> None:
 
     assert (await asking.run("note", {"text": "meanwhile"}))["status"] == "completed"
     await asyncio.sleep(0.3)
-    await asking.use.desk.answer(ask, YES, REVIEWER)
+    await asking.services.asks.answer(ask, YES, REVIEWER)
 
     assert (await asking.ended(live))["result"]["output"] == "edited src/a"
     assert asking.toys.notes == ["meanwhile", "done"]
@@ -489,7 +489,7 @@ async def test_a_yes_never_reaches_another_call(asking: Crib) -> None:
     ask = await asked(asking, first)
     other = await asked(asking, second)
 
-    await asking.use.desk.answer(ask, YES, REVIEWER)
+    await asking.services.asks.answer(ask, YES, REVIEWER)
 
     assert (await asking.ended(first))["status"] == "completed"
     assert (await stored(asking, other)).is_open
@@ -506,7 +506,7 @@ async def test_questions_are_put_before_the_tool_runs_and_their_answer_reaches_i
 
     row = crib.row(live.call.id)
     assert (ask.kind, ask.questions, row["status"], row["waiting"]) == ("question", QUESTIONS, "pending", "input")
-    await crib.use.desk.answer(ask, Answer(content={"colour": "red"}), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(content={"colour": "red"}), REVIEWER)
 
     assert (await crib.ended(live))["result"]["output"] == "{'colour': 'red'}"
 
@@ -517,10 +517,10 @@ async def test_questions_outlive_a_restart(crib: Crib) -> None:
     ask = await asked(crib, live)
     await crib.crash()
     await crib.open()
-    again = crib.use.dispatcher.running.get(live.call.id)
+    again = crib.services.dispatcher.running.get(live.call.id)
     assert again is not None
 
-    await crib.use.desk.answer(ask, Answer(content={"colour": "red"}), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(content={"colour": "red"}), REVIEWER)
 
     assert (await crib.ended(again))["status"] == "completed"
     assert len(crib.rows("SELECT * FROM asks")) == 1
@@ -531,7 +531,7 @@ async def test_questions_can_be_declined_expire_or_meet_nobody(crib: Crib) -> No
     live = crib.submit("inquire", {"questions": QUESTIONS})
     ask = await asked(crib, live)
 
-    await crib.use.desk.answer(ask, Answer(action="decline", message="later"), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(action="decline", message="later"), REVIEWER)
     declined = await crib.ended(live)
     expired = await crib.run("inquire", {"questions": QUESTIONS}, ask_timeout=0.01)
     unattended = await crib.run("inquire", {"questions": QUESTIONS}, on_ask="deny")
@@ -551,7 +551,7 @@ async def test_changed_rules_do_not_disturb_questions(crib: Crib) -> None:
     await asked(crib, live)
 
     for number in range(100):
-        crib.use.rules.put(
+        crib.services.rules.put(
             StoredRule(
                 id=f"rule_{number}",
                 principal=EVERYBODY,

@@ -168,7 +168,7 @@ class House(RuleBasedStateMachine):
     def answer(self, data: st.DataObject, decision: Decision) -> None:
         call = data.draw(st.sampled_from(self.waiting))
         ask = self.run(self.ask_of(call))
-        self.run(self.crib.use.desk.answer(ask, Answer(decision), PERSON))
+        self.run(self.crib.services.asks.answer(ask, Answer(decision), PERSON))
         if decision is Decision.DENY:
             call.end = "PermissionDenied"
             return
@@ -192,7 +192,7 @@ class House(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(self.waiting))
-        live = self.crib.use.dispatcher.running.get(call.id)
+        live = self.crib.services.dispatcher.running.get(call.id)
         assert live is not None
         self.run(self.crib.cancel(live))
         call.end = "Canceled"
@@ -202,7 +202,7 @@ class House(RuleBasedStateMachine):
         id = f"rule_{next(self.numbers):04d}"
         owner, written = (EVERYBODY, self.model.everybodys) if is_everybodys else ("ada", self.model.own)
         kept = StoredRule(id=id, principal=owner, rule=Rule("edit", pattern, action), scope=RuleScope.GLOBAL)
-        self.run(self.crib.use.rules.add(kept))
+        self.run(self.crib.services.rules.add(kept))
         written[id] = (pattern, action)
         self.judge_all()
 
@@ -210,7 +210,7 @@ class House(RuleBasedStateMachine):
     @rule(data=st.data())
     def revoke_rule(self, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from([*self.model.everybodys, *self.model.own]))
-        assert self.run(self.crib.use.rules.drop(id))
+        assert self.run(self.crib.services.rules.drop(id))
         self.model.everybodys.pop(id, None)
         self.model.own.pop(id, None)
         self.judge_all()
@@ -246,7 +246,7 @@ class House(RuleBasedStateMachine):
 
         async def submit() -> str:
             request = self.crib.request("act", {"paths": paths, "text": text}, **more)
-            live = self.crib.use.dispatcher.submit(request, self.sessions[session], key=None)
+            live = self.crib.services.dispatcher.submit(request, self.sessions[session], key=None)
             await live.wait_open()
             return live.call.id
 
@@ -268,7 +268,7 @@ class House(RuleBasedStateMachine):
                 call.is_seen = call.end is not None
 
     async def arrive(self, call: Expected) -> None:
-        live = self.crib.use.dispatcher.running.get(call.id)
+        live = self.crib.services.dispatcher.running.get(call.id)
         if call.end is None:
             assert live is not None, f"{call} has ended"
             await until(lambda: live.ask is not None and [need.pattern for need in live.ask.needs] == call.asked)
@@ -280,25 +280,25 @@ class House(RuleBasedStateMachine):
         assert (code or status) == call.end, call
 
     async def ask_of(self, call: Expected) -> Ask:
-        live = self.crib.use.dispatcher.running.get(call.id)
+        live = self.crib.services.dispatcher.running.get(call.id)
         assert live is not None
         assert live.ask is not None
         return live.ask
 
     async def answer_both(self, ask: Ask) -> list[Any]:
         answers = [Answer(Decision.DENY), Answer(Decision.ALLOW_ONCE)]
-        answering = [self.crib.use.desk.answer(ask, answer, PERSON) for answer in answers]
+        answering = [self.crib.services.asks.answer(ask, answer, PERSON) for answer in answers]
         return await asyncio.gather(*answering, return_exceptions=True)
 
     async def keep_sessions(self) -> None:
         """In the store, where a resumed call finds its session."""
         for session in self.sessions.values():
-            await self.crib.use.writer.submit(partial(stored_sessions.add, session=session))
+            await self.crib.services.writer.submit(partial(stored_sessions.add, session=session))
 
     async def finish(self) -> None:
         """Whatever still waits is refused; then every call has one end, and every ask too."""
         for call in self.waiting:
-            await self.crib.use.desk.answer(await self.ask_of(call), Answer(Decision.DENY), PERSON)
+            await self.crib.services.asks.answer(await self.ask_of(call), Answer(Decision.DENY), PERSON)
             call.end = "PermissionDenied"
         for call in self.calls.values():
             await self.arrive(call)

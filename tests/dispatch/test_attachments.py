@@ -211,9 +211,9 @@ async def test_retention_takes_them_with_their_call(crib: Crib, toys: Toys, monk
     await crib.open()
     old, young = [(await crib.run("give"))["id"] for _ in range(2)]
     crib.change("UPDATE calls SET ended_at = ended_at - ? WHERE id = ?", 2 * sweeping.DAY * 1_000_000, old)
-    use = crib.use
+    services = crib.services
 
-    await Retention(use.engine, use.writer, use.hub, use.clock, Limits(1, None)).sweep()
+    await Retention(services.engine, services.writer, services.hub, services.clock, Limits(1, None)).sweep()
 
     assert (stored(crib, old), stored(crib, young)) == ({}, {0: LARGE})
 
@@ -227,8 +227,8 @@ async def test_a_batch_of_removals_counts_their_bytes(crib: Crib, toys: Toys, mo
         await crib.run("give")
     crib.change("UPDATE calls SET ended_at = ended_at - ?", 2 * sweeping.DAY * 1_000_000)
     removed: list[int] = []
-    use = crib.use
-    keeper = Retention(use.engine, use.writer, use.hub, use.clock, Limits(1, None))
+    services = crib.services
+    keeper = Retention(services.engine, services.writer, services.hub, services.clock, Limits(1, None))
     monkeypatch.setattr(keeper, "_remove", _noting(removed, keeper._remove))
 
     await keeper.sweep()

@@ -53,7 +53,7 @@ async def heard() -> None:
 async def crib(crib: Crib) -> Crib:
     await crib.open()
     for tool in (apply_patch.tool, write_file.tool):
-        crib.use.dispatcher.registry.add(tool)
+        crib.services.dispatcher.registry.add(tool)
     return crib
 
 
@@ -67,7 +67,7 @@ async def test_a_cancel_that_comes_too_late_lets_the_write_be_the_calls_end(crib
     live = crib.submit("apply_patch", input=PATCH)
     await asyncio.to_thread(held.reached.wait, HANG)
 
-    canceling = asyncio.create_task(crib.use.dispatcher.cancel(live))
+    canceling = asyncio.create_task(crib.services.dispatcher.cancel(live))
     await heard()
     assert not live.is_done, "what writes is waited for"
     held.go.set()
@@ -82,7 +82,7 @@ async def test_a_cancel_that_comes_in_time_leaves_nothing_written(crib: Crib, he
     live = crib.submit("apply_patch", input=PATCH)
     await asyncio.to_thread(held.reached.wait, HANG)
 
-    canceling = asyncio.create_task(crib.use.dispatcher.cancel(live))
+    canceling = asyncio.create_task(crib.services.dispatcher.cancel(live))
     await heard()
     held.go.set()
     await canceling
@@ -99,7 +99,7 @@ async def test_the_next_writer_waits_until_a_canceled_one_is_really_over(crib: C
     second = crib.submit("write_file", {"file_path": "second.txt", "content": "2"})
     await crib.at_the_gate(second)
 
-    canceling = asyncio.create_task(crib.use.dispatcher.cancel(first))
+    canceling = asyncio.create_task(crib.services.dispatcher.cancel(first))
     await heard()
     assert second.call.waiting == "gate"
     held.go.set()

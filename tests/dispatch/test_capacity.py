@@ -32,7 +32,7 @@ def key_named(id: str) -> Key:
 
 def submit(crib: Crib, key: str | None, tool: str = "wait_free", **arguments: Any) -> LiveCall:
     request = CallRequest(tool=tool, arguments=arguments)
-    return crib.use.dispatcher.submit(request, ADMIN, key=None if key is None else key_named(key))
+    return crib.services.dispatcher.submit(request, ADMIN, key=None if key is None else key_named(key))
 
 
 async def end(crib: Crib, *lives: LiveCall) -> None:
@@ -77,7 +77,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused(small: Crib) -> None:
         with pytest.raises(Refusal):
             submit(small, "key_a")
 
-    assert len(small.use.dispatcher.running) == 3
+    assert len(small.services.dispatcher.running) == 3
     await end(small, *lives)
     assert small.events()[: len(events)] == events
     assert {event["call"] for event in small.events()} == {live.call.id for live in lives}
@@ -88,7 +88,7 @@ async def test_room_is_given_back_however_a_call_ends(small: Crib, tool: str) ->
     for _ in range(10):
         await small.ended(submit(small, "key_a", tool))
 
-    assert (small.use.dispatcher.capacity.under_way, dict(small.use.dispatcher.capacity.by_key)) == (0, {})
+    assert (small.services.dispatcher.capacity.under_way, dict(small.services.dispatcher.capacity.by_key)) == (0, {})
 
 
 async def test_a_call_that_is_canceled_or_cannot_be_recorded_gives_its_room_back(small: Crib) -> None:
@@ -101,7 +101,7 @@ async def test_a_call_that_is_canceled_or_cannot_be_recorded_gives_its_room_back
         await failed.wait()
 
     assert failed.failure is not None
-    assert (small.use.dispatcher.capacity.under_way, dict(small.use.dispatcher.capacity.by_key)) == (0, {})
+    assert (small.services.dispatcher.capacity.under_way, dict(small.services.dispatcher.capacity.by_key)) == (0, {})
 
 
 async def test_a_batch_is_let_in_whole_or_not_at_all(small: Crib) -> None:
@@ -109,11 +109,11 @@ async def test_a_batch_is_let_in_whole_or_not_at_all(small: Crib) -> None:
     live = submit(small, "key_a")
 
     with pytest.raises(TooManyCalls):
-        small.use.dispatcher.submit_all([(request, ADMIN)] * 3, key=key_named("key_a"))
+        small.services.dispatcher.submit_all([(request, ADMIN)] * 3, key=key_named("key_a"))
     with pytest.raises(TooBusy):
-        small.use.dispatcher.submit_all([(request, ADMIN)] * 5)
-    assert len(small.use.dispatcher.running) == 1
-    lives = small.use.dispatcher.submit_all([(request, ADMIN)] * 2, key=key_named("key_a"))
+        small.services.dispatcher.submit_all([(request, ADMIN)] * 5)
+    assert len(small.services.dispatcher.running) == 1
+    lives = small.services.dispatcher.submit_all([(request, ADMIN)] * 2, key=key_named("key_a"))
 
     await end(small, live, *lives)
     assert len(small.rows("SELECT * FROM calls")) == 3
@@ -122,14 +122,16 @@ async def test_a_batch_is_let_in_whole_or_not_at_all(small: Crib) -> None:
 async def test_a_child_is_never_refused_and_takes_room_of_all(small: Crib) -> None:
     lives = [submit(small, key) for key in ("key_a", "key_a", None, None)]
     arguments = {"tool": "wait_free", "arguments": {"name": "child"}, "times": 2}
-    parent = small.use.dispatcher.submit(CallRequest(tool="relay", arguments=arguments), ADMIN, key=key_named("key_a"))
+    parent = small.services.dispatcher.submit(
+        CallRequest(tool="relay", arguments=arguments), ADMIN, key=key_named("key_a")
+    )
     await small.started("child")
 
-    await until(lambda: small.use.dispatcher.capacity.under_way == 7)
-    assert small.use.dispatcher.capacity.by_key == {"key_a": 3}
+    await until(lambda: small.services.dispatcher.capacity.under_way == 7)
+    assert small.services.dispatcher.capacity.by_key == {"key_a": 3}
     small.toys.go["child"].set()
     await small.ended(parent)
-    assert small.use.dispatcher.capacity.under_way == 4
+    assert small.services.dispatcher.capacity.under_way == 4
     await end(small, *lives)
 
 
@@ -145,11 +147,11 @@ async def test_calls_of_an_earlier_start_go_on_even_if_there_is_no_room(data_dir
     crib.settings |= {"calls_limit": 2, "calls_per_key": 1}
     await crib.open()
 
-    assert crib.use.dispatcher.capacity.under_way == 4
+    assert crib.services.dispatcher.capacity.under_way == 4
     with pytest.raises(TooBusy):
         crib.submit("echo")
     hook.go.set()
-    await until(lambda: not crib.use.dispatcher.capacity.under_way)
+    await until(lambda: not crib.services.dispatcher.capacity.under_way)
     await crib.run("echo", {"text": "there is room again"})
 
     assert [crib.end(live.call.id) for live in lives] == [("completed", None)] * 4
@@ -237,10 +239,10 @@ async def test_a_refused_call_does_not_count_and_a_child_neither(crib: Crib) -> 
     key = metered(2)
     relay = crib.request("relay", {"tool": "echo", "times": 5})
     for _ in range(2):
-        await crib.ended(crib.use.dispatcher.submit(relay, ADMIN, key=key))
+        await crib.ended(crib.services.dispatcher.submit(relay, ADMIN, key=key))
 
     for _ in range(3):
         with pytest.raises(TooManyCalls):
-            crib.use.dispatcher.submit(relay, ADMIN, key=key)
+            crib.services.dispatcher.submit(relay, ADMIN, key=key)
 
     assert len(crib.rows("SELECT * FROM calls WHERE parent IS NULL")) == 2

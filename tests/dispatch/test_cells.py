@@ -23,15 +23,15 @@ GREEN = replace(BLUE, id="green")
 async def crib(crib: Crib) -> Crib:
     crib.toys.more = [js_repl.tool, js_repl_reset.tool, python.tool, write_file.tool, list_dir.tool]
     await crib.open()
-    await crib.use.secrets.put("admin", "API", SECRET, [])
-    assert await crib.use.sessions.create(BLUE)
-    assert await crib.use.sessions.create(GREEN)
+    await crib.services.secrets.put("admin", "API", SECRET, [])
+    assert await crib.services.sessions.create(BLUE)
+    assert await crib.services.sessions.create(GREEN)
     return crib
 
 
 async def run(crib: Crib, tool: str, given: Any, session: Session = BLUE) -> dict[str, Any]:
     payload = {"input": given} if isinstance(given, str) else {"arguments": given}
-    live = crib.use.dispatcher.submit(CallRequest(tool=tool, **payload), session)
+    live = crib.services.dispatcher.submit(CallRequest(tool=tool, **payload), session)
     async with asyncio.timeout(HANG):
         await live.wait()
     return viewed(live)
@@ -71,15 +71,15 @@ async def test_what_cells_print_show_and_raise_has_no_secret_in_it(crib: Crib) -
 async def test_a_session_ends_with_its_interpreters_and_no_other_sees_them(crib: Crib) -> None:
     await run(crib, "js_repl", "const mine = process.pid")
     other = await run(crib, "js_repl", "typeof mine", GREEN)
-    hanging = crib.use.dispatcher.submit(CallRequest(tool="python", arguments={"code": "while True: pass"}), BLUE)
+    hanging = crib.services.dispatcher.submit(CallRequest(tool="python", arguments={"code": "while True: pass"}), BLUE)
 
     async with asyncio.timeout(HANG):
-        assert await crib.use.sessions.delete(BLUE, crib.use.dispatcher)
+        assert await crib.services.sessions.delete(BLUE, crib.services.dispatcher)
         await hanging.wait()
 
     assert other["result"]["output"] == "'undefined'\n"
     assert viewed(hanging)["error"]["code"] == "Canceled"
-    assert [name[1] for name in crib.use.dispatcher.kernels._slots] == ["green"]
+    assert [name[1] for name in crib.services.dispatcher.kernels._slots] == ["green"]
 
 
 async def test_a_rule_can_keep_a_model_from_it(crib: Crib) -> None:
@@ -96,7 +96,7 @@ async def test_a_rule_can_keep_a_model_from_it(crib: Crib) -> None:
 async def test_a_call_that_times_out_keeps_what_was_printed_and_leaves_nothing_running(crib: Crib) -> None:
     await run(crib, "js_repl", "const before = 1")
     request = CallRequest(tool="js_repl", input="console.log('so far'); while (true) {}", timeout=1.0)
-    live = crib.use.dispatcher.submit(request, BLUE)
+    live = crib.services.dispatcher.submit(request, BLUE)
     async with asyncio.timeout(HANG):
         await live.wait()
 

@@ -53,14 +53,14 @@ async def given_out(crib: Crib, tool: str = "get_weather", **more: Any) -> LiveC
 
 def adopted(crib: Crib, live: LiveCall) -> LiveCall:
     """The same call in a service that was started anew."""
-    found = crib.use.dispatcher.running.get(live.call.id)
+    found = crib.services.dispatcher.running.get(live.call.id)
     assert found is not None
     return found
 
 
 async def shown(crib: Crib, id: str) -> list[dict[str, Any]]:
     """The data of a call's events, as a replay shows it."""
-    told = await page(crib.use.engine, EventFilter(principal=None, call=id), 0, None, 100)
+    told = await page(crib.services.engine, EventFilter(principal=None, call=id), 0, None, 100)
     hooked = EventType.CALL_HOOK
     return [json.loads(dumps(event.view(call)))["data"] for event, call in told if event.type is not hooked]
 
@@ -96,7 +96,7 @@ async def test_the_start_tells_the_client_what_to_run_until_when_and_says_so_aga
     hook.change = lambda payload: {"city": payload["city"].upper()}
     crib.hooks = [hook]
     await crib.open()
-    subscription = crib.use.hub.subscribe(EventFilter(principal=None), with_output=False)
+    subscription = crib.services.hub.subscribe(EventFilter(principal=None), with_output=False)
 
     live = await given_out(crib, call_id="c", message_id="m")
     at_first = (await shown(crib, live.call.id))[1]
@@ -115,7 +115,7 @@ async def test_the_start_tells_the_client_what_to_run_until_when_and_says_so_aga
     assert (await shown(crib, live.call.id))[1] == at_first
     told = await subscription.take(HANG)
     assert b'"client":true,"deadline":"%b","arguments":{"city":"OSLO"}' % deadline.encode() in told
-    crib.use.hub.unsubscribe(subscription)
+    crib.services.hub.unsubscribe(subscription)
 
 
 async def test_a_call_that_the_service_runs_does_not_speak_of_clients(crib: Crib) -> None:
@@ -281,7 +281,7 @@ async def test_it_holds_nobody_at_the_gate_and_no_order_of_a_batch(crib: Crib, t
     await crib.open()
     asked = [("get_weather", OSLO), ("note", {"text": "1"}), ("get_weather", OSLO), ("note", {"text": "2"})]
 
-    lives = crib.use.dispatcher.submit_all([(crib.request(tool, given), ADMIN) for tool, given in asked])
+    lives = crib.services.dispatcher.submit_all([(crib.request(tool, given), ADMIN) for tool, given in asked])
     await crib.ended(lives[1])
     await crib.ended(lives[3])
 
@@ -338,7 +338,7 @@ async def test_it_needs_no_tool_to_end_after_a_restart(crib: Crib, toys: ClientT
 
     adopted(crib, first).answer(Result(output="x" * 200_000))
     adopted(crib, second).answer(CallError("no", result=Result(output="y" * 200_000)))
-    await until(lambda: len(crib.use.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.running) == 0)
 
     assert (crib.end(first.call.id), crib.end(second.call.id)) == (COMPLETED, ("error", "Internal"))
     sizes = [json.loads(crib.row(live.call.id)["result"])["metadata"]["truncated_size"] for live in (first, second)]
@@ -354,7 +354,7 @@ async def test_its_deadline_is_the_one_that_was_stored(crib: Crib, how: str) -> 
     clock.offset = 3600 * SECOND
     await crib.open()
 
-    await until(lambda: len(crib.use.dispatcher.running) == 1)
+    await until(lambda: len(crib.services.dispatcher.running) == 1)
 
     assert (crib.end(over.call.id), crib.end(soon.call.id)) == (TIMEOUT, TIMEOUT)
     assert json.loads(crib.row(over.call.id)["error"])["message"].endswith("posted no result within 600 s.")
@@ -370,7 +370,7 @@ async def test_a_clock_set_back_over_a_restart_gives_no_more_time_than_there_was
 async def test_a_wish_to_cancel_that_was_noted_before_a_crash_is_honoured_at_the_start(crib: Crib) -> None:
     await crib.open()
     live, other = await given_out(crib), await given_out(crib)
-    crib.use.dispatcher._journal.request_cancel(live)
+    crib.services.dispatcher._journal.request_cancel(live)
     await until(lambda: crib.row(live.call.id)["cancel_requested"])
     await crib.crash()
 
@@ -388,7 +388,7 @@ async def test_it_survives_many_restarts_in_a_row(crib: Crib) -> None:
         await crib.open()
 
     adopted(crib, live).answer(Result(output="rain"))
-    await until(lambda: len(crib.use.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.running) == 0)
 
     assert (crib.end(live.call.id), crib.row(live.call.id)["attempt"]) == (COMPLETED, 1)
 
@@ -397,22 +397,22 @@ async def test_it_survives_many_restarts_in_a_row(crib: Crib) -> None:
 async def test_one_that_another_call_made_ends_with_it(crib: Crib, how: str) -> None:
     await crib.open()
     parent = crib.submit("relay", {"tool": "get_weather", "arguments": OSLO})
-    await until(lambda: len(crib.use.dispatcher.running) == 2)
-    child = next(live for live in crib.use.dispatcher.running if live.parent is parent)
+    await until(lambda: len(crib.services.dispatcher.running) == 2)
+    child = next(live for live in crib.services.dispatcher.running if live.parent is parent)
     await until(lambda: child.is_open and not child._is_steady)
 
     await stop(crib, how)
     await crib.open()
 
     assert crib.end(parent.call.id) == crib.end(child.call.id) == INTERRUPTED
-    assert len(crib.use.dispatcher.running) == 0
+    assert len(crib.services.dispatcher.running) == 0
 
 
 async def test_another_tool_can_call_it_and_gets_its_result(crib: Crib) -> None:
     await crib.open()
     parent = crib.submit("relay", {"tool": "get_weather", "arguments": OSLO})
-    await until(lambda: len(crib.use.dispatcher.running) == 2)
-    child = next(live for live in crib.use.dispatcher.running if live.parent is parent)
+    await until(lambda: len(crib.services.dispatcher.running) == 2)
+    child = next(live for live in crib.services.dispatcher.running if live.parent is parent)
     await until(lambda: child.is_open)
 
     child.answer(Result(output="rain"))
@@ -473,21 +473,21 @@ async def test_a_result_taken_before_a_stop_is_recorded(crib: Crib) -> None:
 async def test_it_counts_for_its_key_as_long_as_it_runs_also_after_a_restart(crib: Crib) -> None:
     key = Key("key_ann", "admin", "", frozenset(), "d", 0)
     await crib.open()
-    await crib.use.writer.submit(lambda batch: principals.add_key(batch, key))
-    live = crib.use.dispatcher.submit(CallRequest(tool="get_weather", arguments=OSLO), ADMIN, key=key)
+    await crib.services.writer.submit(lambda batch: principals.add_key(batch, key))
+    live = crib.services.dispatcher.submit(CallRequest(tool="get_weather", arguments=OSLO), ADMIN, key=key)
     await until(lambda: live.is_open)
-    counts = [dict(crib.use.dispatcher.capacity.by_key)]
+    counts = [dict(crib.services.dispatcher.capacity.by_key)]
     await crib.close()
     await crib.open()
-    counts.append(dict(crib.use.dispatcher.capacity.by_key))
+    counts.append(dict(crib.services.dispatcher.capacity.by_key))
 
     adopted(crib, live).answer(Result())
-    await until(lambda: len(crib.use.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.running) == 0)
 
     assert counts == [{"key_ann": 1}, {"key_ann": 1}]
-    assert (crib.use.dispatcher.capacity.under_way, dict(crib.use.dispatcher.capacity.by_key)) == (0, {})
-    assert crib.use.ledger.ends == {("get_weather", "completed", ""): 1}
-    assert crib.use.ledger.durations["get_weather"].count == 1
+    assert (crib.services.dispatcher.capacity.under_way, dict(crib.services.dispatcher.capacity.by_key)) == (0, {})
+    assert crib.services.call_stats.ends == {("get_weather", "completed", ""): 1}
+    assert crib.services.call_stats.durations["get_weather"].count == 1
 
 
 async def test_what_it_was_sealed_with_need_not_be_readable_any_more(crib: Crib) -> None:
@@ -500,6 +500,6 @@ async def test_what_it_was_sealed_with_need_not_be_readable_any_more(crib: Crib)
     await crib.open()
 
     adopted(crib, live).answer(Result(output="rain"))
-    await until(lambda: len(crib.use.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.running) == 0)
 
     assert (crib.end(live.call.id), crib.row(live.call.id)["sealed"]) == (COMPLETED, None)

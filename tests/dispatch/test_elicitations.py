@@ -94,7 +94,7 @@ async def asked(crib: Crib, live: LiveCall) -> Ask:
 
 
 async def stored(crib: Crib, ask: Ask) -> dict[str, Any]:
-    found = await asks.get(crib.use.engine, ask.id, None)
+    found = await asks.get(crib.services.engine, ask.id, None)
     assert found is not None
     return found.view()
 
@@ -106,7 +106,7 @@ async def test_the_answer_flows_back_into_the_call_that_runs(eliciting: Crib, el
     shown = ask.view()
     row = eliciting.row(live.call.id)
 
-    await eliciting.use.desk.answer(ask, Answer(content={"name": "Ada"}), REVIEWER)
+    await eliciting.services.asks.answer(ask, Answer(content={"name": "Ada"}), REVIEWER)
     await until(lambda: elicitor.said)
     elicitor.done.set()
     view = await eliciting.ended(live)
@@ -129,7 +129,7 @@ async def test_while_a_person_thinks_others_have_the_lane_and_no_time_passes(
 
     between = await eliciting.run("note", {"text": "meanwhile"})
     await asyncio.sleep(1.1)  # longer than the tool may take
-    await eliciting.use.desk.answer(ask, Answer(content={}), REVIEWER)
+    await eliciting.services.asks.answer(ask, Answer(content={}), REVIEWER)
     view = await eliciting.ended(live)
 
     assert between["status"] == "completed"
@@ -141,7 +141,7 @@ async def test_a_no_is_an_answer_too(eliciting: Crib, elicitor: Elicitor, action
     live = eliciting.submit("elicit")
     ask = await asked(eliciting, live)
 
-    await eliciting.use.desk.answer(ask, Answer(action=action), REVIEWER)
+    await eliciting.services.asks.answer(ask, Answer(action=action), REVIEWER)
     view = await eliciting.ended(live)
 
     assert elicitor.said == [Answer(action=action, principal="ada", key="key_r")]
@@ -173,7 +173,7 @@ async def test_a_call_that_is_canceled_takes_its_ask_along(eliciting: Crib, besi
 
     assert eliciting.end(live.call.id) == ("error", "Canceled")
     assert (await stored(eliciting, ask))["status"] == "expired"
-    assert eliciting.use.desk.open_asks == 0
+    assert eliciting.services.asks.open_asks == 0
 
 
 async def test_a_cancel_in_the_middle_of_a_commit_of_a_task_beside_reaches_the_call(

@@ -37,8 +37,8 @@ async def open_crib(crib: Crib) -> AsyncIterator[Crib]:
 async def running(crib: Crib) -> Context:
     """The context of a tool that runs in the session."""
     await crib.open()
-    await crib.use.secrets.put("admin", "API", "hunter2hunter2", [])
-    crib.use.dispatcher.submit(crib.request("wait"), SESSION)
+    await crib.services.secrets.put("admin", "API", "hunter2hunter2", [])
+    crib.services.dispatcher.submit(crib.request("wait"), SESSION)
     await crib.started("wait")
     return crib.toys.contexts[-1]
 
@@ -64,7 +64,7 @@ async def test_a_hook_may_refuse_it(open_crib: Crib) -> None:
 
 async def test_a_secret_that_is_gone_is_said(open_crib: Crib) -> None:
     ctx = await running(open_crib)
-    await open_crib.use.secrets.drop("admin", "API")
+    await open_crib.services.secrets.drop("admin", "API")
 
     with pytest.raises(ToolUnavailable, match="names the secret API"):
         await ctx.environment()

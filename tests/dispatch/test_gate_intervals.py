@@ -130,7 +130,7 @@ class Stage:
 
     def batch(self, *items: tuple[str, dict[str, Any]]) -> None:
         asked = [(self.crib.request(tool, arguments), ADMIN) for tool, arguments in items]
-        lives = self.crib.use.dispatcher.submit_all(asked)
+        lives = self.crib.services.dispatcher.submit_all(asked)
         self.lives |= {arguments["name"]: live for (_, arguments), live in zip(items, lives, strict=True)}
 
     async def let_go(self, *names: str) -> None:
@@ -161,7 +161,7 @@ class Stage:
         for live in self.lives.values():
             view = await self.crib.ended(live)
             assert view["error"] is None, view
-        assert self.crib.use.dispatcher._gates._gates == {}
+        assert self.crib.services.dispatcher._gates._gates == {}
         return self.recorder.intervals
 
 

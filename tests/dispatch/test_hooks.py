@@ -318,17 +318,17 @@ async def test_after_hooks_hear_of_every_way_to_fail(crib: Crib, toys: Toys) -> 
 
 async def test_an_unknown_tool_has_no_hooks_and_one_commit(crib: Crib) -> None:
     await open_with(crib, hook(AFTER, never), hook(BEFORE, never))
-    before = crib.use.writer.batch_sizes.count
+    before = crib.services.writer.batch_sizes.count
 
     view = await crib.run("no_such_tool")
 
     assert view["error"]["code"] == "UnknownTool"
-    assert (crib.hooked(view["id"]), crib.use.writer.batch_sizes.count - before) == ([], 1)
+    assert (crib.hooked(view["id"]), crib.services.writer.batch_sizes.count - before) == ([], 1)
 
 
 async def test_after_hooks_of_other_tools_leave_the_look_ahead_alone(crib: Crib) -> None:
     await open_with(crib, hook(AFTER, tools=("echo",)))
-    commits = crib.use.writer.batch_sizes
+    commits = crib.services.writer.batch_sizes
 
     before = commits.count
     view = await crib.run("note", {"words": 3})
@@ -519,7 +519,7 @@ async def test_a_pending_call_that_waits_for_the_next_start_meets_no_after_hook(
     assert (crib.row(live.call.id)["status"], seen.asked) == ("pending", [])
     first.go.set()
     await crib.open()
-    await until(lambda: len(crib.use.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.running) == 0)
 
     assert crib.end(live.call.id) == ("completed", None)
     assert [about["attempt"] for about in seen.asked] == [2]

@@ -26,13 +26,13 @@ def tell(crib: Crib, text: str = "", session: str = "default", principal: str = 
     """An event with its own commit, or sharing one."""
     data = json.dumps({"text": text})
     event = Event(0, EventType.PLAN_UPDATED, None, principal, session, 0, data)
-    return crib.use.writer.submit(lambda batch: batch.tell(event))
+    return crib.services.writer.submit(lambda batch: batch.tell(event))
 
 
 def follow(
     crib: Crib, after: int | None, wanted: EventFilter = ALL, output_after: int | None = None
 ) -> AsyncGenerator[bytes, None]:
-    return crib.use.hub.follow(crib.use.engine, wanted, after, output_after=output_after)
+    return crib.services.hub.follow(crib.services.engine, wanted, after, output_after=output_after)
 
 
 async def read(stream: AsyncIterator[bytes], count: int) -> list[Frame]:
@@ -54,7 +54,7 @@ async def close(stream: AsyncGenerator[bytes, None]) -> None:
 
 
 def listeners(crib: Crib) -> int:
-    hub = crib.use.hub
+    hub = crib.services.hub
     return len(hub._everything) + sum(len(some) for some in hub._by_call.values())
 
 
@@ -145,7 +145,7 @@ async def test_a_filter_lets_pass_only_what_was_asked_for_live_and_replayed(crib
     for principal in ("ann", "bob"):
         for session in ("s1", "s2"):
             await tell(crib, f"{principal} {session}", session, principal)
-    crib.use.hub.close()
+    crib.services.hub.close()
 
     live = [await task for task in listening]
     replayed = [await read_all(follow(crib, 0, one)) for one in wanted]
@@ -171,7 +171,7 @@ async def test_a_live_frame_is_the_replayed_frame_byte_for_byte(crib: Crib, toys
     for tool, arguments in asked:
         await crib.run(tool, arguments)
     async with asyncio.timeout(HANG):
-        while frames_of(live)[-1].id != crib.use.hub.last_seq:
+        while frames_of(live)[-1].id != crib.services.hub.last_seq:
             live += await anext(stream)
     await close(stream)
     await crib.close()
@@ -235,7 +235,7 @@ async def test_output_so_far_is_replayed_from_an_offset_and_then_goes_on_without
     listening: list[tuple[int, asyncio.Task[bytes]]] = []
     whole = b""
     for number in range(60):
-        stored = await outputs.size(crib.use.engine, call.call.id)
+        stored = await outputs.size(crib.services.engine, call.call.id)
         offset = whole_characters(whole, dice.randrange(stored + 1))
         listening.append((offset, asyncio.create_task(read_all(follow(crib, 0, wanted, offset)))))
         text = f"line {number} é😀\n" * dice.randrange(1, 5)
@@ -269,7 +269,7 @@ async def test_output_is_heard_only_by_those_who_asked_and_may(crib: Crib) -> No
             group.create_task(listen(name, wanted, output))
         await until(lambda: listeners(crib) == len(filters))
         await crib.run("say", {"texts": ["text"]})
-        crib.use.hub.close()
+        crib.services.hub.close()
 
     assert {name: kinds(frames) for name, frames in heard.items()} == {
         "all": ["call.pending", "call.running", "call.output", "call.completed"],
@@ -363,8 +363,8 @@ async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeyp
     await crib.open()
     live = crib.submit("wait", {"name": "w"})
     await crib.started("w")
-    hub = EventHub(crib.use.hub.last_seq, floor=0, heartbeat=60)
-    stream = hub.follow(crib.use.engine, EventFilter(principal=None, call=live.call.id), hub.last_seq)
+    hub = EventHub(crib.services.hub.last_seq, floor=0, heartbeat=60)
+    stream = hub.follow(crib.services.engine, EventFilter(principal=None, call=live.call.id), hub.last_seq)
     reading = asyncio.create_task(read_all(stream))
     await until(lambda: any(s._wakeup for some in hub._by_call.values() for s in some))
 
@@ -396,7 +396,7 @@ async def test_when_the_service_stops_a_stream_ends_after_what_is_queued(crib: C
     reading = asyncio.create_task(read_all(follow(crib, None)))
     await until(lambda: listeners(crib) == 1)
     await tell(crib, "last")
-    crib.use.hub.close()
+    crib.services.hub.close()
     await tell(crib, "too late")
 
     assert [frame.data["data"] for frame in frames_of(await reading)] == [{"text": "last"}]
@@ -453,7 +453,7 @@ async def test_when_all_queues_together_are_too_large_the_slowest_is_let_go(
     """Two fill their queues with different events; the one with more in it goes, and the quick one hears all."""
     monkeypatch.setattr("app.dispatch.events.hub.HELD_BYTES", 5000)
     await crib.open()
-    hub = crib.use.hub
+    hub = crib.services.hub
     quick = follow(crib, 0)
     slow, slower = [hub.subscribe(EventFilter(principal=None, session=name), False) for name in ("a", "b")]
     heard = list[Frame]()
@@ -493,7 +493,7 @@ async def test_a_replay_reads_only_so_much_at_a_time(crib: Crib, monkeypatch: py
 
     assert [frame.id for frame in frames_of(b"".join(pieces))] == list(range(1, len(sizes) + 7))
     assert all(len(piece) <= 2000 or len(frames_of(piece)) == 1 for piece in pieces)
-    assert crib.use.hub._huge._room._value == HUGE_AT_ONCE
+    assert crib.services.hub._huge._room._value == HUGE_AT_ONCE
 
 
 async def test_a_huge_event_is_replayed_from_one_copy_and_only_some_are_at_a_time(
@@ -524,7 +524,7 @@ async def test_a_huge_event_is_replayed_from_one_copy_and_only_some_are_at_a_tim
     assert (await waiting)[0].id == HUGE_AT_ONCE + 1
     for stream in (*holders, one_more, small):
         await close(stream)
-    huge = crib.use.hub._huge
+    huge = crib.services.hub._huge
     assert (huge._room._value, huge._shared) == (HUGE_AT_ONCE, {})
 
 
@@ -581,7 +581,7 @@ async def test_what_was_told_lately_is_replayed_without_reading_it_again(
         await tell(crib, f"{number}".ljust(300, "x"), session="ab"[number % 2])
         heard += await read(live, 1)
     whole = await read(follow(crib, 1), 12)
-    recent = crib.use.hub._recent
+    recent = crib.services.hub._recent
     assert recent._size == sum(len(frame) for _, frame in recent._told) <= 3000
 
     monkeypatch.setattr("app.store.events.spans", None)

@@ -41,7 +41,7 @@ async def test_every_end_is_counted_once_by_tool_status_and_code(crib: Crib) -> 
     await crib.run("echo", {"nonsense": 1})
     await crib.run("bug")
 
-    assert dict(crib.use.ledger.ends) == {
+    assert dict(crib.services.call_stats.ends) == {
         ("echo", "completed", ""): 3,
         ("echo", "error", "InvalidArgs"): 1,
         ("fail", "error", "ExitCode"): 2,
@@ -57,7 +57,7 @@ async def test_only_calls_that_started_have_a_duration_and_it_is_the_calls_own(c
     await crib.run("echo", {"nonsense": 1})
     await crib.run("nowhere")
 
-    durations = crib.use.ledger.durations
+    durations = crib.services.call_stats.durations
     assert {tool: tally.count for tool, tally in durations.items()} == {"echo": 1}
     assert durations["echo"].sum == pytest.approx(view["duration_ms"] / 1000)
 
@@ -69,7 +69,7 @@ async def test_a_call_that_walks_stage_by_stage_is_counted_like_any_other(crib: 
     await crib.run("echo", {"text": "x"})
     await crib.run("relay", {"tool": "echo"})
 
-    assert dict(crib.use.ledger.ends) == {("echo", "completed", ""): 2, ("relay", "completed", ""): 1}
+    assert dict(crib.services.call_stats.ends) == {("echo", "completed", ""): 2, ("relay", "completed", ""): 1}
 
 
 async def test_names_a_model_makes_up_are_one_unknown_tool(crib: Crib) -> None:
@@ -78,8 +78,8 @@ async def test_names_a_model_makes_up_are_one_unknown_tool(crib: Crib) -> None:
     for number in range(20):
         await crib.run(f"made_up_{number}")
 
-    assert dict(crib.use.ledger.ends) == {("unknown", "error", "UnknownTool"): 20}
-    assert crib.use.ledger.durations == {}
+    assert dict(crib.services.call_stats.ends) == {("unknown", "error", "UnknownTool"): 20}
+    assert crib.services.call_stats.durations == {}
 
 
 async def test_a_repeat_of_a_call_is_not_counted(crib: Crib) -> None:
@@ -88,11 +88,11 @@ async def test_a_repeat_of_a_call_is_not_counted(crib: Crib) -> None:
 
     for tool in ("echo", "nowhere"):
         for _ in range(2):
-            live = crib.use.dispatcher.submit(crib.request(tool), ADMIN, claim=claim)
+            live = crib.services.dispatcher.submit(crib.request(tool), ADMIN, claim=claim)
             async with asyncio.timeout(HANG):
                 await live.wait()
 
-    assert dict(crib.use.ledger.ends) == {("echo", "completed", ""): 1}
+    assert dict(crib.services.call_stats.ends) == {("echo", "completed", ""): 1}
 
 
 async def test_an_end_that_could_not_be_written_is_not_counted(crib: Crib) -> None:
@@ -106,7 +106,7 @@ async def test_an_end_that_could_not_be_written_is_not_counted(crib: Crib) -> No
         await live.wait()
 
     assert live.failure is not None
-    assert dict(crib.use.ledger.ends) == {}
+    assert dict(crib.services.call_stats.ends) == {}
 
 
 async def test_calls_buried_at_the_next_start_are_counted_there(crib: Crib) -> None:
@@ -117,8 +117,8 @@ async def test_calls_buried_at_the_next_start_are_counted_there(crib: Crib) -> N
 
     await crib.open()
 
-    assert dict(crib.use.ledger.ends) == {("wait", "error", "Interrupted"): 1}
-    assert crib.use.ledger.durations == {}
+    assert dict(crib.services.call_stats.ends) == {("wait", "error", "Interrupted"): 1}
+    assert crib.services.call_stats.durations == {}
 
 
 def test_the_number_of_codes_is_bounded_and_those_known_go_on_being_counted(ledger: CallStats) -> None:
@@ -165,4 +165,4 @@ async def test_a_call_stopped_at_the_gate_waits_for_nothing_any_more(crib: Crib)
 
     assert second.call.waiting is None
     assert json.loads(second.call.error or "")["code"] == "Canceled"
-    assert dict(crib.use.ledger.ends) == {("wait", "error", "Canceled"): 1}
+    assert dict(crib.services.call_stats.ends) == {("wait", "error", "Canceled"): 1}

@@ -173,7 +173,7 @@ class Life(RuleBasedStateMachine):
         self.is_sound = True
 
     async def submit(self, call: Expected) -> None:
-        live = self.crib.use.dispatcher.submit(
+        live = self.crib.services.dispatcher.submit(
             self.crib.request(call.tool, arguments(call)), ADMIN, claim=Claim(call.name, call.name)
         )
         await live.wait_open()
@@ -183,7 +183,7 @@ class Life(RuleBasedStateMachine):
     async def repeat(self, id: str) -> None:
         """The same key again gives the same call, and none is made."""
         call = self.model.calls[id]
-        live = self.crib.use.dispatcher.submit(
+        live = self.crib.services.dispatcher.submit(
             self.crib.request(call.tool, arguments(call)), ADMIN, claim=Claim(call.name, call.name)
         )
         await live.wait_open()
@@ -192,7 +192,7 @@ class Life(RuleBasedStateMachine):
         await self.agree()
 
     async def cancel(self, id: str) -> None:
-        live = self.crib.use.dispatcher.running.get(id)
+        live = self.crib.services.dispatcher.running.get(id)
         assert live is not None
         await self.crib.cancel(live)
         self.model.calls[id].stop("Canceled")
@@ -209,7 +209,7 @@ class Life(RuleBasedStateMachine):
         """From behind the last event that was heard."""
         after = self.heard[-1].id if self.heard else 0
         wanted = EventFilter(principal=None)
-        stream = self.crib.use.hub.follow(self.crib.use.engine, wanted, after)
+        stream = self.crib.services.hub.follow(self.crib.services.engine, wanted, after)
 
         async def listen() -> None:
             async for frames in stream:
@@ -251,7 +251,7 @@ class Life(RuleBasedStateMachine):
         return {row["id"]: state_of(row) if self.is_at_rest(row) else None for row in self.crib.rows(query)}
 
     def is_at_rest(self, row: dict[str, Any]) -> bool:
-        live = self.crib.use.dispatcher.running.get(row["id"])
+        live = self.crib.services.dispatcher.running.get(row["id"])
         match row["status"]:
             case "pending":
                 return row["waiting"] == "gate" and live is not None and not live._is_steady
@@ -281,8 +281,8 @@ class Life(RuleBasedStateMachine):
         assert [self.crib.end(id)[0] for id in self.model.calls] == [call.status for call in self.model.calls.values()]
         assert all(call.runs <= 1 for call in self.model.calls.values())
         assert [frame.event for frame in self.heard] == [event["type"] for event in self.crib.events()]
-        await until(lambda: len(self.crib.use.dispatcher.running) == 0)
-        assert self.crib.use.dispatcher._gates._gates == {}
+        await until(lambda: len(self.crib.services.dispatcher.running) == 0)
+        assert self.crib.services.dispatcher._gates._gates == {}
         await self.stop_watching(is_cut=True)
 
 

@@ -266,7 +266,7 @@ async def test_a_free_form_tool_takes_its_input_as_the_only_argument_too(crib: C
 async def test_the_wrong_kind_of_payload_is_said(crib: Crib, request_: dict[str, Any], message: str) -> None:
     await crib.open()
 
-    view = await crib.ended(crib.use.dispatcher.submit(CallRequest(**request_), ADMIN))
+    view = await crib.ended(crib.services.dispatcher.submit(CallRequest(**request_), ADMIN))
 
     assert view["error"] == {"code": "InvalidArgs", "message": message, "retryable": False}
 
@@ -530,7 +530,7 @@ async def test_a_batch_keeps_its_writers_in_order(crib: Crib, toys: Toys) -> Non
         ("wait", {"name": "r3"}),
     ]
     lives = [
-        crib.use.dispatcher.submit(CallRequest(tool=tool, arguments=arguments), ADMIN, place=order.next())
+        crib.services.dispatcher.submit(CallRequest(tool=tool, arguments=arguments), ADMIN, place=order.next())
         for tool, arguments in asked
     ]
     for name in ("r1", "r2", "apart"):
@@ -569,7 +569,7 @@ async def test_a_tool_is_lent_what_its_context_promises(crib: Crib, toys: Toys, 
     await crib.open()
     session = Session("admin", "default", agent="builder")
 
-    live = crib.use.dispatcher.submit(
+    live = crib.services.dispatcher.submit(
         CallRequest(tool="echo", arguments={"text": "x"}, call_id="c", message_id="m"), session
     )
     await crib.ended(live)
@@ -590,10 +590,10 @@ async def test_a_repeated_key_gives_back_the_pass_it_took_looking_ahead(crib: Cr
     crib.settings["queue_timeout"] = 0.5
     await crib.open()
     request, claim = CallRequest(tool="note", arguments={"text": "once"}), Claim("k", "d")
-    first = crib.use.dispatcher.submit(request, ADMIN, claim=claim)
+    first = crib.services.dispatcher.submit(request, ADMIN, claim=claim)
     await crib.ended(first)
 
-    again = crib.use.dispatcher.submit(request, ADMIN, claim=claim)
+    again = crib.services.dispatcher.submit(request, ADMIN, claim=claim)
     async with asyncio.timeout(HANG):
         await again.wait()
     after = await crib.run("note", {"text": "after"})
@@ -628,7 +628,7 @@ async def test_a_call_in_memory_is_the_call_in_the_store(crib: Crib) -> None:
     for tool, arguments in asked:
         live = crib.submit(tool, arguments)
         await crib.ended(live)
-        stored = await calls.get(crib.use.engine, live.call.id, None)
+        stored = await calls.get(crib.services.engine, live.call.id, None)
 
         assert stored == live.call
         assert stored.status in (Status.COMPLETED, Status.ERROR)

@@ -41,7 +41,7 @@ def is_nowhere(crib: Crib, *texts: str) -> bool:
 
 async def told(crib: Crib, call: str) -> str:
     """Everything an event stream would show of a call."""
-    page = await events.page(crib.use.engine, EventFilter(principal=None, call=call), 0, None, 500)
+    page = await events.page(crib.services.engine, EventFilter(principal=None, call=call), 0, None, 500)
     return b"".join(encode(event.view(about)) for event, about in page).decode()
 
 
@@ -166,7 +166,7 @@ async def test_a_resumed_call_runs_with_what_was_really_sent(safe: Crib, toys: T
 
     await safe.crash()
     await open_anew(safe)
-    await until(lambda: not len(safe.use.dispatcher.running))
+    await until(lambda: not len(safe.services.dispatcher.running))
 
     assert toys.notes == [f"with {SECRET} and {KEY}"]
     assert safe.end(id) == ("completed", None)
@@ -184,7 +184,7 @@ async def test_a_resumed_call_that_met_its_hook_goes_on_with_what_the_hook_made(
 
     await crib.crash()
     await open_anew(crib)
-    await until(lambda: not len(crib.use.dispatcher.running))
+    await until(lambda: not len(crib.services.dispatcher.running))
 
     assert toys.notes == [f"{KEY} and {SECRET}"]
     assert hook.attempts == [1]

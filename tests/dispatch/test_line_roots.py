@@ -95,13 +95,13 @@ async def test_an_extra_root_is_asked_for_by_its_folder(crib: Crib, world: Path)
 async def test_a_rule_lets_it_run_for_the_service_and_for_every_session(crib: Crib, world: Path) -> None:
     crib.settings["rules"] = [RuleSetting(permission="external_directory", pattern=f"{world}/*", action=Action.ALLOW)]
     await crib.open()
-    places = crib.use.places
+    places = crib.services.workspaces
     own = Session("admin", "own", workspace=places.make("admin", "own"))
 
     for session in (ADMIN, own):
         ends = {}
         for name, path in (("show", "lib/deep/f"), ("look", "lib"), ("mark", "out/f"), ("mark", "lib/f")):
-            live = crib.use.dispatcher.submit(crib.request(name, {"path": f"{world}/{path}"}), session)
+            live = crib.services.dispatcher.submit(crib.request(name, {"path": f"{world}/{path}"}), session)
             view = await crib.ended(live)
             ends[f"{name} {path}"] = view["error"]["code"] if view["error"] else view["result"]["output"]
         assert ends == {
@@ -122,7 +122,7 @@ async def test_what_is_in_no_root_and_the_records_are_never_asked_for(crib: Crib
 
     for path in ("/etc/passwd", "../x", "data/toolcrib.db", "data/new", f"{world}/data/admin.key"):
         for name in ("show", "mark", "look"):
-            view = await crib.ended(crib.use.dispatcher.submit(crib.request(name, {"path": path}), session))
+            view = await crib.ended(crib.services.dispatcher.submit(crib.request(name, {"path": path}), session))
             assert view["error"]["code"] == "OutsideWorkspace"
 
     assert crib.rows("SELECT * FROM asks") == []

@@ -96,7 +96,7 @@ async def test_a_listing_holds_what_suits(service: RunningService, asked: dict[s
 
 async def test_a_session_stands_for_its_model_and_its_agent(service: RunningService) -> None:
     session = Session("admin", "ses_a", agent="plan", model="gpt-5.1")
-    await service.use.writer.submit(lambda batch: sessions.add(batch, session))
+    await service.services.writer.submit(lambda batch: sessions.add(batch, session))
 
     assert await names(service.client, session="ses_a") == await names(service.client, model="gpt-5.1", agent="plan")
     assert "edit_file" in await names(service.client, session="ses_a", model="gpt-4o")
@@ -105,7 +105,7 @@ async def test_a_session_stands_for_its_model_and_its_agent(service: RunningServ
 
 
 async def test_a_tool_may_say_something_else_to_each(service: RunningService) -> None:
-    await service.use.writer.submit(lambda batch: sessions.add(batch, Session("admin", "closed")))
+    await service.services.writer.submit(lambda batch: sessions.add(batch, Session("admin", "closed")))
 
     async def shown(**params: Any) -> dict[str, Any]:
         listed = (await service.client.get("/v1/tools", params=params)).json()["data"]
@@ -181,8 +181,8 @@ async def test_what_is_denied_whatever_it_is_used_for_is_not_listed(
 async def test_a_key_that_is_bound_to_tools_sees_no_others(service: RunningService) -> None:
     bounds = Bounds(tools=("send_*", "edit_file"))
     key = Key("key_1", "ann", "", frozenset({Scope.CALLS_READ, Scope.TOOLS_WRITE}), digest("tk_ann"), 1, bounds=bounds)
-    await service.use.writer.submit(lambda batch: principals.add_key(batch, key))
-    service.use.keyring.put(key)
+    await service.services.writer.submit(lambda batch: principals.add_key(batch, key))
+    service.services.keyring.put(key)
 
     async with service.client_of("tk_ann") as ann:
         assert await names(ann) == ["edit_file", "send_mail"]
@@ -196,18 +196,18 @@ async def test_hooks_have_the_last_word_on_what_a_tool_says(service: RunningServ
     async def shorten(view: dict[str, Any]) -> dict[str, Any]:
         return view | {"description": view["description"][:5], "owner": "nobody asks a hook for this"}
 
-    service.use.listing._redefine = shorten
-    key = service.use.keyring.find(service.settings["api_key"])
+    service.services.listing._redefine = shorten
+    key = service.services.keyring.find(service.settings["api_key"])
     assert key is not None
 
-    [tool] = await service.use.listing.tools(Session("admin", "default"), key, ToolFilter(source="shop"))
+    [tool] = await service.services.listing.tools(Session("admin", "default"), key, ToolFilter(source="shop"))
 
     assert (tool["description"], tool["owner"]) == ("A toy", None)
 
 
 async def test_the_tool_asked_for_is_the_one_that_is_called(service: RunningService) -> None:
     """What is listed under a principal's own name is what a call by that name runs."""
-    registry = service.use.dispatcher.registry
+    registry = service.services.dispatcher.registry
     registry.add(replace(toy("mine", "Ann's own."), owner="ann"))
     registry.add(replace(toy("mine", "The admin's own."), owner="admin"))
 

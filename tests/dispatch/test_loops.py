@@ -27,7 +27,7 @@ async def house(crib: Crib) -> AsyncIterator[Crib]:
 
 def turn(crib: Crib, text: str = "same", session: Session = MINE, tool: str = "note") -> LiveCall:
     arguments = {"text": text} if tool != "poll" else {"paths": [], "text": text}
-    return crib.use.dispatcher.submit(crib.request(tool, arguments), session)
+    return crib.services.dispatcher.submit(crib.request(tool, arguments), session)
 
 
 async def turns(crib: Crib, *texts: str, session: Session = MINE, tool: str = "note") -> list[str]:
@@ -49,7 +49,7 @@ async def test_the_third_of_a_kind_is_held_before_it_runs(house: Crib) -> None:
 
     assert ask.needs == (Need("doom_loop", "note"),)
     assert house.toys.notes == ["same", "same"]
-    await house.use.desk.answer(ask, Answer(Decision.ALLOW_ONCE), PERSON)
+    await house.services.asks.answer(ask, Answer(Decision.ALLOW_ONCE), PERSON)
     assert (await house.ended(third))["status"] == "completed"
     assert await turns(house, "same") == ["completed"], "the count has started anew"
     await held(house, turn(house))
@@ -60,7 +60,7 @@ async def test_a_no_ends_it_as_a_doom_loop(house: Crib) -> None:
     third = turn(house)
     ask = await held(house, third)
 
-    await house.use.desk.answer(ask, Answer(Decision.DENY, "read the error"), PERSON)
+    await house.services.asks.answer(ask, Answer(Decision.DENY, "read the error"), PERSON)
 
     error = (await house.ended(third))["error"]
     assert (error["code"], error["details"]["blocked"]) == ("DoomLoop", True)
@@ -75,7 +75,7 @@ async def test_another_call_in_between_breaks_the_row(house: Crib) -> None:
 async def test_a_mistake_in_between_breaks_the_row_too(house: Crib) -> None:
     for _ in range(2):
         await turns(house, "same")
-        mistake = house.use.dispatcher.submit(house.request("note", {"wrong": 1}), MINE)
+        mistake = house.services.dispatcher.submit(house.request("note", {"wrong": 1}), MINE)
         assert (await house.ended(mistake))["error"]["code"] == "InvalidArgs"
 
     assert await turns(house, "same") == ["completed"]
@@ -83,7 +83,7 @@ async def test_a_mistake_in_between_breaks_the_row_too(house: Crib) -> None:
 
 async def test_the_same_call_with_another_result_is_no_loop(house: Crib) -> None:
     async def stopped(reason: str) -> str:
-        live = house.use.dispatcher.submit(house.request("stubborn", {}), MINE)
+        live = house.services.dispatcher.submit(house.request("stubborn", {}), MINE)
         await house.started("stubborn")
         live.interrupt(Canceled(reason))
         house.toys.go["stubborn"].set()
@@ -94,16 +94,16 @@ async def test_the_same_call_with_another_result_is_no_loop(house: Crib) -> None
 
 async def test_the_order_of_arguments_does_not_hide_a_loop(house: Crib) -> None:
     for arguments in ({"paths": ["a"], "text": "x"}, {"text": "x", "paths": ["a"]}):
-        await house.ended(house.use.dispatcher.submit(house.request("act", arguments), MINE))
+        await house.ended(house.services.dispatcher.submit(house.request("act", arguments), MINE))
 
-    await held(house, house.use.dispatcher.submit(house.request("act", {"paths": ["a"], "text": "x"}), MINE))
+    await held(house, house.services.dispatcher.submit(house.request("act", {"paths": ["a"], "text": "x"}), MINE))
 
 
 async def test_failures_count_as_results(house: Crib) -> None:
     for _ in range(2):
-        await house.ended(house.use.dispatcher.submit(house.request("fail", {}), MINE))
+        await house.ended(house.services.dispatcher.submit(house.request("fail", {}), MINE))
 
-    await held(house, house.use.dispatcher.submit(house.request("fail", {}), MINE))
+    await held(house, house.services.dispatcher.submit(house.request("fail", {}), MINE))
 
 
 async def test_the_default_session_is_not_watched(house: Crib) -> None:

@@ -46,7 +46,7 @@ async def open_crib(crib: Crib) -> AsyncIterator[Crib]:
 
 
 def spool_on(crib: Crib, heard: Heard, limit: int = 1 << 30) -> Spool:
-    return Spool(CALL, crib.use.writer, heard, limit, Redactor().stream)  # type: ignore[arg-type]
+    return Spool(CALL, crib.services.writer, heard, limit, Redactor().stream)  # type: ignore[arg-type]
 
 
 def stored(crib: Crib) -> list[tuple[int, str, bytes]]:
@@ -197,7 +197,7 @@ async def test_beyond_the_limit_nothing_is_looked_at_any_more(open_crib: Crib, h
             return super().feed(text)
 
     redactor = Redactor(["hunter2hunter2"])
-    spool = Spool(CALL, open_crib.use.writer, heard, 6, lambda: Watched(redactor))  # type: ignore[arg-type]
+    spool = Spool(CALL, open_crib.services.writer, heard, 6, lambda: Watched(redactor))  # type: ignore[arg-type]
 
     for text in ("123456hunter2", "hunter2", "é" * 1000, "end"):
         await spool.write(text, "stdout")
@@ -285,9 +285,9 @@ async def test_of_a_long_output_what_is_shown_is_the_same_as_of_the_whole(
 
     for limit in (100, 101, 9999, 10_004, 20_000):
         policy = Truncation(limit, keep)
-        assert await shown_of(open_crib.use.engine, CALL.id, policy) == truncate(Result(text), policy)
+        assert await shown_of(open_crib.services.engine, CALL.id, policy) == truncate(Result(text), policy)
     assert asked[:2] == [400, 400]
 
 
 async def test_what_is_not_there_is_shown_as_nothing(open_crib: Crib) -> None:
-    assert (await shown_of(open_crib.use.engine, "call_9", Truncation())).output == ""
+    assert (await shown_of(open_crib.services.engine, "call_9", Truncation())).output == ""

@@ -83,7 +83,7 @@ LOOSENING = ["own global", "own workspace", "answers"]
 @pytest.fixture
 async def house(crib: Crib) -> House:
     await crib.open()
-    return House(RuleStore(crib.use.writer, []))
+    return House(RuleStore(crib.services.writer, []))
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,13 @@ async def test_a_change_of_the_book_counts_at_once(house: House) -> None:
 async def test_rules_written_at_run_time_are_there_after_a_restart(crib: Crib) -> None:
     await crib.open()
     mine = kept(DENY, RuleScope.GLOBAL, "admin", pattern="secret/*", created_by="key_9", created_at=5)
-    await crib.use.rules.add(mine)
+    await crib.services.rules.add(mine)
     await crib.close()
     await crib.open()
 
-    assert crib.use.rules.listed("admin") == [mine]
-    assert crib.use.rules.listed("eve") == []
-    assert crib.use.rules.get(mine.id, "eve") is None
+    assert crib.services.rules.listed("admin") == [mine]
+    assert crib.services.rules.listed("eve") == []
+    assert crib.services.rules.get(mine.id, "eve") is None
 
 
 @pytest.mark.parametrize("on_ask", ["deny"])
@@ -368,6 +368,6 @@ async def test_a_tool_that_calls_a_tool_cannot_reach_further_than_its_callers_ke
     await crib.open()
     request = crib.request("relay", {"tool": "need", "arguments": {"path": "x"}})
 
-    live = crib.use.dispatcher.submit(request, Session("admin", "default"), key=replace(KEY, bounds=bounds))
+    live = crib.services.dispatcher.submit(request, Session("admin", "default"), key=replace(KEY, bounds=bounds))
 
     assert (await crib.ended(live))["error"]["code"] == "PermissionDenied"

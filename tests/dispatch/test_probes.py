@@ -198,7 +198,7 @@ async def test_a_reason_is_shown_without_secrets(service: RunningService, toys: 
     async def telltale(audience: Audience) -> Ready:
         raise RuntimeError("cannot log in with canary-in-the-coal-mine")
 
-    service.use.dispatcher.registry.add(depending(toys, telltale))
+    service.services.dispatcher.registry.add(depending(toys, telltale))
 
     tool = (await service.client.get("/v1/tools/depending")).json()
     call = (await service.client.post("/v1/calls", json={"tool": "depending"})).json()

@@ -167,27 +167,27 @@ async def test_everybodys_tool_that_comes_later_hides_somebodys_own_until_it_goe
 async def test_a_call_by_an_alias_keeps_its_name_and_counts_for_the_tool(crib: Crib, toys: Toys) -> None:
     await crib.open()
     adapt = Alias("say_again", lambda raw: {"text": raw["words"]})
-    crib.use.dispatcher.registry.add(named(toys, "answer", aliases=(adapt,)))
+    crib.services.dispatcher.registry.add(named(toys, "answer", aliases=(adapt,)))
 
     call = await crib.run("say_again", {"words": "hello"})
 
     assert (call["tool"], call["arguments"]) == ("say_again", {"words": "hello"})
     assert call["result"]["output"] == "hello"
-    assert dict(crib.use.ledger.ends) == {("answer", "completed", ""): 1}
+    assert dict(crib.services.call_stats.ends) == {("answer", "completed", ""): 1}
 
 
 async def test_tools_of_principals_are_counted_as_one(crib: Crib, toys: Toys) -> None:
     await crib.open()
     for name in ("first_own", "second_own"):
-        crib.use.dispatcher.registry.add(named(toys, name, owner="admin"))
+        crib.services.dispatcher.registry.add(named(toys, name, owner="admin"))
         await crib.run(name, {"text": "x"})
 
-    assert dict(crib.use.ledger.ends) == {("own", "completed", ""): 2}
+    assert dict(crib.services.call_stats.ends) == {("own", "completed", ""): 2}
 
 
 async def test_a_tool_that_is_removed_while_it_runs_goes_on_and_its_output_is_kept(crib: Crib, toys: Toys) -> None:
     await crib.open()
-    registry = crib.use.dispatcher.registry
+    registry = crib.services.dispatcher.registry
     [wait] = [tool for tool in toys.tools if tool.name == "wait_free"]
     registry.add(replace(wait, name="passing"))
     finishing = crib.submit("passing", {"name": "finishing", "say": "as far as this"})

@@ -21,8 +21,8 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keeper(crib: Crib, days: float | None = None, bytes: int | None = None) -> Retention:
-    use = crib.use
-    return Retention(use.engine, use.writer, use.hub, use.clock, Limits(days, bytes))
+    services = crib.services
+    return Retention(services.engine, services.writer, services.hub, services.clock, Limits(days, bytes))
 
 
 def age(crib: Crib, ids: list[str], hours: float) -> None:
@@ -83,14 +83,14 @@ async def test_the_oldest_go_while_the_records_take_too_much(crib: Crib, monkeyp
     monkeypatch.setattr(sweeping, "BATCH", 4)
     await crib.open()
     ids = await ended_calls(crib, 40, text="x" * 20_000)
-    used = await retention.used_bytes(crib.use.engine)
+    used = await retention.used_bytes(crib.services.engine)
     limit = used // 2
 
     removed = await keeper(crib, bytes=limit).sweep()
 
     assert 0 < removed < 40
     assert left(crib) == ids[removed:]
-    assert await retention.used_bytes(crib.use.engine) <= limit
+    assert await retention.used_bytes(crib.services.engine) <= limit
 
 
 async def test_records_that_cannot_become_small_enough_are_emptied_and_no_more(crib: Crib) -> None:
@@ -156,7 +156,7 @@ async def test_calls_go_on_while_old_ones_are_removed(crib: Crib) -> None:
     assert sweep.result() == 120
     assert left(crib) == fresh.result()
     seqs = [event["seq"] for event in crib.events()]
-    assert seqs[-1] == crib.use.hub.last_seq
+    assert seqs[-1] == crib.services.hub.last_seq
     assert crib.rows("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
 
@@ -183,7 +183,7 @@ async def test_the_window_is_remembered_over_a_restart(service: RunningService) 
     await keeper(service, days=1).sweep()
     await service.restart()
 
-    assert service.use.hub.floor == 6
+    assert service.services.hub.floor == 6
     assert (await service.client.get("/v1/events?after=5")).status_code == 410
     async with listening(service.client, "/v1/events?after=6") as stream:
         [id] = await ended_calls(service, 1)
@@ -194,7 +194,7 @@ async def test_a_stream_that_retention_overtakes_is_told_so(crib: Crib, monkeypa
     monkeypatch.setattr("app.dispatch.events.hub.PAGE", 3)
     await crib.open()
     age(crib, await ended_calls(crib, 4), hours=99)
-    frames = crib.use.hub.follow(crib.use.engine, EventFilter(principal=None), 0)
+    frames = crib.services.hub.follow(crib.services.engine, EventFilter(principal=None), 0)
 
     assert (await anext(frames)).startswith(b"id: 1\n")
     await keeper(crib, days=1).sweep()

@@ -87,7 +87,7 @@ async def test_an_end_waits_for_the_store_and_a_cancel_meanwhile_changes_nothing
     assert crib.end(live.call.id) == COMPLETED
     assert view["result"]["output"] == "wait"
     assert crib.row(live.call.id)["result"] == live.call.result
-    assert len(crib.use.dispatcher.running) == 0
+    assert len(crib.services.dispatcher.running) == 0
 
 
 async def test_output_that_the_store_refuses_is_tried_again_and_none_is_lost(

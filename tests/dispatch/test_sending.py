@@ -94,9 +94,11 @@ async def test_the_secrets_of_the_tools_owner_go_along_and_are_not_told(
     peer.pages["/"] = lambda seen, writer: reply(f"echo {seen.headers['x-key']}".encode())
     await opened(crib, make(defined(peer.url(), headers={"X-Key": {"secret": "KEY"}}), owner))
     for principal, kept in (("anna", "of-anna"), (EVERYBODY, "of-everybody"), ("admin", "of-admin")):
-        await crib.use.secrets.put(principal, "KEY", kept, [])
+        await crib.services.secrets.put(principal, "KEY", kept, [])
 
-    call = await crib.ended(crib.use.dispatcher.submit(crib.request("fetch"), Session(owner or "admin", "default")))
+    call = await crib.ended(
+        crib.services.dispatcher.submit(crib.request("fetch"), Session(owner or "admin", "default"))
+    )
 
     assert peer.seen[0].headers["x-key"] == value
     assert call["result"]["output"] == "echo [redacted]"
@@ -104,9 +106,9 @@ async def test_the_secrets_of_the_tools_owner_go_along_and_are_not_told(
 
 async def test_a_secret_stays_with_its_domains(crib: Crib, peer: Peer) -> None:
     await opened(crib, make(defined(peer.url(), headers={"X-Key": {"secret": "KEY"}}), "anna"))
-    await crib.use.secrets.put("anna", "KEY", "for-the-api", ["api.example"])
+    await crib.services.secrets.put("anna", "KEY", "for-the-api", ["api.example"])
 
-    call = await crib.ended(crib.use.dispatcher.submit(crib.request("fetch"), Session("anna", "default")))
+    call = await crib.ended(crib.services.dispatcher.submit(crib.request("fetch"), Session("anna", "default")))
 
     assert call["error"]["code"] == "PermissionDenied"
     assert peer.connections == 0
@@ -123,13 +125,13 @@ async def test_a_header_names_a_secret_of_the_session_and_its_value_goes_to_its_
         for name, host in (("bound", "127.0.0.1"), ("other", "localhost"))
     ]
     await opened(crib, *tools)
-    await crib.use.secrets.put("anna", "API_KEY", "of-anna", ["127.0.0.1"])
+    await crib.services.secrets.put("anna", "API_KEY", "of-anna", ["127.0.0.1"])
     secrets = (DomainSecret("127.0.0.1", "API_KEY"),)
     policy = NetworkPolicy("allowlist", ("127.0.0.1", "localhost"), secrets)
 
     for name in ("bound", "other"):
         request = crib.request(name, {"auth": "Bearer $API_KEY"})
-        call = await crib.ended(crib.use.dispatcher.submit(request, Session("anna", "s", network_policy=policy)))
+        call = await crib.ended(crib.services.dispatcher.submit(request, Session("anna", "s", network_policy=policy)))
         assert call["status"] == "completed", call["error"]
         assert "of-anna" not in str(call)
 
@@ -152,7 +154,7 @@ async def test_the_operators_policy_and_the_sessions_both_have_to_allow(
 ) -> None:
     await opened(crib, make(defined(peer.url()), None), network_policy=operator)
 
-    live = crib.use.dispatcher.submit(crib.request("fetch"), replace(ADMIN, network_policy=session))
+    live = crib.services.dispatcher.submit(crib.request("fetch"), replace(ADMIN, network_policy=session))
     call = await crib.ended(live)
 
     assert (call["status"] == "completed") == (peer.connections == 1) == is_allowed

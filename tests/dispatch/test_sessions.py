@@ -27,13 +27,19 @@ BLUE = Session("admin", "blue", agent="builder", created_at=1, updated_at=1)
 async def crib(crib: Crib) -> Crib:
     """Open, with one session."""
     await crib.open()
-    assert await crib.use.sessions.create(BLUE)
+    assert await crib.services.sessions.create(BLUE)
     return crib
 
 
 def fresh(crib: Crib) -> Sessions:
     """One that remembers nothing yet."""
-    return Sessions(crib.use.engine, crib.use.writer, crib.use.clock, crib.use.rules, crib.use.places.home)
+    return Sessions(
+        crib.services.engine,
+        crib.services.writer,
+        crib.services.clock,
+        crib.services.rules,
+        crib.services.workspaces.home,
+    )
 
 
 def told(crib: Crib) -> list[tuple[str, str, Any]]:
@@ -43,7 +49,7 @@ def told(crib: Crib) -> list[tuple[str, str, Any]]:
 
 
 def submit(crib: Crib, tool: str, session: Session = BLUE, **arguments: Any) -> LiveCall:
-    return crib.use.dispatcher.submit(CallRequest(tool=tool, arguments=arguments), session)
+    return crib.services.dispatcher.submit(CallRequest(tool=tool, arguments=arguments), session)
 
 
 def bound(**bounds: Any) -> Key:
@@ -52,22 +58,22 @@ def bound(**bounds: Any) -> Key:
 
 async def delete(crib: Crib, session: Session = BLUE) -> bool:
     async with asyncio.timeout(HANG * 2):
-        return await crib.use.sessions.delete(session, crib.use.dispatcher)
+        return await crib.services.sessions.delete(session, crib.services.dispatcher)
 
 
 async def test_a_new_session_is_there_at_once_and_told_with_its_view(crib: Crib) -> None:
-    assert crib.use.sessions.peek("admin", "blue") == BLUE
+    assert crib.services.sessions.peek("admin", "blue") == BLUE
     assert await fresh(crib).find("admin", "blue") == BLUE
     assert told(crib) == [("admin", "blue", BLUE.view())]
 
 
 async def test_an_id_is_given_once(crib: Crib) -> None:
-    made = await asyncio.gather(*(crib.use.sessions.create(Session("admin", "red")) for _ in range(5)))
+    made = await asyncio.gather(*(crib.services.sessions.create(Session("admin", "red")) for _ in range(5)))
 
     assert sorted(made) == [False] * 4 + [True]
-    assert not await crib.use.sessions.create(Session("admin", "blue", agent="another"))
-    assert not await crib.use.sessions.create(Session("admin", "default"))
-    assert await crib.use.sessions.create(Session("bob", "blue"))
+    assert not await crib.services.sessions.create(Session("admin", "blue", agent="another"))
+    assert not await crib.services.sessions.create(Session("admin", "default"))
+    assert await crib.services.sessions.create(Session("bob", "blue"))
     assert await fresh(crib).find("admin", "blue") == BLUE
 
 
@@ -97,7 +103,7 @@ async def test_memory_holds_the_most_recent_ones_and_the_store_has_all(
 
 
 async def test_the_default_session_is_always_there_and_can_be_changed(crib: Crib) -> None:
-    sessions = crib.use.sessions
+    sessions = crib.services.sessions
     admins, nobodys = await sessions.find("admin", "default"), await sessions.find("nobody", "default")
     assert admins is not None
     assert nobodys == Session("nobody", "default")
@@ -107,19 +113,19 @@ async def test_the_default_session_is_always_there_and_can_be_changed(crib: Crib
     assert [one and one.agent for one in changed] == ["x", "x"]
     assert [await fresh(crib).find(p, "default") for p in ("admin", "nobody")] == changed
     with pytest.raises(InvalidSession, match="always there"):
-        await sessions.delete(admins, crib.use.dispatcher)
+        await sessions.delete(admins, crib.services.dispatcher)
 
 
 async def test_changes_at_the_same_time_all_count(crib: Crib) -> None:
     def label(name: str) -> Any:
         return lambda session: replace(session, labels=dict(session.labels) | {name: "1"})
 
-    changed = await asyncio.gather(*(crib.use.sessions.change(BLUE, label(f"n{n}")) for n in range(8)))
+    changed = await asyncio.gather(*(crib.services.sessions.change(BLUE, label(f"n{n}")) for n in range(8)))
 
     latest = await fresh(crib).find("admin", "blue")
     assert latest is not None
     assert latest.labels == {f"n{n}": "1" for n in range(8)}
-    assert crib.use.sessions.peek("admin", "blue") == latest
+    assert crib.services.sessions.peek("admin", "blue") == latest
     assert len({one.updated_at for one in changed if one}) == 8
     assert [data["labels"] for _, _, data in told(crib)[1:]] == [
         one.labels for one in sorted((c for c in changed if c), key=lambda c: c.updated_at)
@@ -130,27 +136,27 @@ async def test_a_change_that_is_not_committed_is_not_shown(crib: Crib) -> None:
     await crib.house._writer.close()
 
     with pytest.raises(StoreUnavailable):
-        await crib.use.sessions.change(BLUE, lambda session: replace(session, agent="another"))
+        await crib.services.sessions.change(BLUE, lambda session: replace(session, agent="another"))
     with pytest.raises(StoreUnavailable):
-        await crib.use.sessions.create(Session("admin", "red"))
+        await crib.services.sessions.create(Session("admin", "red"))
     with pytest.raises(StoreUnavailable):
         await delete(crib)
 
-    await until(lambda: crib.use.sessions.peek("admin", "blue") == BLUE)
-    assert await crib.use.sessions.find("admin", "red") is None
+    await until(lambda: crib.services.sessions.peek("admin", "blue") == BLUE)
+    assert await crib.services.sessions.find("admin", "red") is None
 
 
 async def test_a_change_nobody_waits_for_any_more_is_shown_when_it_is_committed(crib: Crib) -> None:
     with crib.stalled_writer():
         changing = asyncio.create_task(
-            crib.use.sessions.change(BLUE, lambda session: replace(session, agent="another"))
+            crib.services.sessions.change(BLUE, lambda session: replace(session, agent="another"))
         )
         await asyncio.sleep(0)
         changing.cancel()
         await asyncio.wait([changing])
-        assert crib.use.sessions.peek("admin", "blue") == BLUE
+        assert crib.services.sessions.peek("admin", "blue") == BLUE
 
-    await until(lambda: (found := crib.use.sessions.peek("admin", "blue")) and found.agent == "another")
+    await until(lambda: (found := crib.services.sessions.peek("admin", "blue")) and found.agent == "another")
 
 
 async def test_what_was_read_before_a_change_is_not_remembered_after_it(
@@ -169,7 +175,7 @@ async def test_what_was_read_before_a_change_is_not_remembered_after_it(
     finding = asyncio.create_task(sessions.find("admin", "blue"))
     async with asyncio.timeout(HANG):
         await reading.wait()
-        assert await sessions.delete(BLUE, crib.use.dispatcher)
+        assert await sessions.delete(BLUE, crib.services.dispatcher)
         go.set()
         found = await finding
 
@@ -210,28 +216,28 @@ async def test_a_deleted_session_is_gone_and_what_happened_in_it_stays(crib: Cri
 
     assert await delete(crib)
 
-    assert await crib.use.sessions.find("admin", "blue") is None
+    assert await crib.services.sessions.find("admin", "blue") is None
     assert await fresh(crib).find("admin", "blue") is None
     assert crib.row(ended.call.id)["session"] == "blue"
     assert crib.story(ended.call.id) == ["call.pending", "call.running", "call.completed"]
     assert crib.rows("SELECT * FROM rules") == []
     assert not await delete(crib)
     again = replace(BLUE, agent="second", created_at=9, updated_at=9)
-    assert await crib.use.sessions.create(again)
-    assert await crib.use.sessions.find("admin", "blue") == again
+    assert await crib.services.sessions.create(again)
+    assert await crib.services.sessions.find("admin", "blue") == again
 
 
 async def test_no_call_finds_a_session_that_is_being_deleted(crib: Crib) -> None:
     stubborn = submit(crib, "stubborn")
     await crib.started("stubborn")
-    deleting = asyncio.create_task(crib.use.sessions.delete(BLUE, crib.use.dispatcher))
+    deleting = asyncio.create_task(crib.services.sessions.delete(BLUE, crib.services.dispatcher))
     await crib.started("canceled")
 
-    assert crib.use.sessions.peek("admin", "blue") is None
-    assert await crib.use.sessions.find("admin", "blue") is None
-    assert not await crib.use.sessions.create(BLUE)
-    assert not await crib.use.sessions.delete(BLUE, crib.use.dispatcher)
-    assert crib.use.sessions.departures == 1
+    assert crib.services.sessions.peek("admin", "blue") is None
+    assert await crib.services.sessions.find("admin", "blue") is None
+    assert not await crib.services.sessions.create(BLUE)
+    assert not await crib.services.sessions.delete(BLUE, crib.services.dispatcher)
+    assert crib.services.sessions.departures == 1
     crib.toys.go["stubborn"].set()
     async with asyncio.timeout(HANG):
         assert await deleting
@@ -242,12 +248,12 @@ async def test_no_call_finds_a_session_that_is_being_deleted(crib: Crib) -> None
 async def test_who_gives_up_deleting_leaves_the_session_open(crib: Crib) -> None:
     submit(crib, "stubborn")
     await crib.started("stubborn")
-    deleting = asyncio.create_task(crib.use.sessions.delete(BLUE, crib.use.dispatcher))
+    deleting = asyncio.create_task(crib.services.sessions.delete(BLUE, crib.services.dispatcher))
     await crib.started("canceled")
     deleting.cancel()
     await asyncio.wait([deleting])
 
-    assert crib.use.sessions.peek("admin", "blue") == BLUE
+    assert crib.services.sessions.peek("admin", "blue") == BLUE
     crib.toys.go["stubborn"].set()
 
 
@@ -293,29 +299,29 @@ SHOWN = [
 @pytest.mark.parametrize(("bounds", "is_shown"), SHOWN)
 async def test_a_bound_key_is_shown_only_what_fits(crib: Crib, bounds: dict[str, Any], is_shown: bool) -> None:
     placed = Session("admin", "blue2", workspace="/srv/blue")
-    assert await crib.use.sessions.create(placed)
+    assert await crib.services.sessions.create(placed)
     key = bound(**{name: (*value, "blue2") if value == ("blue",) else value for name, value in bounds.items()})
 
-    assert crib.use.sessions.shows(key, placed) is is_shown
-    assert await crib.use.sessions.seen(key, "blue2") == (placed if is_shown else None)
-    assert await crib.use.sessions.shows_records(key, "admin", "blue2") is is_shown
+    assert crib.services.sessions.shows(key, placed) is is_shown
+    assert await crib.services.sessions.seen(key, "blue2") == (placed if is_shown else None)
+    assert await crib.services.sessions.shows_records(key, "admin", "blue2") is is_shown
 
 
 async def test_records_of_a_deleted_session_are_seen_by_its_name_but_not_by_where_it_was(crib: Crib) -> None:
     placed = Session("admin", "blue2", workspace="/srv/blue")
-    assert await crib.use.sessions.create(placed)
+    assert await crib.services.sessions.create(placed)
     assert await delete(crib, placed)
 
     by_name, by_place = bound(sessions=("blue*",)), bound(workspaces=("/srv",))
 
-    assert await crib.use.sessions.shows_records(by_name, "admin", "blue2")
-    assert not await crib.use.sessions.shows_records(by_place, "admin", "blue2")
+    assert await crib.services.sessions.shows_records(by_name, "admin", "blue2")
+    assert not await crib.services.sessions.shows_records(by_place, "admin", "blue2")
 
 
 async def test_who_looks_on_sees_sessions_come_and_go(crib: Crib) -> None:
     placed, apart = Session("admin", "in", workspace="/srv/in"), Session("admin", "out", workspace="/else")
-    assert await crib.use.sessions.create(replace(placed, id="early"))
-    sight = await crib.use.sessions.outlook(bound(workspaces=("/srv",)))
+    assert await crib.services.sessions.create(replace(placed, id="early"))
+    sight = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
     assert sight is not None
 
     def sees(id: str) -> bool:
@@ -323,36 +329,36 @@ async def test_who_looks_on_sees_sessions_come_and_go(crib: Crib) -> None:
 
     assert [sees(id) for id in ("early", "in", "out", "blue", "default")] == [True, False, False, False, False]
     for session in (placed, apart):
-        assert await crib.use.sessions.create(session)
-    assert not await crib.use.sessions.create(replace(apart, workspace="/srv/x"))
+        assert await crib.services.sessions.create(session)
+    assert not await crib.services.sessions.create(replace(apart, workspace="/srv/x"))
     assert (sees("in"), sees("out")) == (True, False)
     assert await delete(crib, placed)
     assert not sees("in")
 
 
 async def test_nothing_is_kept_for_those_who_stopped_looking(crib: Crib) -> None:
-    sight = await crib.use.sessions.outlook(bound(workspaces=("/srv",)))
-    assert len(crib.use.sessions._outlooks) == 1
+    sight = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
+    assert len(crib.services.sessions._outlooks) == 1
 
     del sight
 
-    assert len(crib.use.sessions._outlooks) == 0
+    assert len(crib.services.sessions._outlooks) == 0
 
 
 async def test_the_creation_is_told_to_those_who_see_it(crib: Crib) -> None:
-    sight = await crib.use.sessions.outlook(bound(workspaces=("/srv",)))
+    sight = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
     assert sight is not None
     passed: list[Event] = []
-    publish = crib.use.hub.publish
+    publish = crib.services.hub.publish
 
     def look_on(told: list[Told]) -> None:
         passed.extend(event for event, _ in told if sight.lets_pass(event.principal, event.session))
         publish(told)
 
-    crib.use.writer._publish = look_on
+    crib.services.writer._publish = look_on
 
-    assert await crib.use.sessions.create(Session("admin", "in", workspace="/srv/in"))
-    assert await crib.use.sessions.create(Session("admin", "out", workspace="/else"))
+    assert await crib.services.sessions.create(Session("admin", "in", workspace="/srv/in"))
+    assert await crib.services.sessions.create(Session("admin", "out", workspace="/else"))
     assert await delete(crib, Session("admin", "in"))
 
     assert [(event.type, event.session) for event in passed] == [(EventType.SESSION_CHANGED, "in")] * 2
@@ -360,7 +366,7 @@ async def test_the_creation_is_told_to_those_who_see_it(crib: Crib) -> None:
 
 async def test_a_session_says_which_rules_it_has(crib: Crib) -> None:
     rules = (Rule("edit", "*", Action.DENY),)
-    changed = await crib.use.sessions.change(BLUE, lambda session: replace(session, rules=rules, is_trusted=True))
+    changed = await crib.services.sessions.change(BLUE, lambda session: replace(session, rules=rules, is_trusted=True))
 
     assert changed is not None
     assert (await fresh(crib).find("admin", "blue")) == changed

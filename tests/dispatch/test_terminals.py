@@ -60,7 +60,7 @@ def breath(open_crib: Crib) -> Iterator[Breath]:
 
 
 def terminals(crib: Crib) -> Terminals:
-    return crib.use.dispatcher.terminals
+    return crib.services.dispatcher.terminals
 
 
 def listed(crib: Crib) -> list[int]:
@@ -123,9 +123,9 @@ async def test_one_that_ended_by_itself_stays_until_somebody_is_told(open_crib: 
 async def test_a_session_does_not_know_the_processes_of_another(open_crib: Crib) -> None:
     number = await begun(open_crib, "sleep 100")
     elsewhere = replace(ADMIN, id="elsewhere")
-    await open_crib.use.sessions.create(elsewhere)
+    await open_crib.services.sessions.create(elsewhere)
 
-    live = open_crib.use.dispatcher.submit(open_crib.request("write_stdin", {"session_id": number}), elsewhere)
+    live = open_crib.services.dispatcher.submit(open_crib.request("write_stdin", {"session_id": number}), elsewhere)
 
     assert (await open_crib.ended(live))["error"]["message"].startswith("Unknown process id")
     assert terminals(open_crib).list("admin", "elsewhere") == []
@@ -276,12 +276,12 @@ async def test_the_sweeping_goes_on_by_itself(crib: Crib) -> None:
 
 async def test_what_runs_in_a_deleted_session_ends(open_crib: Crib, breath: Breath) -> None:
     session = replace(ADMIN, id="brief", created_at=1, updated_at=1)
-    await open_crib.use.sessions.create(session)
+    await open_crib.services.sessions.create(session)
     started = {"cmd": f"{breath.hold}; sleep 100", "login": False, "yield_time_ms": 1}
-    await open_crib.ended(open_crib.use.dispatcher.submit(open_crib.request("exec_command", started), session))
+    await open_crib.ended(open_crib.services.dispatcher.submit(open_crib.request("exec_command", started), session))
     await until(lambda: breath.is_held)
 
-    await open_crib.use.sessions.delete(session, open_crib.use.dispatcher)
+    await open_crib.services.sessions.delete(session, open_crib.services.dispatcher)
 
     assert not breath.is_held
     assert terminals(open_crib).list("admin", "brief") == []
@@ -364,7 +364,7 @@ async def test_a_character_that_comes_in_pieces_is_whole(open_crib: Crib) -> Non
 
 
 async def test_a_secret_that_comes_in_pieces_is_redacted_everywhere(open_crib: Crib) -> None:
-    await open_crib.use.secrets.put("admin", "API", "hunter2hunter2", [])
+    await open_crib.services.secrets.put("admin", "API", "hunter2hunter2", [])
     number = await begun(open_crib, f"printf 'a hunter2'; {AT_SIGN}; echo 'hunter2 b'")
     first = await open_crib.run("write_stdin", {"session_id": number, "yield_time_ms": 100})
     let_go(open_crib)

@@ -45,7 +45,7 @@ async def crib(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> Crib:
 
 @pytest.fixture
 def book(crib: Crib) -> RuntimeTools:
-    return crib.use.tools
+    return crib.services.runtime_tools
 
 
 def told(crib: Crib) -> list[tuple[str, dict[str, list[str]]]]:
@@ -54,7 +54,7 @@ def told(crib: Crib) -> list[tuple[str, dict[str, list[str]]]]:
 
 
 async def said(crib: Crib, tool: str, principal: str = "admin") -> str:
-    live = crib.use.dispatcher.submit(crib.request(tool), Session(principal, "default"))
+    live = crib.services.dispatcher.submit(crib.request(tool), Session(principal, "default"))
     call = await crib.ended(live)
     return str(call["result"]["output"] if call["result"] else call["error"]["code"])
 
@@ -81,7 +81,7 @@ async def test_two_principals_with_one_name_do_not_see_each_other(crib: Crib, bo
     assert await said(crib, "get_weather", "ann") == "GET https://a.example/ann"
     assert await said(crib, "get_weather", "bob") == "GET https://a.example/bob"
     assert await said(crib, "get_weather", "eve") == "UnknownTool"
-    assert await crib.use.tools.remove("get_weather", "ann")
+    assert await crib.services.runtime_tools.remove("get_weather", "ann")
     assert await said(crib, "get_weather", "ann") == "UnknownTool"
     assert await said(crib, "get_weather", "bob") == "GET https://a.example/bob"
     assert told(crib) == [
@@ -108,7 +108,7 @@ async def test_a_taken_name_needs_replace_and_replaces_only_what_was_registered(
 
 
 async def test_everybodys_tool_is_everybodys_and_everybody_is_told(crib: Crib, book: RuntimeTools) -> None:
-    keyring = crib.use.keyring
+    keyring = crib.services.keyring
     key = keyring.find(crib.settings["api_key"])
     assert key is not None
     keyring.put(replace(key, id="key_ann", principal="ann", digest="f" * 64))
@@ -132,7 +132,7 @@ async def test_of_those_who_want_one_name_at_once_one_gets_it(crib: Crib, book: 
     [(tool, is_new)] = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     assert is_new
     assert sum(isinstance(outcome, NameTaken) for outcome in outcomes) == 4
-    assert crib.use.dispatcher.registry.get("get_weather", "ann") is tool
+    assert crib.services.dispatcher.registry.get("get_weather", "ann") is tool
     assert told(crib) == [("ann", {"added": ["get_weather"]})]
 
 
@@ -142,7 +142,7 @@ async def test_what_nobody_waits_for_any_more_happens_all_the_same(crib: Crib, b
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await crib.use.writer.submit(lambda batch: None)
+    await crib.services.writer.submit(lambda batch: None)
 
     assert [row["name"] for row in crib.rows("SELECT * FROM tools")] == ["get_weather"]
     assert await said(crib, "get_weather", "ann") == "GET https://a.example/x"
@@ -154,7 +154,7 @@ async def test_what_the_store_refuses_did_not_happen(crib: Crib, book: RuntimeTo
     with pytest.raises(Exception, match="disk I/O error"):
         await book.register(defined(), "ann", replace=False)
 
-    assert crib.use.dispatcher.registry.get("get_weather", "ann") is None
+    assert crib.services.dispatcher.registry.get("get_weather", "ann") is None
     assert not book.holds("get_weather", "ann")
     assert told(crib) == []
 

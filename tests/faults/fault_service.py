@@ -165,7 +165,7 @@ class Inside:
     async def run(self, args: Nothing, ctx: Context) -> Result:
         assert self.app is not None
         gc.collect()
-        hub = self.app.state.use.hub
+        hub = self.app.state.services.hub
         held = {
             "tasks": len(asyncio.all_tasks()),
             "threads": sum("_connection_worker_thread" not in thread.name for thread in threading.enumerate()),

@@ -203,7 +203,7 @@ async def test_a_question_goes_to_nobody_when_the_client_has_left(service: Runni
         async for line in stream.aiter_lines():
             if "sampling/createMessage" in line:
                 break
-    await until(lambda: not len(service.use.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.running))
 
     [row] = service.rows("SELECT id, error FROM calls")
     assert service.end(row["id"]) == ("error", "Declined")

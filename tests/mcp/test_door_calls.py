@@ -47,7 +47,7 @@ async def test_a_tool_of_a_server_is_shown_as_its_server_shows_it(service: Runni
         "icons": [{"src": "https://far.example/i.png", "mimeType": "image/png"}],
         "_meta": {"far.example/x": 1},
     }
-    service.use.dispatcher.registry.add(proxied("far", "add", **about))
+    service.services.dispatcher.registry.add(proxied("far", "add", **about))
 
     async with mcp_client(service, mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -62,7 +62,7 @@ async def test_a_tool_of_a_server_is_shown_as_its_server_shows_it(service: Runni
 
 @MODES
 async def test_a_tool_the_protocol_cannot_say_costs_only_itself(service: RunningService, mode: str) -> None:
-    registry = service.use.dispatcher.registry
+    registry = service.services.dispatcher.registry
     registry.add(proxied("far", "odd_output", outputSchema={"type": "array"}, icons="none"))
     registry.add(proxied("far", "odd_input", inputSchema={"type": "string"}))
 
@@ -77,7 +77,7 @@ async def test_a_tool_the_protocol_cannot_say_costs_only_itself(service: Running
 async def test_plain_names_are_given_where_they_say_which_tool_is_meant(service: RunningService, mode: str) -> None:
     for server, name in (("far", "add"), ("far", "both"), ("near", "both"), ("far", "echo"), ("far", "no such/name")):
         tool = proxied(server, name)
-        service.use.dispatcher.registry.add(replace(tool, name=tool.name.replace("no such/name", "odd")))
+        service.services.dispatcher.registry.add(replace(tool, name=tool.name.replace("no such/name", "odd")))
 
     async with mcp_client(service, mode, query="?names=plain") as client:
         plain = {tool.name for tool in (await client.list_tools()).tools}
@@ -113,7 +113,7 @@ async def test_a_long_list_comes_in_pages(service: RunningService, monkeypatch: 
 async def test_the_setting_gives_plain_names_and_a_request_may_want_others(data_dir: Path) -> None:
     service = RunningService(data_dir, AttendedToys(), mcp={"names": "plain"})
     await service.open()
-    service.use.dispatcher.registry.add(proxied("far", "add"))
+    service.services.dispatcher.registry.add(proxied("far", "add"))
 
     lists = [
         (await service.client.post(f"/mcp{query}", **spoken("tools/list"))).json()
@@ -150,7 +150,7 @@ async def test_progress_is_told_to_who_wants_it_and_only_grows(service: RunningS
             await asyncio.sleep(0.03)
         return Result("done")
 
-    service.use.dispatcher.registry.add(proxied("far", "work", work))
+    service.services.dispatcher.registry.add(proxied("far", "work", work))
     told = list[tuple[float, float | None, str | None]]()
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -185,7 +185,7 @@ async def test_who_gives_up_stops_the_call(service: RunningService, toys: Toys, 
                 group.start_soon(client.call_tool, "wait_free", {"name": "long"})
                 await service.started("long")
                 scope.cancel()
-        await until(lambda: not len(service.use.dispatcher.running))
+        await until(lambda: not len(service.services.dispatcher.running))
 
     [row] = service.rows("SELECT id FROM calls")
     assert service.end(row["id"]) == ("error", "Canceled")
@@ -198,7 +198,7 @@ async def test_every_version_with_a_handshake_is_spoken(service: RunningService,
         link = Attachment("text/plain", "https://far.example/x.txt", "x.txt")
         return Result("text", attachments=(attach(b"sound", "audio/wav"), link), structured={"a": 1})
 
-    service.use.dispatcher.registry.add(proxied("far", "rich", rich))
+    service.services.dispatcher.registry.add(proxied("far", "rich", rich))
     session = Session2025(service.client, version)
 
     hello = await session.begin()
@@ -223,9 +223,9 @@ async def test_a_connection_that_breaks_does_not_stop_a_call_of_2025(service: Ru
     ):
         assert answer.status_code == 200
         await service.started("wait")
-    assert len(service.use.dispatcher.running) == 1
+    assert len(service.services.dispatcher.running) == 1
     toys.go["wait"].set()
-    await until(lambda: not len(service.use.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.running))
 
     [row] = service.rows("SELECT id FROM calls")
     assert service.end(row["id"]) == ("completed", None)
@@ -237,7 +237,7 @@ async def test_a_stream_that_is_closed_stops_a_call_of_2026(service: RunningServ
         await service.started("wait")
         posting.cancel()
         await asyncio.wait([posting])
-    await until(lambda: not len(service.use.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.running))
 
     [row] = service.rows("SELECT id FROM calls")
     assert service.end(row["id"]) == ("error", "Canceled")
@@ -255,7 +255,7 @@ async def test_who_ends_the_session_gives_up_its_calls(service: RunningService) 
     await asyncio.wait([calling.task])
     after = await session.post({"jsonrpc": "2.0", "id": 8, "method": "tools/list"})
 
-    await until(lambda: not len(service.use.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.running))
     [row] = service.rows("SELECT id FROM calls")
     assert (ended.status_code, after.status_code) == (200, 404)
     assert service.end(row["id"]) == ("error", "Canceled")
@@ -390,7 +390,7 @@ async def test_a_client_that_does_not_listen_holds_nothing_up(service: RunningSe
             ctx.attendant.notify("notifications/message", {"level": "info", "data": "x" * 5000})
         return Result("done")
 
-    service.use.dispatcher.registry.add(proxied("far", "loud", work))
+    service.services.dispatcher.registry.add(proxied("far", "loud", work))
     session = Session2025(service.client)
     await session.begin()
     message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "mcp__far__loud"}}

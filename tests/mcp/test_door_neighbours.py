@@ -170,7 +170,7 @@ async def test_whatever_changes_is_told(one: RunningService, mode: str) -> None:
             async with asyncio.timeout(HANG):
                 await news.is_listening.wait()
         else:
-            await until(lambda: one.use.streams.taken)
+            await until(lambda: one.services.stream_slots.taken)
             asked = types.SubscribeRequest(params=types.SubscribeRequestParams(uri="corner://note"))
             await client.session.send_request(asked, types.EmptyResult)
         for what, told in (
@@ -206,7 +206,7 @@ async def test_nobody_hears_of_what_they_do_not_see(data_dir: Path) -> None:
             mcp_client(service, "legacy", bearer(tokens["ann"]), PLAIN, message_handler=heard["ann"]) as hers,
             mcp_client(service, "legacy", bearer(tokens["bob"]), PLAIN, message_handler=heard["bob"]) as his,
         ):
-            await until(lambda: len(service.use.streams.taken) == 2)
+            await until(lambda: len(service.services.stream_slots.taken) == 2)
             for what in ("resources", "prompts", "tools"):
                 await hers.call_tool("change", {"what": what})
             await until(lambda: len({*heard["ann"].heard}) == 3)

@@ -53,7 +53,7 @@ class Ears:
         """From when it comes back on, as the stream of this number, nothing is missed."""
         if mode == "auto":
             self._listening = asyncio.create_task(self._follow(client))
-        await until(lambda: service.use.streams.taken.total() == number)
+        await until(lambda: service.services.stream_slots.taken.total() == number)
         await asyncio.sleep(0.05)
 
     async def _follow(self, client: Any) -> None:
@@ -144,7 +144,7 @@ async def test_a_revoked_key_loses_its_session_and_its_streams(
         refused = await session.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     assert refused.status_code == 401
-    await until(lambda: not service.use.streams.taken)
+    await until(lambda: not service.services.stream_slots.taken)
 
 
 async def test_one_key_has_only_so_many_sessions(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +171,8 @@ async def test_streams_take_room_in_both_eras(service: RunningService) -> None:
         service.client.stream("POST", "/mcp", **spoken("subscriptions/listen", {"notifications": {}})) as new,
     ):
         assert (old.status_code, new.status_code) == (200, 200)
-        assert sum(service.use.streams.taken.values()) == 2
-    await until(lambda: not service.use.streams.taken)
+        assert sum(service.services.stream_slots.taken.values()) == 2
+    await until(lambda: not service.services.stream_slots.taken)
 
 
 async def test_at_the_end_calls_are_answered_then_streams_end(data_dir: Path, toys: Toys) -> None:
@@ -190,7 +190,7 @@ async def test_at_the_end_calls_are_answered_then_streams_end(data_dir: Path, to
         await until(lambda: toys.log == ["wait in", "wait in"])
         service._server.handle_exit(signal.SIGTERM, None)
         draining = asyncio.create_task(service.house.drain())
-        await until(lambda: service.use.dispatcher.running.is_draining)
+        await until(lambda: service.services.dispatcher.running.is_draining)
         await asyncio.sleep(0.6)  # longer than it takes until somebody has noticed the signal
         toys.go["wait"].set()
         answers = [(await earlier.result())["result"], (await later.result()).json()["result"]]
@@ -202,7 +202,7 @@ async def test_at_the_end_calls_are_answered_then_streams_end(data_dir: Path, to
 
     assert [answer["isError"] for answer in answers] == [False, False]
     assert last["result"]["resultType"] == "complete"
-    assert not service.use.streams.taken
+    assert not service.services.stream_slots.taken
 
 
 async def test_a_service_that_stops_takes_no_more_calls(data_dir: Path, toys: Toys) -> None:
@@ -213,13 +213,13 @@ async def test_a_service_that_stops_takes_no_more_calls(data_dir: Path, toys: To
     first = Waiting(session.ask(1, "tools/call", name="wait_free", arguments={}))
     await service.started("wait")
     draining = asyncio.create_task(service.house.drain())
-    await until(lambda: service.use.dispatcher.running.is_draining)
+    await until(lambda: service.services.dispatcher.running.is_draining)
 
     refused = await session.ask(2, "tools/call", name="echo", arguments={"text": "x"})
     toys.go["wait"].set()
     await first.result()
     await draining
-    await service.use.mcp.close()
+    await service.services.mcp.close()
     late = await session.post({"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
     await service.close()
 

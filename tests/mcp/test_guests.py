@@ -88,8 +88,8 @@ async def asked(live: LiveCall) -> Ask:
 
 async def open_ask(crib: Crib) -> tuple[LiveCall, Ask]:
     """The one ask that is open, wherever it is."""
-    await until(lambda: any(live.ask and live.call.waiting for live in crib.use.dispatcher.running))
-    [found] = [live for live in crib.use.dispatcher.running if live.ask]
+    await until(lambda: any(live.ask and live.call.waiting for live in crib.services.dispatcher.running))
+    [found] = [live for live in crib.services.dispatcher.running if live.ask]
     return found, await asked(found)
 
 
@@ -100,7 +100,7 @@ async def test_an_elicitation_belongs_to_the_call_it_names_or_to_the_only_one(
     live = await town.calling(server, "elicitation/create", FORM, named=is_named)
     ask = await asked(live)
 
-    await crib.use.desk.answer(ask, Answer(content={"name": "Ada"}), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(content={"name": "Ada"}), REVIEWER)
     view = await crib.ended(live)
 
     assert (ask.call, ask.kind) == (live.call.id, "elicitation")
@@ -119,7 +119,7 @@ async def test_a_page_is_shown_and_agreed_to(crib: Crib, town: Town, server: Ser
     live = await town.calling(server, "elicitation/create", page)
     ask = await asked(live)
 
-    await crib.use.desk.answer(ask, Answer(content={}), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(content={}), REVIEWER)
     await crib.ended(live)
 
     assert ask.metadata == {
@@ -166,7 +166,7 @@ async def test_where_nobody_answers_the_server_hears_that(
 async def test_a_no_reaches_the_server(crib: Crib, town: Town, server: Server, action: str) -> None:
     live = await town.calling(server, "elicitation/create", FORM)
 
-    await crib.use.desk.answer(await asked(live), Answer(action=action), REVIEWER)
+    await crib.services.asks.answer(await asked(live), Answer(action=action), REVIEWER)
     await crib.ended(live)
 
     assert server.said == [{"action": action}]
@@ -178,7 +178,7 @@ async def test_what_belongs_to_no_call_is_a_call_of_the_admins(crib: Crib, town:
 
     answering = asyncio.create_task(guest.asked("elicitation/create", FORM, None))
     live, ask = await open_ask(crib)
-    await crib.use.desk.answer(ask, Answer(content={"name": "Ada"}), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(content={"name": "Ada"}), REVIEWER)
 
     assert await answering == {"action": "accept", "content": {"name": "Ada"}}
     assert (live.call.tool, live.call.principal, ask.principal) == ("mcp_elicitation", "admin", "admin")
@@ -195,7 +195,7 @@ async def test_of_two_calls_neither_gets_what_names_none(crib: Crib, town: Town,
 
     answering = asyncio.create_task(town.reception.visitor(server.upstream).asked("elicitation/create", FORM, None))
     live, ask = await open_ask(crib)
-    await crib.use.desk.answer(ask, Answer(action="decline"), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(action="decline"), REVIEWER)
 
     assert await answering == {"action": "decline"}
     assert live not in calls
@@ -212,12 +212,12 @@ async def test_nobody_else_can_use_the_hidden_tools(crib: Crib, server: Server, 
     params = QUESTION if tool == "mcp_sampling" else {"mode": "form", "message": "Your password?"}
     live = crib.submit(tool, {"visit": "guessed", "server": "bank", "params": params})
     if tool == "mcp_sampling":
-        await crib.use.desk.answer(await asked(live), Answer(Decision.ALLOW_ONCE), REVIEWER)
+        await crib.services.asks.answer(await asked(live), Answer(Decision.ALLOW_ONCE), REVIEWER)
 
     view = await crib.ended(live)
 
     assert view["error"]["code"] == "ToolUnavailable"
-    assert tool not in [one.name for one in crib.use.dispatcher.registry.all("admin")]
+    assert tool not in [one.name for one in crib.services.dispatcher.registry.all("admin")]
 
 
 async def test_a_question_ends_with_its_call(crib: Crib, town: Town, server: Server) -> None:
@@ -229,7 +229,7 @@ async def test_a_question_ends_with_its_call(crib: Crib, town: Town, server: Ser
     assert crib.end(live.call.id) == ("error", "Canceled")
     [row] = crib.rows("SELECT status FROM asks WHERE id = ?", ask.id)
     assert row["status"] == "expired"
-    assert crib.use.desk.open_asks == 0
+    assert crib.services.asks.open_asks == 0
 
 
 async def test_a_question_that_the_server_forgets_ends_with_its_result(crib: Crib, town: Town, server: Server) -> None:
@@ -359,7 +359,7 @@ async def attended(town: Town, server: Server, method: str, params: Raw, client:
     await (await town.calling(server, method, params)).wait()
     server.said.clear()
     server.refused.clear()
-    live = town.crib.use.dispatcher.submit(town.crib.request(TOOL, {}), ADMIN, attendant=client)
+    live = town.crib.services.dispatcher.submit(town.crib.request(TOOL, {}), ADMIN, attendant=client)
     await town.crib.ended(live)
 
 
@@ -433,7 +433,7 @@ async def test_a_model_is_asked_once_a_person_allows_it(crib: Crib, server: Serv
     child, ask = await open_ask(crib)
     not_yet = list(asked_model.asked)
 
-    await crib.use.desk.answer(ask, Answer(Decision.ALLOW_ONCE), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(Decision.ALLOW_ONCE), REVIEWER)
     view = await crib.ended(live)
 
     assert view["status"] == "completed"
@@ -465,7 +465,7 @@ async def test_a_model_is_not_asked_when_a_person_says_no(crib: Crib, server: Se
     live = await with_gateway(crib, model[1]).calling(server, "sampling/createMessage", QUESTION)
     _, ask = await open_ask(crib)
 
-    await crib.use.desk.answer(ask, replace(Answer(Decision.DENY), message="no models today"), REVIEWER)
+    await crib.services.asks.answer(ask, replace(Answer(Decision.DENY), message="no models today"), REVIEWER)
     await crib.ended(live)
 
     [refused] = server.refused
@@ -478,7 +478,7 @@ async def test_a_gateway_that_fails_is_told_to_the_server(crib: Crib, server: Se
     live = await with_gateway(crib, model[1]).calling(server, "sampling/createMessage", QUESTION)
     _, ask = await open_ask(crib)
 
-    await crib.use.desk.answer(ask, Answer(Decision.ALLOW_ONCE), REVIEWER)
+    await crib.services.asks.answer(ask, Answer(Decision.ALLOW_ONCE), REVIEWER)
     await crib.ended(live)
 
     [refused] = server.refused

@@ -306,7 +306,7 @@ async def house(crib: Crib, *shops: Shop, **settings: Any) -> Crib:
     crib.toys.more = list(TOOLS)
     crib.settings |= settings
     await crib.open()
-    crib.use.dispatcher.neighbours = Resources(Mall(*shops))
+    crib.services.dispatcher.neighbours = Resources(Mall(*shops))
     return crib
 
 

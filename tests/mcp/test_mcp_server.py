@@ -36,7 +36,7 @@ async def test_what_the_model_got_wrong_is_an_error_it_can_read(service: Running
 
 
 async def test_a_tool_of_free_text_says_what_its_one_argument_is(service: RunningService) -> None:
-    service.use.dispatcher.registry.add(apply_patch.tool)
+    service.services.dispatcher.registry.add(apply_patch.tool)
     patch = "*** Begin Patch\n*** Add File: made.txt\n+made\n*** End Patch"
 
     async with mcp_client(service, "auto") as client:
@@ -55,7 +55,7 @@ async def test_attachments_come_along_wherever_they_are_kept(service: RunningSer
     Image.effect_noise((size, size * 3), 90).convert("RGB").save(folder / "noise.png")
     (folder / "paper.pdf").write_bytes(b"%PDF-1.7" + bytes(size * 1000))
     for tool in (view_image.tool, read_file.tool):
-        service.use.dispatcher.registry.add(tool)
+        service.services.dispatcher.registry.add(tool)
 
     async with mcp_client(service, "auto") as client:
         seen = await client.call_tool("view_image", {"path": "noise.png"})

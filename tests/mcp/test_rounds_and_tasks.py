@@ -38,7 +38,7 @@ async def test_what_a_server_wants_to_know_first_is_asked_and_sent_with_its_stat
     live = crib.submit(TOOL, {"n": 1})
     await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
     assert live.ask is not None
-    await crib.use.desk.answer(live.ask, Answer(content={"sure": True}), REVIEWER)
+    await crib.services.asks.answer(live.ask, Answer(content={"sure": True}), REVIEWER)
     view = await crib.ended(live)
 
     assert view["result"]["output"] == "done"
@@ -99,7 +99,7 @@ async def test_what_cannot_be_answered_ends_the_call(crib: Crib, request_: Any) 
     assert view["error"]["code"] == "McpError"
     assert view["error"]["message"].startswith("The server wants to know more before it answers, and cannot: ")
     assert len(upstream.asked) == 1
-    assert crib.use.desk.open_asks == 0
+    assert crib.services.asks.open_asks == 0
 
 
 PAGE = {"mode": "url", "url": "https://example.com/sign", "elicitationId": "e1", "message": "Sign in."}
@@ -121,7 +121,7 @@ async def test_a_page_that_has_to_be_visited_first_is_shown_and_then_the_server_
     assert live.ask is not None
     shown = live.ask.metadata
     said = Answer(content={}) if agrees else Answer(action="decline")
-    await crib.use.desk.answer(live.ask, said, REVIEWER)
+    await crib.services.asks.answer(live.ask, said, REVIEWER)
     await until(lambda: live.call.waiting is None)
     sent = len(upstream.asked)
     town.reception.visitor(upstream).told("notifications/elicitation/complete", {"elicitationId": "e1"}, None)
@@ -149,7 +149,7 @@ async def test_a_server_that_does_not_say_when_a_person_is_through_is_asked_now_
     live = crib.submit(TOOL, {})
     await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
     assert live.ask is not None
-    await crib.use.desk.answer(live.ask, Answer(content={}), REVIEWER)
+    await crib.services.asks.answer(live.ask, Answer(content={}), REVIEWER)
     view = await crib.ended(live)
 
     assert view["result"]["output"] == "done"

@@ -48,7 +48,7 @@ class Town:
 
     @property
     def book(self) -> ServerManager:
-        return self.crib.use.servers
+        return self.crib.services.servers
 
     async def open(self, *configured: str) -> "Town":
         self.crib.settings["mcp"] = {"servers": {name: {"command": f"{name}-server"} for name in configured}}
@@ -67,11 +67,11 @@ class Town:
         return next(str(view["state"]) for view in views if (view["name"], view["owner"]) == (name, owner))
 
     def tools(self, principal: str = "admin") -> list[str]:
-        found = self.crib.use.dispatcher.registry.all(principal)
+        found = self.crib.services.dispatcher.registry.all(principal)
         return [tool.name for tool in found if tool.origin is not None]
 
     async def told(self, type: str, principal: str = "admin") -> list[dict[str, Any]]:
-        await self.crib.use.writer.submit(lambda batch: None)  # what was handed over before is there
+        await self.crib.services.writer.submit(lambda batch: None)  # what was handed over before is there
         events = [one for one in self.crib.events() if one["type"] == type and one["principal"] == principal]
         return [{name: value for name, value in json.loads(one["data"]).items() if value} for one in events]
 
@@ -84,18 +84,18 @@ class Town:
                 pass
 
     async def call(self, tool: str, principal: str = "admin", session: str = "default") -> dict[str, Any]:
-        live = self.crib.use.dispatcher.submit(self.crib.request(tool, {}), Session(principal, session))
+        live = self.crib.services.dispatcher.submit(self.crib.request(tool, {}), Session(principal, session))
         return await self.crib.ended(live)
 
     @property
     def key(self) -> Key:
-        found = self.crib.use.keyring.find(KEY)
+        found = self.crib.services.keyring.find(KEY)
         assert found is not None
         return found
 
     def add_principal(self, name: str) -> None:
-        key, _ = make_key(self.crib.use.ids, name, "", [Scope.CALLS_RUN])
-        self.crib.use.keyring.put(key)
+        key, _ = make_key(self.crib.services.ids, name, "", [Scope.CALLS_RUN])
+        self.crib.services.keyring.put(key)
 
 
 @pytest.fixture
@@ -208,10 +208,10 @@ async def test_a_call_that_waited_over_a_restart_finds_its_tool_before_the_serve
     town.remote.may_enter.clear()
 
     await town.crib.open()
-    [again] = list(town.crib.use.dispatcher.running)
+    [again] = list(town.crib.services.dispatcher.running)
     assert (town.state(), again.call.id) == ("starting", live.call.id)
-    ask = (await asks.open_by_call(town.crib.use.engine))[live.call.id]
-    await town.crib.use.desk.answer(ask, Answer(decision=Decision.ALLOW_ONCE), town.key)
+    ask = (await asks.open_by_call(town.crib.services.engine))[live.call.id]
+    await town.crib.services.asks.answer(ask, Answer(decision=Decision.ALLOW_ONCE), town.key)
     town.remote.may_enter.set()
 
     assert (await town.crib.ended(again))["status"] == "completed"
@@ -273,7 +273,7 @@ async def test_a_replaced_server_keeps_its_tools_if_it_is_the_same_program(town:
 
     await town.book.add(stdio(call_timeout=7), None, replace=True)
     assert town.tools() == ["mcp__toy__echo"]
-    tool = town.crib.use.dispatcher.registry.find("mcp__toy__echo", None)
+    tool = town.crib.services.dispatcher.registry.find("mcp__toy__echo", None)
     assert tool.timeout == 7
     await town.book.add(stdio(command="another"), None, replace=True)
 
@@ -305,7 +305,7 @@ async def test_servers_whose_names_differ_only_here_lose_no_tool(town: Town) -> 
     await town.book.add(stdio("my_srv"), None, replace=False)
     await town.connected("my_srv")
 
-    tools = [town.crib.use.dispatcher.registry.find(name, None) for name in town.tools()]
+    tools = [town.crib.services.dispatcher.registry.find(name, None) for name in town.tools()]
 
     assert sorted(tool.origin.server for tool in tools if tool.origin) == ["my-srv", "my_srv"]
     assert all(tool.name.startswith("mcp__my_srv__echo_") for tool in tools)
@@ -320,19 +320,19 @@ async def test_a_name_that_another_tool_has_is_left_to_it(town: Town) -> None:
     await town.open()
     for name in ("mcp__toy__echo", "toy__more"):
         definition = ClientDefinition(name=name, description="Mine.", kind="client")
-        await town.crib.use.tools.register(definition, None, replace=False)
+        await town.crib.services.runtime_tools.register(definition, None, replace=False)
     town.remote.next[0] = {"tools/list": listing("echo", "more")}
 
     await town.book.add(stdio(), None, replace=False)
     await town.connected()
 
-    registry = town.crib.use.dispatcher.registry
+    registry = town.crib.services.dispatcher.registry
     assert registry.find("mcp__toy__echo", None).source == "client"
     assert registry.find("toy__more", None).source == "client"
     assert len(town.tools()) == 2
     assert registry.find("toy__echo", None).name in town.tools()
     with pytest.raises(NameTaken):
-        await town.crib.use.tools.register(
+        await town.crib.services.runtime_tools.register(
             ClientDefinition(name="mcp__toy__more", description="Mine.", kind="client"), None, replace=True
         )
 
@@ -343,14 +343,14 @@ async def test_everybodys_tool_that_comes_later_hides_no_tool_of_a_server(town: 
     await town.connected("toy", "ann")
     definition = ClientDefinition(name="mcp__toy__echo", description="Everybody's.", kind="client")
 
-    await town.crib.use.tools.register(definition, None, replace=False)
+    await town.crib.services.runtime_tools.register(definition, None, replace=False)
     await until(lambda: town.tools("ann") not in ([], ["mcp__toy__echo"]))
 
     [name] = town.tools("ann")
     assert name.startswith("mcp__toy__echo_")
     assert (await town.call(name, "ann"))["status"] == "completed"
     assert (await town.told("tools.changed", "ann"))[-1] == {"added": [name], "removed": ["mcp__toy__echo"]}
-    await town.crib.use.tools.remove("mcp__toy__echo", None)
+    await town.crib.services.runtime_tools.remove("mcp__toy__echo", None)
     await until(lambda: town.tools("ann") == ["mcp__toy__echo"])
 
 
@@ -358,7 +358,7 @@ async def test_a_name_that_is_taken_in_the_last_moment_costs_no_tool(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await town.open()
-    registry = town.crib.use.dispatcher.registry
+    registry = town.crib.services.dispatcher.registry
     serve, rival = registry.serve, replace(Toys().tools[0], name="mcp__toy__echo")
 
     def late(tools: Any, owner: str | None) -> list[str]:
@@ -407,7 +407,7 @@ async def test_everybodys_server_that_comes_later_takes_no_tool_from_anybody(tow
 
     assert len(town.tools("ann")) == 2
     assert town.tools("bob") == ["mcp__toy__echo"]
-    owners = {town.crib.use.dispatcher.registry.find(name, "ann").owner for name in town.tools("ann")}
+    owners = {town.crib.services.dispatcher.registry.find(name, "ann").owner for name in town.tools("ann")}
     assert owners == {None, "ann"}
     found = town.book.get("toy", "ann")
     assert found is not None

@@ -132,7 +132,7 @@ class Neighbourhood:
         made = [self.make(upstream, raw) for raw in raws]
         await self.crib.open()
         for tool in (*self.reception.tools, *made):
-            self.crib.use.dispatcher.registry.replace(tool)
+            self.crib.services.dispatcher.registry.replace(tool)
         return made
 
     def make(self, upstream: Upstream, raw: Raw) -> Tool:

@@ -109,7 +109,7 @@ class Followed:
 
     async def open(self) -> "Followed":
         await self.crib.open()
-        self.crib.use.dispatcher._tracer = self._tracing
+        self.crib.services.dispatcher._tracer = self._tracing
         return self
 
     async def spans(self) -> tuple[ReadableSpan, ...]:
@@ -254,7 +254,7 @@ async def test_a_resumed_call_begins_a_trace_of_its_own(data_dir: Path, toys: To
     held = {"tool": "note", "arguments": {"text": "y"}}
     second = await service.client.post("/v1/calls", params={"wait": 0}, json=held, headers={"traceparent": PARENT})
     await service.restart()
-    resumed = service.use.dispatcher.running.get(second.json()["id"])
+    resumed = service.services.dispatcher.running.get(second.json()["id"])
     if resumed is not None:
         await service.ended(resumed)
     await service.close()
@@ -324,7 +324,7 @@ async def test_the_wait_at_the_gate_is_seen_in_the_stage_of_the_gate(followed: F
 async def test_what_a_tool_calls_is_below_its_own_call(followed: Followed) -> None:
     await followed.open()
     origin = TraceContext(PARENT, "a=b")
-    live = followed.crib.use.dispatcher.submit(
+    live = followed.crib.services.dispatcher.submit(
         followed.crib.request("relay", {"tool": "echo", "times": 2}), ADMIN, origin=origin
     )
     await followed.crib.ended(live)
@@ -384,7 +384,7 @@ async def test_a_call_whose_end_could_not_be_written_is_an_error(followed: Follo
 async def test_a_repeat_of_a_call_is_not_followed(followed: Followed) -> None:
     crib = (await followed.open()).crib
     for _ in range(2):
-        live = crib.use.dispatcher.submit(crib.request("echo"), ADMIN, claim=Claim("key", "digest"))
+        live = crib.services.dispatcher.submit(crib.request("echo"), ADMIN, claim=Claim("key", "digest"))
         async with asyncio.timeout(HANG):
             await live.wait()
 
@@ -398,7 +398,7 @@ async def test_a_repeat_of_a_call_is_not_followed(followed: Followed) -> None:
 async def test_what_is_no_trace_context_begins_a_new_trace(followed: Followed, given: str) -> None:
     crib = (await followed.open()).crib
 
-    live = crib.use.dispatcher.submit(crib.request("echo"), ADMIN, origin=TraceContext(given, "a=b"))
+    live = crib.services.dispatcher.submit(crib.request("echo"), ADMIN, origin=TraceContext(given, "a=b"))
     await crib.ended(live)
 
     span = await followed.span_of(live.call.id)
@@ -410,7 +410,7 @@ async def test_what_is_no_trace_context_begins_a_new_trace(followed: Followed, g
 async def test_who_does_not_want_a_trace_kept_gets_none_but_it_goes_on(followed: Followed, toys: Toys) -> None:
     crib = (await followed.open()).crib
 
-    live = crib.use.dispatcher.submit(crib.request("echo"), ADMIN, origin=TraceContext(UNSAMPLED))
+    live = crib.services.dispatcher.submit(crib.request("echo"), ADMIN, origin=TraceContext(UNSAMPLED))
     await crib.ended(live)
 
     trace, span, flags = parts(toys.contexts[-1].trace)

@@ -38,9 +38,9 @@ async def key_with(
     service: RunningService, *scopes: Scope, principal: str = "ann", bounds: Bounds | None = None
 ) -> str:
     """The token of a new key."""
-    key, token = make_key(service.use.ids, principal, "", scopes, bounds or Bounds())
-    await service.use.writer.submit(lambda batch: principals.add_key(batch, key))
-    service.use.keyring.put(key)
+    key, token = make_key(service.services.ids, principal, "", scopes, bounds or Bounds())
+    await service.services.writer.submit(lambda batch: principals.add_key(batch, key))
+    service.services.keyring.put(key)
     return token
 
 

@@ -55,14 +55,14 @@ AT_SIGN = "until [ -e go ]; do sleep 0.01; done"
 
 
 def let_go(crib: Crib) -> None:
-    Path(crib.use.places.home, "go").touch()
+    Path(crib.services.workspaces.home, "go").touch()
 
 
 class Breath:
     """A pipe in the workspace: as long as a process holds it, that process lives, wherever its number is known."""
 
     def __init__(self, crib: Crib, name: str = "breath") -> None:
-        path = os.path.join(crib.use.places.home, name)
+        path = os.path.join(crib.services.workspaces.home, name)
         os.mkfifo(path)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR | stat.S_IROTH | stat.S_IWOTH)
         self.hold = f"exec 9>{name}; echo holding"

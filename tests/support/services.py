@@ -43,7 +43,7 @@ async def until(question: Callable[[], object]) -> None:
 class Crib:
     """A house that can be opened, closed, crashed and opened again on the same data."""
 
-    use: Services
+    services: Services
     house: Service
 
     def __init__(self, data_dir: Path, toys: Toys, **settings: Any) -> None:
@@ -56,7 +56,7 @@ class Crib:
 
     async def open(self) -> "Crib":
         self.house = Service(self._settings(), self.toys.tools, self._hooks(), clock=self.clock)
-        self.use = await self.house.open()
+        self.services = await self.house.open()
         self.is_open = True
         return self
 
@@ -69,17 +69,17 @@ class Crib:
         """The end without an end: from here on nothing is recorded any more."""
         self.is_open = False
         await self.house._writer.close()
-        running = self.use.dispatcher.running
+        running = self.services.dispatcher.running
         tasks = [live.task for live in running._calls.values() if live.task]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=HANG)
-        self.use.hub.close()
+        self.services.hub.close()
         await self.house._undo.aclose()
 
     def submit(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> LiveCall:
-        return self.use.dispatcher.submit(self.request(tool, arguments, **more), ADMIN)
+        return self.services.dispatcher.submit(self.request(tool, arguments, **more), ADMIN)
 
     def request(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> CallRequest:
         return CallRequest(tool=tool, arguments=arguments, **more)
@@ -104,7 +104,7 @@ class Crib:
 
     async def cancel(self, live: LiveCall) -> None:
         async with asyncio.timeout(HANG * 2):
-            await self.use.dispatcher.cancel(live)
+            await self.services.dispatcher.cancel(live)
 
     @contextmanager
     def stalled_writer(self) -> Iterator[None]:
@@ -187,7 +187,7 @@ class RunningService(Crib):
         self.port = door.getsockname()[1]
         await self._server.startup(sockets=[door])
         self.house.lock.write(url=self.url)
-        self.use = self.app.state.use
+        self.services = self.app.state.services
         self.client = self.client_of(KEY)
         self.is_open = True
         return self

@@ -76,7 +76,7 @@ async def test_nothing_found_is_an_answer(crib: Crib) -> None:
 
 
 async def test_only_what_the_caller_may_use_is_found(crib: Crib) -> None:
-    registry = crib.use.dispatcher.registry
+    registry = crib.services.dispatcher.registry
     registry.add(own("zebra_mine", "About zebras.", owner="admin"))
     registry.add(own("zebra_foreign", "About zebras.", owner="ann"))
     registry.add(own("zebra_unfit", "About zebras.", suits=lambda audience: audience.model == "other"))
@@ -90,10 +90,10 @@ async def test_what_cannot_be_used_is_not_found(crib: Crib) -> None:
         return Ready(reason="Off.")
 
     zebra = own("zebra_broken", "About zebras.", init=off)
-    crib.use.dispatcher.registry.add(zebra)
+    crib.services.dispatcher.registry.add(zebra)
 
     before = await search(crib, "zebra")
-    await crib.use.dispatcher.registry.probes.ask(zebra)
+    await crib.services.dispatcher.registry.probes.ask(zebra)
 
     assert before == ["zebra_broken"], "not known to be off yet"
     assert (await crib.run("tool_search", {"query": "zebra"}))["result"]["structured"] == {"tools": []}
@@ -106,8 +106,8 @@ async def test_a_bound_key_finds_no_more_than_it_sees_also_in_calls_that_a_tool_
     asked = {"query": "file toy directory", "limit": 50}
     around = {"tool": "tool_search", "arguments": asked}
 
-    direct = crib.use.dispatcher.submit(crib.request("tool_search", asked), session, key=key)
-    inside = crib.use.dispatcher.submit(crib.request("relay", around), session, key=key)
+    direct = crib.services.dispatcher.submit(crib.request("tool_search", asked), session, key=key)
+    inside = crib.services.dispatcher.submit(crib.request("relay", around), session, key=key)
 
     found = (await crib.ended(direct))["result"]
     assert sorted(found["metadata"]["tools"]) == ["read_file", "relay"]

@@ -128,10 +128,10 @@ async def test_where_everything_is_asked_a_poll_is_not(crib: Crib) -> None:
 async def write(crib: Crib, number: int, chars: str = "", session: Session = ADMIN) -> dict[str, Any]:
     """Typing, where nobody is there to be asked."""
     asked = crib.request("write_stdin", {"session_id": number, "chars": chars, "yield_time_ms": 1}, on_ask="deny")
-    return await crib.ended(crib.use.dispatcher.submit(asked, session))
+    return await crib.ended(crib.services.dispatcher.submit(asked, session))
 
 
 async def answered(crib: Crib, live: LiveCall) -> None:
     """A person says yes, once."""
     assert live.ask is not None
-    await crib.use.desk.answer(live.ask, Answer(Decision.ALLOW_ONCE), REVIEWER)
+    await crib.services.asks.answer(live.ask, Answer(Decision.ALLOW_ONCE), REVIEWER)

@@ -24,19 +24,19 @@ class McpEndpoint:
     """`/mcp`, as an ASGI endpoint: all methods, exact path."""
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        use = services_of(scope)
+        services = services_of(scope)
         headers = Headers(scope=scope)
-        key = scope[KEY_IN_SCOPE] = require_key(headers, use, Scope.CALLS_RUN)
+        key = scope[KEY_IN_SCOPE] = require_key(headers, services, Scope.CALLS_RUN)
         scope[NAMES_IN_SCOPE] = _names(scope)
         message: Any = None
         if scope["method"] == "POST":
             body = await json_body.read(receive)
             message = scope[MESSAGE_IN_SCOPE] = json_body.parse(body, headers.get("content-type", json_body.JSON))
             receive = _again(body, receive)
-        _check_sessions(message, use, key)
-        with _room(scope, message, use, key):
-            answer = ResponseGuard(use, key, receive, send)
-            await use.mcp(scope, answer.receive, answer.send)
+        _check_sessions(message, services, key)
+        with _room(scope, message, services, key):
+            answer = ResponseGuard(services, key, receive, send)
+            await services.mcp(scope, answer.receive, answer.send)
             await answer.finish()
 
 
@@ -47,25 +47,25 @@ def _names(scope: ASGIScope) -> str | None:
     return names
 
 
-def _check_sessions(message: Any, use: Services, key: Key) -> None:
+def _check_sessions(message: Any, services: Services, key: Key) -> None:
     """One key does not take all the sessions there are."""
     is_hello = isinstance(message, dict) and message.get("method") == "initialize"
-    if is_hello and use.mcp.sessions_of(key) >= MOST_SESSIONS:
+    if is_hello and services.mcp.sessions_of(key) >= MOST_SESSIONS:
         sentence = f"This key has {MOST_SESSIONS} MCP sessions open; end one first."
         raise Problem(429, "TooManySessions", sentence, {"Retry-After": "60"})
 
 
-def _room(scope: ASGIScope, message: Any, use: Services, key: Key) -> AbstractContextManager[object]:
+def _room(scope: ASGIScope, message: Any, services: Services, key: Key) -> AbstractContextManager[object]:
     """What is a stream by itself takes the room of one: what the server has to say, in the way of either era."""
     is_stream = scope["method"] == "GET" or (isinstance(message, dict) and message.get("method") == LISTEN)
-    return use.streams.slot(key) if is_stream else nullcontext()
+    return services.stream_slots.slot(key) if is_stream else nullcontext()
 
 
 class ResponseGuard:
     """An answer under way. When its key is revoked meanwhile, both sides hear that the other one has gone."""
 
-    def __init__(self, use: Services, key: Key, receive: Receive, send: Send) -> None:
-        self._use = use
+    def __init__(self, services: Services, key: Key, receive: Receive, send: Send) -> None:
+        self._use = services
         self._key = key
         self._receive = receive
         self._send = send

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.api.auth import Services, ToolWriter, Used
+from app.api.auth import Services, ServicesDep, ToolWriter
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, not_found
 from app.api.mcp.servers import Name, Owner, refuse_bound
@@ -48,13 +48,13 @@ Brought = Annotated[str | None, Query(max_length=LONGEST)]
 
 
 @router.post("/{name}/auth", response_model=SignInView, responses=PROBLEMS)
-async def create_mcp_sign_in(name: Name, key: ToolWriter, use: Used, owner: Owner) -> Response:
+async def create_mcp_sign_in(name: Name, key: ToolWriter, services: ServicesDep, owner: Owner) -> Response:
     """Begin to sign in at a server: `url` is for a browser, and leads back here when the person is done there. It is
     good once, for ten minutes. A server with the grant `client_credentials` needs nobody, and is signed in to now."""
     refuse_bound(key)
-    server = _server(use, name, owner)
+    server = _server(services, name, owner)
     try:
-        door = await use.oauth.begin(server, owner, key.principal)
+        door = await services.oauth.begin(server, owner, key.principal)
     except NoAuthorizationServer as error:
         raise _none(str(error)) from None
     except AuthFailed as error:
@@ -64,18 +64,18 @@ async def create_mcp_sign_in(name: Name, key: ToolWriter, use: Used, owner: Owne
 
 
 @router.delete("/{name}/auth", status_code=204)
-async def delete_mcp_sign_in(name: Name, key: ToolWriter, use: Used, owner: Owner) -> Response:
+async def delete_mcp_sign_in(name: Name, key: ToolWriter, services: ServicesDep, owner: Owner) -> Response:
     """Forget what was got by signing in at a server, and who we are there. It is connected to anew, without."""
     refuse_bound(key)
-    _server(use, name, owner)
-    await use.oauth.forget(name, owner)
+    _server(services, name, owner)
+    await services.oauth.forget(name, owner)
     return Response(status_code=204)
 
 
 @pages.get(CALLBACK)
 async def finish_sign_in(
     request: Request,
-    use: Used,
+    services: ServicesDep,
     state: Brought = None,
     code: Brought = None,
     iss: Brought = None,
@@ -83,7 +83,7 @@ async def finish_sign_in(
 ) -> Response:
     """Where a person comes back to. The state, which is good once, shows that they were sent by us."""
     try:
-        signed = await use.oauth.complete(state or "", code, iss, error)
+        signed = await services.oauth.complete(state or "", code, iss, error)
     except AuthFailed as failed:
         text = f"{request.app.state.redactor.text(str(failed))} You can close this window, and begin anew."
         return _page("Not signed in", text, STATUSES.get(type(failed), 502))
@@ -91,16 +91,16 @@ async def finish_sign_in(
 
 
 @pages.get(DOCUMENT)
-async def get_client_document(use: Used) -> Response:
+async def get_client_document(services: ServicesDep) -> Response:
     """What issuers read about us, where our name there is the address of this document."""
-    about = use.oauth.document()
+    about = services.oauth.document()
     if about is None:
         raise not_found("such document without a public_url that is https")
     return Response(dumps(about), media_type=JSON)
 
 
-def _server(use: Services, name: str, owner: str | None) -> HttpServer:
-    found = use.servers.get(name, owner or EVERYBODY)
+def _server(services: Services, name: str, owner: str | None) -> HttpServer:
+    found = services.servers.get(name, owner or EVERYBODY)
     if found is None or found.owner != owner:
         raise not_found(f"MCP server {name} of yours")
     if not isinstance(found.definition, HttpServer):

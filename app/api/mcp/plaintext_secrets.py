@@ -29,7 +29,9 @@ class Kept(NamedTuple):
 
 
 @asynccontextmanager
-async def kept_secrets(use: Services, owner: str | None, server: Server, before: Raw | None) -> AsyncIterator[Server]:
+async def kept_secrets(
+    services: Services, owner: str | None, server: Server, before: Raw | None
+) -> AsyncIterator[Server]:
     """The server with names of secrets instead of what came in clear. If it is not added, they are as they were.
 
     `before` is the definition that is replaced; its secrets that are not needed any more go with it.
@@ -40,20 +42,20 @@ async def kept_secrets(use: Services, owner: str | None, server: Server, before:
     undo: list[tuple[str, Any]] = []
     try:
         for one in wanted:
-            undo.append((one.name, await _keep(use, principal, one, is_ours=one.name in old)))
+            undo.append((one.name, await _keep(services, principal, one, is_ours=one.name in old)))
         yield sealed
     except BaseException:
         for name, held in undo:
-            await _put_back(use, principal, name, held)
+            await _put_back(services, principal, name, held)
         raise
     for name in old - _made_for(sealed.model_dump()):
-        await use.secrets.drop(principal, name)
+        await services.secrets.drop(principal, name)
 
 
-async def forget_secrets(use: Services, owner: str | None, definition: Raw | None) -> None:
+async def forget_secrets(services: Services, owner: str | None, definition: Raw | None) -> None:
     """The server is gone, and what was kept for it alone goes too."""
     for name in _made_for(definition):
-        await use.secrets.drop(_keeper(owner), name)
+        await services.secrets.drop(_keeper(owner), name)
 
 
 def shown(view: Raw) -> Raw:
@@ -130,9 +132,9 @@ def _made_for(definition: Raw | None) -> set[str]:
     return {secret for part, secret in pairs.items() if secret == secret_name(server, part)}
 
 
-async def _keep(use: Services, principal: str, one: Kept, *, is_ours: bool) -> Any:
+async def _keep(services: Services, principal: str, one: Kept, *, is_ours: bool) -> Any:
     """Keep it; the answer is what was there before. What somebody else keeps by this name is not touched."""
-    found = use.secrets.find(principal, one.name)
+    found = services.secrets.find(principal, one.name)
     held = found if found and found[0].principal == principal else None
     if found is not None and not is_ours:
         raise Problem(
@@ -141,14 +143,14 @@ async def _keep(use: Services, principal: str, one: Kept, *, is_ours: bool) -> A
             f"There is a secret {one.name} already; send its name instead of a value, or remove it.",
         )
     try:
-        await use.secrets.put(principal, one.name, one.value, one.domains)
+        await services.secrets.put(principal, one.name, one.value, one.domains)
     except InvalidSecret as error:
         raise InvalidServer(f"what came in clear cannot be kept as a secret: {str(error).rstrip('.')}") from None
     return held
 
 
-async def _put_back(use: Services, principal: str, name: str, held: Any) -> None:
+async def _put_back(services: Services, principal: str, name: str, held: Any) -> None:
     if held is None:
-        await use.secrets.drop(principal, name)
+        await services.secrets.drop(principal, name)
     else:
-        await use.secrets.put(principal, name, held[1], held[0].domains)
+        await services.secrets.put(principal, name, held[1], held[0].domains)

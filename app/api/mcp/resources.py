@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api.auth import Reader, Runner, Services, Used
+from app.api.auth import Reader, Runner, Services, ServicesDep
 from app.api.calls import Wait
 from app.api.create_call import DEFAULT_WAIT, refuse_when_stopping, session_of, settled, trace_context
 from app.api.http.json_body import JSON, JsonRoute
@@ -70,14 +70,14 @@ class Visit:
     """A request about what servers have, in a session that its key sees."""
 
     request: Request
-    use: Services
+    services: Services
     key: Key
     session: Session
 
     def check(self, server: str, part: Part) -> None:
         """Whether there is such a server for this caller: what rules deny it is not there."""
-        is_there = self.use.servers.get(server, self.session.principal) is not None
-        if not is_there or not self.use.listing.lets_reach(server, part, self.session, self.key):
+        is_there = self.services.servers.get(server, self.session.principal) is not None
+        if not is_there or not self.services.listing.lets_reach(server, part, self.session, self.key):
             raise not_found(f"MCP server {server}")
 
     async def page(self, ask: Ask, part: Part, server: str | None, cursor: str | None) -> Response:
@@ -88,7 +88,7 @@ class Visit:
             found = await ask(self.session, server, cursor if server is not None else None)
         except CallError as error:
             raise problem_of_code(error.code, error.message) from None
-        reach = self.use.listing.lets_reach
+        reach = self.services.listing.lets_reach
         names = {item["server"] for item in found.items}
         seen = {name for name in names if reach(name, part, self.session, self.key)}
         items = [item for item in found.items if item["server"] in seen]
@@ -96,13 +96,13 @@ class Visit:
 
     async def call(self, tool: str, arguments: Raw, seconds: float) -> Call:
         """The call of this request, as it is when it has ended or was waited for long enough."""
-        refuse_when_stopping(self.use)
+        refuse_when_stopping(self.services)
         asked = CallRequest(tool=tool, arguments=arguments)
         origin = trace_context(self.request.headers)
-        live = self.use.dispatcher.submit(asked, self.session, key=self.key, origin=origin)
+        live = self.services.dispatcher.submit(asked, self.session, key=self.key, origin=origin)
         note_calls(self.request.scope, live.call.id)
         await live.wait(seconds)
-        return await settled(self.use, live)
+        return await settled(self.services, live)
 
     def later(self, call: Call) -> Response:
         prefix = self.request.scope.get("root_path", "")
@@ -115,12 +115,12 @@ class Visit:
         return Response(redacted, media_type=JSON)
 
 
-async def _looking(request: Request, key: Reader, use: Used, session: SessionId = None) -> Visit:
-    return Visit(request, use, key, await session_of({}, use, key, session))
+async def _looking(request: Request, key: Reader, services: ServicesDep, session: SessionId = None) -> Visit:
+    return Visit(request, services, key, await session_of({}, services, key, session))
 
 
-async def _running(request: Request, key: Runner, use: Used, session: SessionId = None) -> Visit:
-    return Visit(request, use, key, await session_of({}, use, key, session))
+async def _running(request: Request, key: Runner, services: ServicesDep, session: SessionId = None) -> Visit:
+    return Visit(request, services, key, await session_of({}, services, key, session))
 
 
 Looking = Annotated[Visit, Depends(_looking)]
@@ -130,7 +130,7 @@ Running = Annotated[Visit, Depends(_running)]
 @router.get("/resources", response_model=Page[ResourceView], responses=SAID)
 async def list_mcp_resources(visit: Looking, server: AnyServer = None, cursor: Cursor = None) -> Response:
     """What servers let be read. Without `server` those that are down are left out, and all comes in one page."""
-    return await visit.page(visit.use.dispatcher.neighbours.resources, "resources", server, cursor)
+    return await visit.page(visit.services.dispatcher.neighbours.resources, "resources", server, cursor)
 
 
 @router.get("/resources/read", response_model=ContentsView, responses=CALLED)
@@ -149,7 +149,7 @@ async def read_mcp_resource(
     if call.error is not None:
         raise problem_of_call(call)
     result = json.loads(call.result or "{}")
-    page = await _page(visit.use, call, result["output"])
+    page = await _page(visit.services, call, result["output"])
     body = {"server": server, "uri": uri, "contents": page["contents"], "attachments": result["attachments"]}
     return Response(dumps(body | {"call": call.id}), headers={CALL: call.id}, media_type=JSON)
 
@@ -157,13 +157,13 @@ async def read_mcp_resource(
 @router.get("/templates", response_model=Page[TemplateView], responses=SAID)
 async def list_mcp_templates(visit: Looking, server: AnyServer = None, cursor: Cursor = None) -> Response:
     """Patterns of resources that servers have."""
-    return await visit.page(visit.use.dispatcher.neighbours.templates, "resources", server, cursor)
+    return await visit.page(visit.services.dispatcher.neighbours.templates, "resources", server, cursor)
 
 
 @router.get("/prompts", response_model=Page[PromptView], responses=SAID)
 async def list_mcp_prompts(visit: Looking, server: AnyServer = None, cursor: Cursor = None) -> Response:
     """Prompts that servers have ready."""
-    return await visit.page(visit.use.dispatcher.neighbours.prompts, "prompts", server, cursor)
+    return await visit.page(visit.services.dispatcher.neighbours.prompts, "prompts", server, cursor)
 
 
 @router.post("/prompts", response_model=MessagesView, responses=CALLED)
@@ -175,15 +175,15 @@ async def fill_mcp_prompt(visit: Running, asked: PromptRequest, wait: Wait = DEF
         return visit.later(call)
     if call.error is not None:
         raise problem_of_call(call)
-    found = await _page(visit.use, call, json.loads(call.result or "{}")["output"])
+    found = await _page(visit.services, call, json.loads(call.result or "{}")["output"])
     body: Raw = {"messages": []} | found | {"server": asked.server, "name": asked.name, "call": call.id}
     return Response(dumps(body), headers={CALL: call.id}, media_type=JSON)
 
 
-async def _page(use: Services, call: Call, shown: str) -> Raw:
+async def _page(services: Services, call: Call, shown: str) -> Raw:
     """What the tool gave, whole: a model may have been shown less of it."""
-    size = await outputs.size(use.engine, call.id)
-    text = await outputs.read(use.engine, call.id, 0, size) if size else shown.encode()
+    size = await outputs.size(services.engine, call.id)
+    text = await outputs.read(services.engine, call.id, 0, size) if size else shown.encode()
     try:
         page: Raw = json.loads(text)
     except ValueError:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from app.api.auth import Reader, Services, ToolWriter, Used
+from app.api.auth import Reader, Services, ServicesDep, ToolWriter
 from app.api.http.json_body import JSON, JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.mcp.plaintext_secrets import forget_secrets, kept_secrets, shown
@@ -54,9 +54,11 @@ Owner = Annotated[str | None, Depends(_owner)]
 
 
 @router.get("", response_model=Page[McpServerView])
-async def list_mcp_servers(request: Request, key: Reader, use: Used) -> Response:
+async def list_mcp_servers(request: Request, key: Reader, services: ServicesDep) -> Response:
     """Everybody's servers and one's own by name, and how each is; for an admin all there are."""
-    views = [view for view in use.servers.views(key.principal, is_admin=_is_admin(key)) if _is_seen(use, key, view)]
+    views = [
+        view for view in services.servers.views(key.principal, is_admin=_is_admin(key)) if _is_seen(services, key, view)
+    ]
     return _answer(request, {"data": [shown(view) for view in views], "next_cursor": None})
 
 
@@ -65,7 +67,7 @@ async def create_mcp_server(
     request: Request,
     asked: ServerRequest,
     key: ToolWriter,
-    use: Used,
+    services: ServicesDep,
     own: IsOwn = False,
     wait: Settle = DEFAULT_SETTLE,
 ) -> Response:
@@ -75,98 +77,102 @@ async def create_mcp_server(
     owner = await _owner(key, own)
     try:
         plan = wanted(asked)
-        _check_may(use, key, plan)
-        is_new, before = await _add(request, use, key, plan, owner)
+        _check_may(services, key, plan)
+        is_new, before = await _add(request, services, key, plan, owner)
     except InvalidServer as error:
         raise Problem(422, "InvalidServer", f"The server cannot be added: {str(error).rstrip('.')}.") from None
     except NameTaken as error:
         raise Problem(409, "NameTaken", str(error)) from None
-    view = await _settled(use, plan.server.name, owner, wait, before)
+    view = await _settled(services, plan.server.name, owner, wait, before)
     return _answer(request, shown(view), 201 if is_new else 200)
 
 
 @router.get("/{name}", response_model=McpServerView)
-async def get_mcp_server(request: Request, name: Name, key: Reader, use: Used, principal: Whose = None) -> Response:
+async def get_mcp_server(
+    request: Request, name: Name, key: Reader, services: ServicesDep, principal: Whose = None
+) -> Response:
     """One server, and how it is."""
-    return _answer(request, shown(_seen(use, key, name, principal)))
+    return _answer(request, shown(_seen(services, key, name, principal)))
 
 
 @router.delete("/{name}", status_code=204, responses=CONFIGURED)
-async def delete_mcp_server(name: Name, key: ToolWriter, use: Used, owner: Owner) -> Response:
+async def delete_mcp_server(name: Name, key: ToolWriter, services: ServicesDep, owner: Owner) -> Response:
     """Disconnect from a server and forget it, with its tools, the secrets that were kept for it alone, and what was
     got by signing in there."""
     refuse_bound(key)
-    before = _of_owner(use, name, owner)
-    if not await use.servers.remove(name, owner):
+    before = _of_owner(services, name, owner)
+    if not await services.servers.remove(name, owner):
         raise _no_such(name, before)
-    await forget_secrets(use, owner, before and before.get("definition"))
-    await use.oauth.forget(name, owner)
+    await forget_secrets(services, owner, before and before.get("definition"))
+    await services.oauth.forget(name, owner)
     return Response(status_code=204)
 
 
 @router.post("/{name}/reconnect", response_model=McpServerView, responses=DISABLED)
 async def reconnect_mcp_server(
-    request: Request, name: Name, key: ToolWriter, use: Used, owner: Owner, wait: Settle = DEFAULT_SETTLE
+    request: Request, name: Name, key: ToolWriter, services: ServicesDep, owner: Owner, wait: Settle = DEFAULT_SETTLE
 ) -> Response:
     """Connect anew, now and not when the next try would be. Calls it has end `McpDisconnected`."""
     refuse_bound(key)
-    before = _of_owner(use, name, owner)
+    before = _of_owner(services, name, owner)
     if before is None:
         raise not_found(f"MCP server {name} of yours")
     try:
-        await use.servers.reconnect(name, owner)
+        await services.servers.reconnect(name, owner)
     except InvalidServer as error:
         raise Problem(409, "Disabled", str(error)) from None
-    return _answer(request, shown(await _settled(use, name, owner, wait, before)))
+    return _answer(request, shown(await _settled(services, name, owner, wait, before)))
 
 
 @router.get("/{name}/log", response_class=PlainTextResponse)
 async def get_mcp_server_log(
-    request: Request, name: Name, key: Reader, use: Used, principal: Whose = None
+    request: Request, name: Name, key: Reader, services: ServicesDep, principal: Whose = None
 ) -> PlainTextResponse:
     """The last of what its program wrote to stderr, and what went wrong with it; for its owner and admins."""
-    view = _seen(use, key, name, principal)
+    view = _seen(services, key, name, principal)
     if not _is_admin(key) and view["owner"] != key.principal:
         raise forbidden()
-    text = use.servers.log_of(name, _whose(key, principal), is_admin=_is_admin(key))
+    text = services.servers.log_of(name, _whose(key, principal), is_admin=_is_admin(key))
     return PlainTextResponse(request.app.state.redactor.text(text or ""))
 
 
-async def _add(request: Request, use: Services, key: Key, plan: Wanted, owner: str | None) -> tuple[bool, Raw | None]:
+async def _add(
+    request: Request, services: Services, key: Key, plan: Wanted, owner: str | None
+) -> tuple[bool, Raw | None]:
     """Rules and secrets first, so that there is no moment without them; all or nothing. The answer is whether it is
     new, and how it was if it is the same and only has to be connected to anew."""
     name = plan.server.name
-    before = _of_owner(use, name, owner)
+    before = _of_owner(services, name, owner)
     if before is not None and not plan.replace:
         raise NameTaken(name, "is the name of a server already")
     refuse_secrets(request, *plan.asking)
-    rules = [await _keep_rule(use, key, owner, pattern) for pattern in plan.asking]
+    rules = [await _keep_rule(services, key, owner, pattern) for pattern in plan.asking]
     try:
-        async with kept_secrets(use, owner, plan.server, before and before.get("definition")) as server:
-            is_new = await use.servers.add(server, owner, replace=plan.replace)
+        async with kept_secrets(services, owner, plan.server, before and before.get("definition")) as server:
+            is_new = await services.servers.add(server, owner, replace=plan.replace)
     except BaseException:
         for id in filter(None, rules):
-            await use.rules.drop(id)
+            await services.rules.drop(id)
         raise
-    if before is not None and server != plan.server and _is_unchanged(use, name, owner, before):
-        await use.servers.reconnect(name, owner)  # only what lets us in is another
+    if before is not None and server != plan.server and _is_unchanged(services, name, owner, before):
+        await services.servers.reconnect(name, owner)  # only what lets us in is another
         return is_new, before
     return is_new, None
 
 
-def _is_unchanged(use: Services, name: str, owner: str | None, before: Raw) -> bool:
-    after = _of_owner(use, name, owner)
+def _is_unchanged(services: Services, name: str, owner: str | None, before: Raw) -> bool:
+    after = _of_owner(services, name, owner)
     return after is not None and after["enabled"] and after["definition"] == before["definition"]
 
 
-async def _keep_rule(use: Services, key: Key, owner: str | None, pattern: str) -> str | None:
+async def _keep_rule(services: Services, key: Key, owner: str | None, pattern: str) -> str | None:
     """Calls that fit ask from now on; a rule that says so already is enough. The answer is the new one's id."""
     principal, rule = owner or EVERYBODY, Rule("mcp", pattern, Action.ASK)
-    if any(kept.rule == rule and kept.scope is RuleScope.GLOBAL for kept in use.rules.listed(principal)):
+    if any(kept.rule == rule and kept.scope is RuleScope.GLOBAL for kept in services.rules.listed(principal)):
         return None
-    id, at = use.ids.new("rule")
+    id, at = services.ids.new("rule")
     kept = StoredRule(id=id, principal=principal, rule=rule, scope=RuleScope.GLOBAL, created_by=key.id, created_at=at)
-    await use.rules.add(kept)
+    await services.rules.add(kept)
     return id
 
 
@@ -176,10 +182,10 @@ def refuse_bound(key: Key) -> None:
         raise forbidden()
 
 
-def _check_may(use: Services, key: Key, plan: Wanted) -> None:
+def _check_may(services: Services, key: Key, plan: Wanted) -> None:
     """Who may start programs is the operator's say."""
     refuse_bound(key)
-    if isinstance(plan.server, StdioServer) and not (use.stdio_over_rest and _is_admin(key)):
+    if isinstance(plan.server, StdioServer) and not (services.stdio_over_rest and _is_admin(key)):
         raise Problem(
             403,
             "Forbidden",
@@ -187,16 +193,16 @@ def _check_may(use: Services, key: Key, plan: Wanted) -> None:
         )
 
 
-async def _settled(use: Services, name: str, owner: str | None, seconds: float, before: Raw | None = None) -> Raw:
+async def _settled(services: Services, name: str, owner: str | None, seconds: float, before: Raw | None = None) -> Raw:
     """The server once it is connected or not, or after so many seconds as it is. With `before` it has just been told
     to connect anew, and is as it was until it does."""
     loop, pause = asyncio.get_running_loop(), FIRST_LOOK
     deadline = loop.time() + seconds
-    view = _must(_of_owner(use, name, owner), name)
+    view = _must(_of_owner(services, name, owner), name)
     while _is_under_way(view, before) and loop.time() < deadline:
         await asyncio.sleep(pause)
         pause = min(pause * 2, LAST_LOOK)
-        view = _must(_of_owner(use, name, owner), name)
+        view = _must(_of_owner(services, name, owner), name)
     return view
 
 
@@ -213,24 +219,24 @@ def _must(view: Raw | None, name: str) -> Raw:
     return view
 
 
-def _of_owner(use: Services, name: str, owner: str | None) -> Raw | None:
+def _of_owner(services: Services, name: str, owner: str | None) -> Raw | None:
     """The server of exactly this owner."""
-    known = use.servers.views(owner or EVERYBODY, is_admin=True)
+    known = services.servers.views(owner or EVERYBODY, is_admin=True)
     return next((view for view in known if view["name"] == name and view["owner"] == owner), None)
 
 
-def _seen(use: Services, key: Key, name: str, principal: str | None) -> Raw:
+def _seen(services: Services, key: Key, name: str, principal: str | None) -> Raw:
     """A server that this key sees."""
-    view = use.servers.view(name, key.principal, is_admin=_is_admin(key))
+    view = services.servers.view(name, key.principal, is_admin=_is_admin(key))
     if principal is not None and _is_admin(key):
-        view = _of_owner(use, name, principal)
-    if view is None or not _is_seen(use, key, view):
+        view = _of_owner(services, name, principal)
+    if view is None or not _is_seen(services, key, view):
         raise not_found(f"MCP server {name}")
     return view
 
 
-def _is_seen(use: Services, key: Key, view: Raw) -> bool:
-    return _is_admin(key) or use.listing.shows_server(view["name"], Session(key.principal, DEFAULT_SESSION), key)
+def _is_seen(services: Services, key: Key, view: Raw) -> bool:
+    return _is_admin(key) or services.listing.shows_server(view["name"], Session(key.principal, DEFAULT_SESSION), key)
 
 
 def _whose(key: Key, principal: str | None) -> str:

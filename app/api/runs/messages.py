@@ -56,16 +56,16 @@ def read(dialect: Dialect, message: Any, known: Known) -> ParsedMessage:
     return reading
 
 
-def known_to(use: Services, session: Session, key: Key, dialect: Dialect) -> Known:
+def known_to(services: Services, session: Session, key: Key, dialect: Dialect) -> Known:
     """The tools this caller may use, by their names and by what those become on the wire."""
 
     @cache
     def wires() -> dict[str, Tool]:
-        return {wire_name(tool.name, dialect.quirks.names): tool for tool in use.dispatcher.tools(session, key)}
+        return {wire_name(tool.name, dialect.quirks.names): tool for tool in services.dispatcher.tools(session, key)}
 
     @cache
     def find(name: str) -> ToolOffer | None:
-        if (tool := use.listing.get(name, session, key)) is not None:
+        if (tool := services.listing.get(name, session, key)) is not None:
             return _offer(tool, name)
         meant = wires().get(name)
         return None if meant is None else _offer(meant, meant.name)

@@ -40,11 +40,11 @@ class ResponseFormat:
     replayed: Sequence[Wire] = ()
 
 
-async def lives_of(use: Services, run: Run) -> list[LiveCall]:
+async def lives_of(services: Services, run: Run) -> list[LiveCall]:
     """The calls of a run, as they are under way or as they ended."""
     ids = [id for group in run.calls for id in group]
-    under_way = {id: live for id in ids if (live := use.dispatcher.running.get(id)) is not None}
-    stored = await calls.get_many(use.engine, set(ids) - under_way.keys())
+    under_way = {id: live for id in ids if (live := services.dispatcher.running.get(id)) is not None}
+    stored = await calls.get_many(services.engine, set(ids) - under_way.keys())
     if len(under_way) + len(stored) < len(set(ids)):
         raise Problem(410, "RunGone", f"Calls of the run {run.id} were removed, so there is no answer any more.")
     session = Session(run.principal, run.session)
@@ -58,23 +58,23 @@ def _ended(call: Call, session: Session) -> LiveCall:
     return live
 
 
-async def answer_of(scope: Scope, use: Services, begun: StartedRun, letter: ResponseFormat) -> Response:
-    body = await body_of(use, begun, letter)
+async def answer_of(scope: Scope, services: Services, begun: StartedRun, letter: ResponseFormat) -> Response:
+    body = await body_of(services, begun, letter)
     if not body["pending"]:
         return Response(dumps(body), media_type=JSON)
     headers = {"Location": f"{scope.get('root_path', '')}/v1/run/{begun.run.id}"}
     return Response(dumps(body), 202, headers, JSON)
 
 
-async def body_of(use: Services, begun: StartedRun, letter: ResponseFormat) -> dict[str, Any]:
+async def body_of(services: Services, begun: StartedRun, letter: ResponseFormat) -> dict[str, Any]:
     """The answer: what to append once all calls have ended, until then nothing."""
     run = begun.run
-    ended = [await settled(use, live) for live in begun.lives]
+    ended = [await settled(services, live) for live in begun.lives]
     pending = [call.id for call in ended if not call.is_final]
     body = {
         "id": run.id,
         "dialect": run.dialect,
-        "append": [] if pending else [*letter.replayed, *await _outputs(use, run, letter, ended)],
+        "append": [] if pending else [*letter.replayed, *await _outputs(services, run, letter, ended)],
         "calls": [call.view() for call in ended],
         "pending": pending,
         "blocked": any(is_blocked(from_json(call.error)) for call in ended if call.error),
@@ -82,22 +82,22 @@ async def body_of(use: Services, begun: StartedRun, letter: ResponseFormat) -> d
     return body | ({"previous_response_id": run.previous} if run.previous else {})
 
 
-async def _outputs(use: Services, run: Run, letter: ResponseFormat, ended: Sequence[Call]) -> list[Wire]:
-    ends = iter([await _end(use, call, letter.base) for call in ended])
+async def _outputs(services: Services, run: Run, letter: ResponseFormat, ended: Sequence[Call]) -> list[Wire]:
+    ends = iter([await _end(services, call, letter.base) for call in ended])
     replies = [reply_to(asked, [next(ends) for _ in group]) for asked, group in zip(run.asked, run.calls, strict=True)]
     return letter.dialect.write_results(without_unseen(merge(replies), letter.dialect.supports))
 
 
-async def _end(use: Services, call: Call, base: str) -> FinishedCall:
+async def _end(services: Services, call: Call, base: str) -> FinishedCall:
     result = from_json(call.result) if call.result else None
     error = from_json(call.error) if call.error else None
-    files = await _files(use, call.id, result["attachments"], base) if result and result["attachments"] else ()
+    files = await _files(services, call.id, result["attachments"], base) if result and result["attachments"] else ()
     return FinishedCall(result, error, files)
 
 
-async def _files(use: Services, call: str, listed: list[dict[str, Any]], base: str) -> tuple[Media | Text, ...]:
+async def _files(services: Services, call: str, listed: list[dict[str, Any]], base: str) -> tuple[Media | Text, ...]:
     """The files of a result, with where each is to be had by those who cannot take it as it is."""
-    found = enumerate(await load(use.engine, call, listed))
+    found = enumerate(await load(services.engine, call, listed))
     return tuple(_file(about, data, f"{base}/v1/calls/{call}/attachments/{number}") for number, (about, data) in found)
 
 

@@ -13,7 +13,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.api import batches
-from app.api.auth import Reader, Services, Used, require_key, services_of
+from app.api.auth import Reader, Services, ServicesDep, require_key, services_of
 from app.api.calls import Wait
 from app.api.create_call import session_of
 from app.api.http import json_body
@@ -59,47 +59,47 @@ class CreateRun:
 
 async def create_run(scope: ASGIScope, receive: Receive, headers: Mapping[str, str]) -> Response:
     """Run all calls of a model's message."""
-    use = services_of(scope)
-    key = require_key(headers, use, Scope.CALLS_RUN)
+    services = services_of(scope)
+    key = require_key(headers, services, Scope.CALLS_RUN)
     wanted = read_options(scope["query_string"])
     _check_key(headers)
     message = json_body.parse(await json_body.read(receive), headers.get("content-type", JSON))
-    where = await session_of(headers, use, key, None)
+    where = await session_of(headers, services, key, None)
     dialect = messages.dialect_of(scope["path"].rpartition("/")[2], message)
-    known = messages.known_to(use, where, key, dialect)
+    known = messages.known_to(services, where, key, dialect)
     reading = messages.read(dialect, message, known)
-    id, at = use.ids.new("run")
+    id, at = services.ids.new("run")
     each = wanted.each() | {"message_id": _message_id(reading, headers, id)}
     received = ParsedRequest(id, at, dialect, reading, messages.plan(dialect, reading, known, each))
     letter = ResponseFormat(dialect, _base(scope, headers), reading.items if wanted.replay == "full" else ())
     if "text/event-stream" in headers.get("accept", ""):
-        return await _stream((use, key), headers, (where, received, letter), wanted)
-    begun = await begin(use, key, where, received, headers=headers)
+        return await _stream((services, key), headers, (where, received, letter), wanted)
+    begun = await begin(services, key, where, received, headers=headers)
     note_calls(scope, *(live.call.id for live in begun.lives))
     await batches.attend(receive, begun.lives, begun.asked, wanted.wait)
-    return await answer_of(scope, use, begun, letter)
+    return await answer_of(scope, services, begun, letter)
 
 
 @router.get("/run/{name}", response_model=RunView, responses={202: PENDING})
-async def get_run(request: Request, name: RunId, key: Reader, use: Used, wait: Wait = 0) -> Response:
+async def get_run(request: Request, name: RunId, key: Reader, services: ServicesDep, wait: Wait = 0) -> Response:
     """A run as it stands, or as it is after waiting for its calls: what to append to the conversation."""
-    run = await use.runs.get(name, key.sees)
-    if run is None or not await use.sessions.shows_records(key, run.principal, run.session):
+    run = await services.runs.get(name, key.sees)
+    if run is None or not await services.sessions.shows_records(key, run.principal, run.session):
         raise not_found(f"run {name}")
-    lives = await lives_of(use, run)
+    lives = await lives_of(services, run)
     await batches.wait_for(lives, wait)
     letter = ResponseFormat(messages.dialect_of(run.dialect, None), _base(request.scope, request.headers))
-    return await answer_of(request.scope, use, StartedRun(run, lives), letter)
+    return await answer_of(request.scope, services, StartedRun(run, lives), letter)
 
 
 @router.post("/parse/{dialect}", response_model=ParsedView)
 async def parse_message(
-    request: Request, dialect: DialectName, message: MessageBody, key: Reader, use: Used
+    request: Request, dialect: DialectName, message: MessageBody, key: Reader, services: ServicesDep
 ) -> Response:
     """Read the calls in a model's message, and run nothing."""
-    where = await session_of(request.headers, use, key, None)
+    where = await session_of(request.headers, services, key, None)
     spoken = messages.dialect_of(dialect, message)
-    reading = messages.read(spoken, message, messages.known_to(use, where, key, spoken))
+    reading = messages.read(spoken, message, messages.known_to(services, where, key, spoken))
     found = {"dialect": spoken.name, "calls": [call.view() for call in reading.calls], "remaining_text": reading.text}
     return Response(dumps(found), media_type=JSON)
 
@@ -111,12 +111,12 @@ async def _stream(
     wanted: RunOptions,
 ) -> Response:
     """The calls' own events as the answer. Without room for a stream there are no calls."""
-    use, key = who
+    services, key = who
     where, message, letter = received
-    slot = use.streams.slot(key).take()
+    slot = services.stream_slots.slot(key).take()
     try:
-        begun = await begin(use, key, where, message, headers=headers)
-        return await stream(use, key, begun, letter, slot=slot, is_tied=wanted.cancel_on_disconnect)
+        begun = await begin(services, key, where, message, headers=headers)
+        return await stream(services, key, begun, letter, slot=slot, is_tied=wanted.cancel_on_disconnect)
     except BaseException:
         slot.give_back()
         raise

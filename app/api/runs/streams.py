@@ -18,30 +18,32 @@ from app.store.events import EventFilter
 
 
 async def stream(
-    use: Services, key: Key, begun: StartedRun, letter: ResponseFormat, *, slot: Slot, is_tied: bool
+    services: Services, key: Key, begun: StartedRun, letter: ResponseFormat, *, slot: Slot, is_tied: bool
 ) -> Response:
     """From the first event of each call to its last, then `append`."""
     for live in begun.lives:
         await live.wait_open()
         if live.failure is not None and not live.is_open:
-            await settled(use, live)  # raises what kept it from being recorded
+            await settled(services, live)  # raises what kept it from being recorded
 
     def leave() -> None:
         for live in begun.lives:
             live.interrupt(Canceled(GONE))
 
-    frames = _frames(use, begun, letter)
-    return EventStream(frames, lambda: use.keyring.holds(key.id), leave if is_tied else None, None, slot)
+    frames = _frames(services, begun, letter)
+    return EventStream(frames, lambda: services.keyring.holds(key.id), leave if is_tied else None, None, slot)
 
 
-async def _frames(use: Services, begun: StartedRun, letter: ResponseFormat) -> AsyncGenerator[bytes, None]:
+async def _frames(services: Services, begun: StartedRun, letter: ResponseFormat) -> AsyncGenerator[bytes, None]:
     wanted = [EventFilter(principal=live.call.principal, call=live.call.id) for live in begun.lives]
-    async with aclosing(together([use.hub.follow(use.engine, one, 0, output_after=0) for one in wanted])) as frames:
+    async with aclosing(
+        together([services.hub.follow(services.engine, one, 0, output_after=0) for one in wanted])
+    ) as frames:
         async for piece in frames:
             yield piece
     for live in begun.lives:  # who was too slow for the events still gets the answer
         await live.wait()
-    yield b"event: append\ndata: %b\n\n" % dumps(await body_of(use, begun, letter))
+    yield b"event: append\ndata: %b\n\n" % dumps(await body_of(services, begun, letter))
 
 
 async def together(streams: Sequence[AsyncGenerator[bytes, None]]) -> AsyncGenerator[bytes, None]:

@@ -40,7 +40,7 @@ class StartedRun:
 
 
 async def begin(
-    use: Services, key: Key, session: Session, message: ParsedRequest, *, headers: Mapping[str, str]
+    services: Services, key: Key, session: Session, message: ParsedRequest, *, headers: Mapping[str, str]
 ) -> StartedRun:
     """Set all of them on the line. Those that were run before are found again."""
     idempotency_key = headers.get("idempotency-key")
@@ -59,15 +59,17 @@ async def begin(
         previous=reading.message_id if message.dialect.goes_on and reading.is_response else None,
     )
     if idempotency_key is not None:
-        lives = await batches.begin(use, key, asked, headers, idempotency_key, faults)
+        lives = await batches.begin(services, key, asked, headers, idempotency_key, faults)
         run = replace(draft, calls=_grouped(planned, lives))
-        return StartedRun(await use.runs.settle(run, use.runs.keep(run), run.calls), lives, asked)
-    refuse_when_stopping(use)
-    made = use.dispatcher.submit_all(asked, claims=claimed, faults=faults, key=key, origin=trace_context(headers))
+        return StartedRun(await services.runs.settle(run, services.runs.keep(run), run.calls), lives, asked)
+    refuse_when_stopping(services)
+    made = services.dispatcher.submit_all(asked, claims=claimed, faults=faults, key=key, origin=trace_context(headers))
     run = replace(draft, calls=_grouped(planned, made))
-    is_kept = use.runs.keep(run)  # goes into the commit that opens the calls
-    lives = [await holder_of(use, live, claim) if claim else live for live, claim in zip(made, claimed, strict=True)]
-    return StartedRun(await use.runs.settle(run, is_kept, _grouped(planned, lives)), lives, asked)
+    is_kept = services.runs.keep(run)  # goes into the commit that opens the calls
+    lives = [
+        await holder_of(services, live, claim) if claim else live for live, claim in zip(made, claimed, strict=True)
+    ]
+    return StartedRun(await services.runs.settle(run, is_kept, _grouped(planned, lives)), lives, asked)
 
 
 def _claims(message: ParsedRequest, session: Session) -> list[Claim | None]:
