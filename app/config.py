@@ -1,4 +1,4 @@
-"""Settings, read once: flags first, then `TOOLCRIB_*` variables, then `toolcrib.toml`, then these defaults."""
+"""Settings. Flags win over `TOOLCRIB_*` variables, these over `toolcrib.toml`, and that over the defaults here."""
 
 import os
 import re
@@ -22,181 +22,192 @@ from app.core.principals import OnAsk
 from app.core.rules import Action, Approval, Rule
 from app.core.sandbox import Network
 from app.core.sandbox_profile import Profile
-from app.core.secrets import EVERYBODY, MAX_VALUE, InvalidSecret, Secret, check_name, check_value, read_domains
+from app.core.secrets import GLOBAL_PRINCIPAL, MAX_VALUE, InvalidSecret, Secret, check_name, check_value, read_domains
 from app.core.util.urls import read_url
 
 CONFIG_FILE = Path("toolcrib.toml")
-MAX_FILE = 4 * MAX_VALUE + 8  # a few bytes more than any value takes, so that a longer one is seen to be so
+MAX_SECRET_FILE_BYTES = 4 * MAX_VALUE + 8  # a little more than the longest value, so that a longer one is refused
 ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://[^/?#@*,\sA-Z]+")
 OWN_PATHS = frozenset({"v1", "mcp", "docs", "openapi.json", "healthz", "readyz", "metrics", "oauth", "console"})
 
 
 class BrokenConfig(Exception):
-    """The configuration cannot even be read."""
+    """The configuration file or a variable cannot be parsed."""
 
 
 class RuleSetting(BaseModel, extra="forbid"):
-    """One line of the operator's rules."""
+    """A permission rule of the operator."""
 
-    permission: str = "*"
-    pattern: str = "*"
-    action: Action
+    permission: str = Field(default="*", description="Permission or tool name, with `*` and `?` as wildcards.")
+    pattern: str = Field(default="*", description="What the rule applies to (a path, a command, ...), with wildcards.")
+    action: Action = Field(description="`allow`, `ask` or `deny`.")
 
     def rule(self) -> Rule:
         return Rule(self.permission, self.pattern, self.action)
 
 
 class AgentSetting(BaseModel, extra="forbid"):
-    """What counts for one agent name."""
+    """Rules and approval preset of one agent name."""
 
-    rules: list[RuleSetting] = []
-    approval: Approval | None = None
+    rules: list[RuleSetting] = Field(default=[], description="Rules for calls of this agent.")
+    approval: Approval | None = Field(default=None, description="Approval preset for calls of this agent.")
 
 
 class NetworkSetting(BaseModel, extra="forbid"):
     """The operator's network policy."""
 
-    type: Literal["open", "allowlist", "disabled"] = "allowlist"
-    allowed_domains: list[str] = []
+    type: Literal["open", "allowlist", "disabled"] = Field(
+        default="allowlist",
+        description="`open`: every public host. `allowlist`: only the listed ones. `disabled`: none.",
+    )
+    allowed_domains: list[str] = Field(default=[], description="Host names such as `example.com` or `*.example.com`.")
 
     def policy(self) -> NetworkPolicy:
         return NetworkPolicy(self.type, tuple(self.allowed_domains))
 
 
 class ExtraRootSetting(BaseModel, extra="forbid"):
-    """A folder outside the workspaces that tools may reach by its absolute path."""
+    """A directory outside the workspaces that tools may reach by its absolute path."""
 
-    path: Path
-    access: Literal["read", "write"] = "read"
+    path: Path = Field(description="Absolute path of the directory.")
+    access: Literal["read", "write"] = Field(default="read", description="`write` includes reading.")
 
 
 class SandboxSetting(BaseModel, extra="forbid"):
-    """The walls around what a model starts."""
+    """The sandbox of the processes that tools start."""
 
     backend: Literal["auto", "bwrap", "landlock", "none"] = Field(
-        default="auto", description="What makes the walls; `auto` takes the strongest that passes its self-test."
+        default="auto", description="Isolation backend; `auto` takes the strongest one that passes its self-test."
     )
     i_accept_unsandboxed: bool = Field(
-        default=False, description="Needed besides backend `none`, so that nobody runs without walls by accident."
+        default=False, description="Required with backend `none`, so that it is never chosen by accident."
     )
     profile: Profile = Field(
         default=Profile.WORKSPACE_WRITE, description="Where processes may write; sessions can only narrow it."
     )
     network: Network = Field(
         default=Network.NONE,
-        description="`allowlist`: the hosts that network policies list, through a proxy. Sessions can only narrow it.",
+        description="`allowlist`: the hosts of the network policy, through a proxy. Sessions can only narrow it.",
     )
     egress_degraded_ok: bool = Field(
         default=False,
-        description="Accept `allowlist` with the backend landlock, which cannot tell hosts on the proxy's port apart.",
+        description="Accept `allowlist` with the backend landlock, which limits connections by port and not by host.",
     )
-    egress_ports: list[int] = Field(default=[80, 443], description="Ports that the proxy connects to.")
+    egress_ports: list[int] = Field(default=[80, 443], description="Ports that the egress proxy connects to.")
     uid: int | None = Field(
-        default=None, gt=0, le=2**31, description="Whom processes become when the service runs as root; 61100 if unset."
+        default=None,
+        gt=0,
+        le=2**31,
+        description="User id of sandboxed processes when the service runs as root; 61100 when not set.",
     )
     read_roots: list[Path] = Field(
-        default=[], description="Folders with programs that processes may read besides the system's own."
+        default=[], description="Directories that processes may read besides those of the system."
     )
-    memory: int = Field(default=2 * 1024**3, ge=16 * 1024**2, description="Bytes all processes of a call may take.")
-    processes: int = Field(default=256, ge=1, description="Most processes and threads of a call.")
+    memory: int = Field(
+        default=2 * 1024**3, ge=16 * 1024**2, description="Bytes of memory for all processes of a call."
+    )
+    processes: int = Field(default=256, ge=1, description="Maximum number of processes and threads of a call.")
     file_size: int = Field(default=1024**3, gt=0, description="Bytes of the largest file a process may write.")
-    open_files: int = Field(default=1024, ge=16, description="Most files a process may have open.")
-    cpu_seconds: int = Field(default=3600, gt=0, description="Seconds of computing a process may take.")
+    open_files: int = Field(default=1024, ge=16, description="Maximum number of files a process may have open.")
+    cpu_seconds: int = Field(default=3600, gt=0, description="Seconds of CPU time of a process.")
     temporary: int = Field(
-        default=256 * 1024**2, gt=0, description="Bytes of the temporary folder, where the backend can limit it."
+        default=256 * 1024**2, gt=0, description="Bytes of the temporary directory, where the backend can limit it."
     )
 
 
 class McpSetting(BaseModel, extra="forbid"):
-    """MCP servers, and Toolcrib as one."""
+    """MCP servers that Toolcrib connects to, and Toolcrib's own MCP server."""
 
     servers: dict[str, dict[str, Any]] = Field(
-        default={}, description="Servers by name, each with `command` or `url` as in `POST /v1/mcp/servers`."
+        default={}, description="MCP servers by name, each with `command` or `url` as in `POST /v1/mcp/servers`."
     )
     stdio_over_rest: bool = Field(
-        default=False, description="Let admin keys add programs over HTTP, which the service then starts."
+        default=False, description="Let admin keys add stdio servers over HTTP. The service starts their programs."
     )
-    roots: list[Path] = Field(default=[], description="Folders that servers are told to work in, unless they say.")
+    roots: list[Path] = Field(default=[], description="MCP roots of servers whose definition names none.")
     names: Literal["prefixed", "plain"] = Field(
         default="prefixed",
-        description="What `/mcp` calls the tools of servers; `plain` leaves the prefix out where it is not needed.",
+        description="Names at `/mcp` of the tools of MCP servers; `plain` omits the prefix where no names collide.",
     )
 
 
 class LlmSetting(BaseModel, extra="forbid"):
-    """The gateway to models, for what MCP servers want to ask one."""
+    """The LLM API for sampling requests of MCP servers."""
 
-    url: str = Field(description="An OpenAI-compatible API, up to where `/chat/completions` follows.")
-    model: str = Field(description="The model that is asked.")
-    secret: str | None = Field(default=None, description="The name of the secret that holds its key.")
-    timeout: float = Field(default=120, gt=0, le=3600, description="Seconds for an answer.")
+    url: str = Field(description="Base URL of an OpenAI-compatible API; `/chat/completions` is appended.")
+    model: str = Field(description="Model name.")
+    secret: str | None = Field(default=None, description="Name of the secret that holds the API key.")
+    timeout: float = Field(default=120, gt=0, le=3600, description="Seconds to wait for a response.")
 
 
 class HookSetting(BaseModel, extra="forbid"):
     """A hook that is a command or a webhook."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    on: list[Point] = Field(min_length=1)
-    tools: list[str] = ["*"]
-    command: list[str] | None = None
-    url: str | None = None
-    secret: str | None = None
-    env: list[str] = []
-    timeout: float = Field(default=30, gt=0, le=600)
-    on_failure: OnFailure | None = None
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name in events and logs.")
+    on: list[Point] = Field(min_length=1, description="Hook points, such as `tool.execute.before`.")
+    tools: list[str] = Field(default=["*"], description="Patterns of the tool names the hook applies to.")
+    command: list[str] | None = Field(default=None, description="Program and arguments; JSON on stdin and stdout.")
+    url: str | None = Field(default=None, description="URL of a webhook that takes a POST request.")
+    secret: str | None = Field(default=None, description="Name of the secret that signs webhook requests.")
+    env: list[str] = Field(default=[], description="Environment variables that the command inherits.")
+    timeout: float = Field(default=30, gt=0, le=600, description="Seconds the hook may take.")
+    on_failure: OnFailure | None = Field(
+        default=None,
+        description="`block` or `continue` when the hook fails; default: `block` at the points before execution.",
+    )
 
     @model_validator(mode="after")
-    def _is_one_kind(self) -> "HookSetting":
+    def _check_kind(self) -> "HookSetting":
         if (self.command is None) == (self.url is None):
-            raise ValueError("name either a `command` or a `url`")
+            raise ValueError("set either `command` or `url`")
         if self.command == []:
-            raise ValueError("a command needs at least a program")
+            raise ValueError("`command` must name a program")
         return self
 
 
 class SecretSetting(BaseModel, extra="forbid"):
-    """A secret the operator brings along: from a variable or a file, read once at start."""
+    """A secret of the operator, read once at start from a variable or a file."""
 
-    env: str | None = None
-    file: Path | None = None
-    domains: list[str] = []
+    env: str | None = Field(default=None, description="Environment variable that holds the value.")
+    file: Path | None = Field(default=None, description="File that holds the value; a final line end is removed.")
+    domains: list[str] = Field(default=[], description="Hosts that the value may be sent to.")
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> "SecretSetting":
+    def _check_source(self) -> "SecretSetting":
         if (self.env is None) == (self.file is None):
-            raise ValueError("name either `env` or `file`")
+            raise ValueError("set either `env` or `file`")
         return self
 
     def secret(self, name: str) -> tuple[Secret, str]:
-        """The secret with its value, as it is now. What is wrong with it is said with its name, never its value."""
+        """The secret and its current value. Errors name the secret and never hold its value."""
         try:
             check_name(name)
-            secret, value = self.about(name), self.read()
+            secret, value = self.without_value(name), self.read()
             check_value(value)
         except InvalidSecret as error:
             raise InvalidSecret(f"The secret {name} of the configuration cannot be used: {error}") from None
         return secret, value
 
-    def about(self, name: str) -> Secret:
-        """The secret without its value, which is not read."""
-        return Secret(EVERYBODY, name, read_domains(self.domains), None, None, "config")
+    def without_value(self, name: str) -> Secret:
+        """The secret without reading its value."""
+        return Secret(GLOBAL_PRINCIPAL, name, read_domains(self.domains), None, None, "config")
 
     def read(self) -> str:
-        """The value as it stands in the variable or the file; of a file, the last line's end does not count."""
+        """The value of the variable or the file."""
         if self.env is not None:
             if (value := os.environ.get(self.env)) is None:
                 raise InvalidSecret(f"the variable {self.env} is not set.")
             return value
-        assert self.file is not None, "one of the two is there"
+        assert self.file is not None, "the validator requires one of the two"
         try:
             with self.file.open("rb") as file:
-                return text_of(file.read(MAX_FILE))
+                return decode_secret(file.read(MAX_SECRET_FILE_BYTES))
         except OSError as error:
             raise InvalidSecret(f"the file {self.file} cannot be read: {error.strerror}.") from None
 
 
-def text_of(data: bytes) -> str:
-    """What a file or a pipe holds, without the end of its last line; bytes that are no text are refused later."""
+def decode_secret(data: bytes) -> str:
+    """A value from a file or a pipe, without its final line end; `check_value` refuses bytes that are not UTF-8."""
     return re.sub(r"\r?\n\Z", "", data.decode("utf-8", "surrogateescape"))
 
 
@@ -205,163 +216,165 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8700, ge=0, le=65_535, description="Port to listen on.")
-    data_dir: Path = Field(default=Path(".toolcrib"), description="Where records, keys and own workspaces are kept.")
+    data_dir: Path = Field(
+        default=Path(".toolcrib"),
+        description="Directory of the database, the keys and the default workspace; for one service at a time.",
+    )
     workspace: Path | None = Field(
-        default=None, description="The folder tools work in; made inside the data directory when not given."
+        default=None, description="Directory that tools work in; default: `workspace` in the data directory."
     )
     database_url: str | None = Field(
-        default=None, description="A SQLite file other than the one in the data directory."
+        default=None,
+        description="SQLite file as `sqlite:////path/to/file.db`; default: `toolcrib.db` in the data directory.",
     )
-    api_key: SecretStr | None = Field(default=None, description="The admin key, instead of a generated one.")
+    api_key: SecretStr | None = Field(
+        default=None, description="The admin key; default: generated and stored in `admin.key` in the data directory."
+    )
     allowed_hosts: list[str] = Field(
-        default=[], description="Host names clients may use besides loopback and the address listened on; `*` for any."
+        default=[], description="Accepted Host headers besides loopback and `host`; `*` accepts any."
     )
-    allowed_origins: list[str] = Field(default=[], description="Origins of web pages that may call the service.")
+    allowed_origins: list[str] = Field(default=[], description="Origins of web pages that may call the service (CORS).")
     workspace_roots: list[Path] = Field(
-        default=[], description="Folders in which sessions may have their workspaces, besides the default one."
+        default=[], description="Directories in which sessions may have their workspaces, besides the default one."
     )
     extra_roots: list[ExtraRootSetting] = Field(
         default=[],
-        description="Folders that tools may reach by absolute paths, for reading or also for writing; "
-        "the need `external_directory` stands before each, and what is in a workspace counts as the workspace's.",
+        description="Directories outside the workspaces that tools may reach by absolute path; "
+        "each use needs the permission `external_directory`.",
     )
     rules: list[RuleSetting] = Field(
         default=[], description="Permission rules on top of the built-in ones; the last match wins."
     )
     approval: Approval = Field(
         default="on-request",
-        description="`untrusted`: all but reading asks. `never`: what would ask is denied. `on-request`: as rules say.",
+        description="`on-request`: as the rules say. `untrusted`: all but reading asks. `never`: denied instead.",
     )
     agents: dict[str, AgentSetting] = Field(default={}, description="Rules and approval by agent name.")
     ask_timeout: float = Field(
-        default=300, gt=0, le=604_800, description="Seconds a person has to answer, unless the call says otherwise."
+        default=300, gt=0, le=604_800, description="Seconds in which an ask must be answered, unless the call sets it."
     )
-    on_ask: OnAsk = Field(
-        default="wait", description="`deny`: nobody is there to answer, so what would ask is denied at once."
-    )
+    on_ask: OnAsk = Field(default="wait", description="`wait` for an answer, or `deny` calls that would ask.")
     network_policy: NetworkSetting | None = Field(
-        default=None, description="Which hosts tools may reach; sessions can only narrow it."
+        default=None, description="Hosts that tools may reach; sessions can only narrow it."
     )
     private_networks: list[str] = Field(
-        default=[], description="Private addresses tools may reach all the same, as networks like 10.1.0.0/16."
+        default=[], description="Private networks that tools may reach, such as `10.1.0.0/16`."
     )
-    tools_dir: Path | None = Field(
-        default=None, description="Folder of Python files with tools; they are executed, so none is looked for unasked."
-    )
-    hooks_dir: Path | None = Field(default=None, description="Folder of Python files with hooks; they are executed.")
+    tools_dir: Path | None = Field(default=None, description="Directory of Python files with tools; they are executed.")
+    hooks_dir: Path | None = Field(default=None, description="Directory of Python files with hooks; they are executed.")
     hooks: list[HookSetting] = Field(default=[], description="Command hooks and webhooks.")
-    sandbox: SandboxSetting = Field(default=SandboxSetting(), description="The walls around what a model starts.")
+    sandbox: SandboxSetting = Field(
+        default=SandboxSetting(), description="The sandbox of the processes that tools start."
+    )
     shell: ShellChoice = Field(
         default="auto",
-        description="Which shell tools models are offered; `auto` goes by the model, `disabled` offers none.",
+        description="Which shell tools models are offered; `auto` decides by the model, `disabled` offers none.",
     )
     silence_timeout: float | None = Field(
-        default=None, gt=0, description="Seconds after which a command that writes nothing is stopped; unset: never."
+        default=None, gt=0, description="Seconds after which a command without output is stopped; default: never."
     )
-    terminals_limit: int = Field(default=64, ge=1, description="Most terminals that a session has open at once.")
+    terminals_limit: int = Field(default=64, ge=1, description="Maximum number of open terminals of a session.")
     terminal_idle: float = Field(
-        default=1200, gt=0, description="Seconds after which a terminal or interpreter that nobody uses is ended."
+        default=1200, gt=0, description="Seconds after which an unused terminal or interpreter is closed."
     )
-    mcp: McpSetting = Field(default=McpSetting(), description="MCP servers, and Toolcrib as one.")
+    mcp: McpSetting = Field(default=McpSetting(), description="MCP servers, and Toolcrib's own MCP server.")
     mcp_config: Path | None = Field(
         default=None, description="A file with `mcpServers`, as Claude Desktop, Cursor and VS Code have it."
     )
-    llm: LlmSetting | None = Field(default=None, description="The gateway to models, for MCP servers that ask one.")
+    llm: LlmSetting | None = Field(default=None, description="The LLM API for sampling requests of MCP servers.")
     public_url: str | None = Field(
-        default=None, description="Where people reach the service, if not where it listens; for sign-ins elsewhere."
+        default=None, description="URL at which browsers reach the service; for OAuth redirects of MCP servers."
     )
     secrets: dict[str, SecretSetting] = Field(
-        default={}, description="Secrets by name, each from `env` or `file`; they belong to everybody."
+        default={}, description="Global secrets by name, each with `env` or `file`."
     )
     redact_shapes_in_output: bool = Field(
-        default=False, description="Redact what looks like a key in tool output too, not only registered secrets."
+        default=False, description="Redact in tool output whatever looks like a key, not only registered secrets."
     )
-    queue_timeout: float = Field(default=300, gt=0, description="Seconds a call may wait for its turn.")
-    output_limit: int = Field(default=64 * 1024 * 1024, ge=0, description="Bytes of output kept per call.")
-    grace: float = Field(default=10, ge=0, description="Seconds that running calls get to finish at shutdown.")
+    queue_timeout: float = Field(default=300, gt=0, description="Seconds a call may wait before it runs.")
+    output_limit: int = Field(default=64 * 1024 * 1024, ge=0, description="Bytes of output stored per call.")
+    grace: float = Field(default=10, ge=0, description="Seconds that running calls have to finish at shutdown.")
     retention_days: float | None = Field(
-        default=None, gt=0, description="Calls that ended longer ago are removed; everything is kept when not given."
+        default=None, gt=0, description="Days after which ended calls are deleted; default: never."
     )
     retention_bytes: int | None = Field(
-        default=None, gt=0, description="The oldest calls are removed while the records take more than this."
+        default=None, gt=0, description="Size of the database above which the oldest calls are deleted; default: none."
     )
-    body_limit: int = Field(default=8 * 1024 * 1024, gt=0, description="Most bytes of a request's body.")
-    file_limit: int = Field(
-        default=64 * 1024 * 1024, gt=0, description="Most bytes of a file that is put into a workspace over HTTP."
+    body_limit: int = Field(default=8 * 1024 * 1024, gt=0, description="Maximum bytes of a request body.")
+    file_limit: int = Field(default=64 * 1024 * 1024, gt=0, description="Maximum bytes of a file uploaded over HTTP.")
+    header_limit: int = Field(
+        default=64 * 1024, gt=0, description="Maximum bytes of a request line and its headers together."
     )
-    header_limit: int = Field(default=64 * 1024, gt=0, description="Most bytes of a request's line and headers.")
-    header_count: int = Field(default=100, gt=0, description="Most headers of a request.")
+    header_count: int = Field(default=100, gt=0, description="Maximum number of headers of a request.")
     read_timeout: float = Field(
-        default=10, gt=0, description="Seconds for a request's headers to come, and for its body to make headway."
+        default=10, gt=0, description="Seconds for the headers of a request, and between two parts of its body."
     )
-    keep_alive: int = Field(default=75, gt=0, description="Seconds a connection stays open between two requests.")
-    calls_per_key: int = Field(default=512, gt=0, description="Most calls of one key under way at once.")
-    streams_per_key: int = Field(default=256, gt=0, description="Most event streams of one key open at once.")
-    calls_limit: int = Field(default=4096, gt=0, description="Most calls under way at once, waiting ones included.")
-    tls_cert: Path | None = Field(default=None, description="Certificate chain to serve HTTPS with.")
-    tls_key: Path | None = Field(default=None, description="The private key of the certificate.")
-    root_path: str = Field(default="", description="Path prefix that a proxy in front takes away.")
+    keep_alive: int = Field(default=75, gt=0, description="Seconds after which an idle HTTP connection is closed.")
+    calls_per_key: int = Field(default=512, gt=0, description="Maximum number of unfinished calls of one key.")
+    streams_per_key: int = Field(default=256, gt=0, description="Maximum number of open event streams of one key.")
+    calls_limit: int = Field(default=4096, gt=0, description="Maximum number of unfinished calls of all keys.")
+    tls_cert: Path | None = Field(default=None, description="Certificate chain (PEM) to serve HTTPS with.")
+    tls_key: Path | None = Field(default=None, description="Private key (PEM) of the certificate.")
+    root_path: str = Field(default="", description="Path prefix under which a reverse proxy publishes the service.")
     forwarded_allow_ips: list[str] = Field(
-        default=[], description="Addresses of proxies whose X-Forwarded headers are believed; none by default."
+        default=[], description="Addresses of proxies whose X-Forwarded headers are trusted; `*` trusts all."
     )
     traces_endpoint: str | None = Field(
         default=None, description="OTLP/HTTP endpoint for traces of calls; needs the extra `otel`."
     )
-    print_key: bool = Field(
-        default=True, description="Print the generated key at start; where the output becomes a log, better not."
-    )
+    print_key: bool = Field(default=True, description="Print the generated admin key at start.")
     access_log: bool = Field(default=True, description="Log a line for every request.")
-    heartbeat: float = Field(default=15, gt=0, description="Seconds between signs of life on a silent event stream.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
+    heartbeat: float = Field(default=15, gt=0, description="Seconds between heartbeats on an idle event stream.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Minimum log level.")
     log_format: Literal["auto", "json", "text"] = Field(
-        default="auto", description="`auto`: readable on a terminal, JSON lines elsewhere."
+        default="auto", description="`auto`: text on a terminal, JSON lines elsewhere."
     )
 
     @field_validator("root_path")
     @classmethod
-    def _is_a_plain_prefix(cls, given: str) -> str:
-        """A proxy may keep the prefix or take it away; that works only if it cannot be taken for a route."""
-        path = given.rstrip("/")
+    def _check_root_path(cls, value: str) -> str:
+        """A proxy may strip the prefix or not; both work only while the prefix is not a route of the service."""
+        path = value.rstrip("/")
         if path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
-            raise ValueError("a path as in /tools/crib is needed")
+            raise ValueError("expected a path such as /tools/crib")
         if path and path.split("/")[1] in OWN_PATHS:
-            raise ValueError(f"/{path.split('/')[1]} is a path of the service itself")
+            raise ValueError(f"/{path.split('/')[1]} is a route of the service itself")
         return path
 
     @field_validator("forwarded_allow_ips")
     @classmethod
-    def _are_addresses(cls, given: list[str]) -> list[str]:
-        for address in given:
+    def _check_proxies(cls, addresses: list[str]) -> list[str]:
+        for address in addresses:
             if address != "*":
                 ip_network(address)
-            elif len(given) > 1:
-                raise ValueError("`*` stands for all and alone")
-        return given
+            elif len(addresses) > 1:
+                raise ValueError("`*` trusts all proxies and must be the only entry")
+        return addresses
 
     @field_validator("public_url")
     @classmethod
-    def _is_an_address(cls, given: str | None) -> str | None:
-        if given is not None and "?" in read_url(given).target:
-            raise ValueError("an address as in https://crib.example.com is needed")
-        return given
+    def _check_public_url(cls, url: str | None) -> str | None:
+        if url is not None and "?" in read_url(url).target:
+            raise ValueError("expected a URL without a query, such as https://crib.example.com")
+        return url
 
     @field_validator("private_networks")
     @classmethod
-    def _are_networks(cls, given: list[str]) -> list[str]:
-        for network in given:
+    def _check_networks(cls, networks: list[str]) -> list[str]:
+        for network in networks:
             ip_network(network)
-        return given
+        return networks
 
     @field_validator("allowed_origins")
     @classmethod
-    def _are_origins(cls, origins: list[str]) -> list[str]:
+    def _check_origins(cls, origins: list[str]) -> list[str]:
         for origin in origins:
             if origin == "*":
                 raise ValueError("`*` would let every web page call the service; list the origins one by one")
             if not ORIGIN.fullmatch(origin):
                 raise ValueError(
-                    f"{origin!r} is no origin as browsers write it; like https://app.example or "
-                    "http://localhost:3000: small letters, no default port, no path and no slash at the end"
+                    f"{origin!r} is not an origin such as https://app.example or http://localhost:3000: "
+                    "lower case, no default port, no path, no trailing slash"
                 )
         return origins
 
@@ -378,22 +391,20 @@ class Settings(BaseSettings):
 
 
 def load(config: Path | None = None, **flags: Any) -> Settings:
-    """The settings with these flags; a flag that is None was not given."""
-    given = {name: value for name, value in flags.items() if value is not None}
+    """Read the settings; flags that are None are ignored."""
     if config is not None and not config.is_file():
         raise FileNotFoundError(f"There is no configuration file {config}.")
-    kind = Settings if config is None else _settings_from(config)
+    kind: type[Settings] = Settings
+    if config is not None:
+
+        class FileSettings(Settings):
+            model_config = SettingsConfigDict(toml_file=config)
+
+        kind = FileSettings
     try:
-        return kind(**given)
+        return kind(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError:
         raise
-    except ValueError as error:  # no TOML, no UTF-8, or a variable that is not the JSON it should be
+    except ValueError as error:  # invalid TOML or UTF-8, or a variable that is not valid JSON
         where = f"{config or CONFIG_FILE}: " if not isinstance(error, SettingsError) else ""
         raise BrokenConfig(f"The configuration cannot be read: {where}{error}.") from error
-
-
-def _settings_from(config: Path) -> type[Settings]:
-    class FileSettings(Settings):
-        model_config = SettingsConfigDict(toml_file=config)
-
-    return FileSettings

@@ -8,7 +8,7 @@ from app.core.custom_tools import Loaded, Unloaded
 from app.core.errors import Misconfigured
 from app.core.hooks import Hook
 from app.core.ports import Clock, Outbound, Processes
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.custom import hooks as custom_hooks
 from app.custom import python_tools as tool_files
 from app.sandbox.files.workspaces import python_files
@@ -21,7 +21,7 @@ def load_hooks(
     """The configured hooks, those of files, those of installed packages."""
 
     def sign(name: str) -> str:
-        if (held := book.find(EVERYBODY, name)) is None:
+        if (held := book.find(GLOBAL_PRINCIPAL, name)) is None:
             raise LookupError(name)
         return held[1]
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from app import config
 from app.config import ExtraRootSetting, SecretSetting
 from app.core.rules import Action, Rule
-from app.core.secrets import EVERYBODY, InvalidSecret, Secret
+from app.core.secrets import GLOBAL_PRINCIPAL, InvalidSecret, Secret
 
 
 @pytest.fixture(autouse=True)
@@ -78,8 +78,8 @@ def test_a_secret_is_named_by_its_variable_or_its_file_and_not_read_yet() -> Non
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("MAIL = {}", "name either `env` or `file`"),
-        ('MAIL = { env = "A", file = "b" }', "name either `env` or `file`"),
+        ("MAIL = {}", "set either `env` or `file`"),
+        ('MAIL = { env = "A", file = "b" }', "set either `env` or `file`"),
         ('MAIL = { value = "canary" }', "Extra inputs are not permitted"),
         ('MAIL = "canary"', "valid dictionary"),
     ],
@@ -106,7 +106,7 @@ def test_the_end_of_a_files_last_line_is_no_part_of_the_secret(tmp_path: Path, d
     (tmp_path / "secret").write_bytes(data)
 
     assert SecretSetting(file=tmp_path / "secret").secret("MAIL") == (
-        Secret(EVERYBODY, "MAIL", (), None, None, "config"),
+        Secret(GLOBAL_PRINCIPAL, "MAIL", (), None, None, "config"),
         value,
     )
 
@@ -190,15 +190,15 @@ def test_origins_are_taken_as_browsers_write_them() -> None:
     ("origin", "why"),
     [
         ("*", "would let every web page call the service"),
-        ("https://app.example/", "no slash at the end"),
+        ("https://app.example/", "no trailing slash"),
         ("https://app.example/path", "no path"),
-        ("https://App.example", "small letters"),
+        ("https://App.example", "lower case"),
         ("https://app.example:443", "no default port"),
         ("http://app.example:80", "no default port"),
-        ("https://*.app.example", "is no origin"),
-        ("app.example", "is no origin"),
-        ("null", "is no origin"),
-        ("", "is no origin"),
+        ("https://*.app.example", "is not an origin"),
+        ("app.example", "is not an origin"),
+        ("null", "is not an origin"),
+        ("", "is not an origin"),
     ],
 )
 def test_what_could_never_match_or_would_match_everything_is_refused(origin: str, why: str) -> None:

@@ -204,11 +204,14 @@ def test_the_host_is_guarded_whatever_a_proxy_forwards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--root-path", "crib"], "setting root_path: Value error, a path as in /tools/crib is needed"),
-        (["--root-path", "/a/../b?"], "setting root_path: Value error, a path as in /tools/crib is needed"),
-        (["--root-path", "/v1"], "setting root_path: Value error, /v1 is a path of the service itself"),
+        (["--root-path", "crib"], "setting root_path: Value error, expected a path such as /tools/crib"),
+        (["--root-path", "/a/../b?"], "setting root_path: Value error, expected a path such as /tools/crib"),
+        (["--root-path", "/v1"], "setting root_path: Value error, /v1 is a route of the service itself"),
         (["--forwarded-allow-ips", "proxy"], "setting forwarded_allow_ips: Value error, 'proxy' does not appear"),
-        (["--forwarded-allow-ips", "*,::1"], "setting forwarded_allow_ips: Value error, `*` stands for all and alone"),
+        (
+            ["--forwarded-allow-ips", "*,::1"],
+            "setting forwarded_allow_ips: Value error, `*` trusts all proxies and must be the only entry",
+        ),
     ],
 )
 def test_a_prefix_or_proxy_that_cannot_be_is_refused(tmp_path: Path, flags: list[str], sentence: str) -> None:

@@ -15,7 +15,7 @@ from app.api.schemas.views import KeptRuleView, Page
 from app.core.principals import Key, Scope
 from app.core.redaction import Redactor
 from app.core.rules import Action, Rule, RuleScope, StoredRule
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import InvalidSession
 from app.core.util.json_codec import dumps
 from app.dispatch.permission.rules import DEFAULT_WORKSPACE
@@ -105,7 +105,7 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, ser
     id, at = services.ids.new("rule")
     kept = StoredRule(
         id=id,
-        principal=EVERYBODY if asked.everybody else key.principal,
+        principal=GLOBAL_PRINCIPAL if asked.everybody else key.principal,
         rule=Rule(asked.permission, asked.pattern, asked.action),
         scope=asked.scope,
         session=asked.session,

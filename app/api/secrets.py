@@ -14,7 +14,7 @@ from app.api.schemas.views import Page, SecretView
 from app.core.principals import Key, Scope
 from app.core.secrets import (
     DOMAIN,
-    EVERYBODY,
+    GLOBAL_PRINCIPAL,
     MAX_DOMAINS,
     MAX_VALUE,
     MIN_VALUE,
@@ -70,7 +70,7 @@ async def list_secrets(key: Reader, services: ServicesDep, is_global: IsGlobal =
 @router.get("/{name}", response_model=SecretView)
 async def get_secret(name: Name, key: Reader, services: ServicesDep, is_global: IsGlobal = False) -> Response:
     """One secret without its value: one's own, or else everybody's."""
-    found = services.secrets.find(EVERYBODY if is_global else key.principal, name)
+    found = services.secrets.find(GLOBAL_PRINCIPAL if is_global else key.principal, name)
     if found is None:
         raise not_found(f"secret {name}")
     return Response(dumps(found[0].view()), media_type=JSON)
@@ -108,7 +108,7 @@ def _owner(key: Key, is_global: bool) -> str:
     """Whose secret is to be changed."""
     if is_global and not key.may(Scope.ADMIN):
         raise forbidden()
-    return EVERYBODY if is_global else key.principal
+    return GLOBAL_PRINCIPAL if is_global else key.principal
 
 
 def _configured(error: SecretConfigured) -> Problem:

@@ -25,7 +25,7 @@ from app.core.principals import ADMIN_PRINCIPAL
 from app.core.sandbox import Backend
 from app.core.sandbox_profile import Profile
 from app.core.sandbox_report import SandboxReport
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import is_inside
 from app.core.util.clocks import SystemClock
 from app.net import listen_check, tls
@@ -308,7 +308,7 @@ def _mcp_servers(settings: Settings, data_dir: Path) -> Iterator[Finding]:
     kept: set[str] = set()
     with suppress(StoreError, OSError):  # what is wrong with the database is told with it
         path = Path(str(db.database_url(data_dir, settings.database_url).database))
-        for owner in (EVERYBODY, ADMIN_PRINCIPAL) if path.exists() else ():
+        for owner in (GLOBAL_PRINCIPAL, ADMIN_PRINCIPAL) if path.exists() else ():
             kept |= integrity.secret_names(path, owner)
     for found in mcp_config.examine(settings, {*settings.secrets, *kept}):
         yield Finding(*found)

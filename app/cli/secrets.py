@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.cli.offline_store import records
-from app.config import MAX_FILE, SecretSetting, Settings, text_of
+from app.config import MAX_SECRET_FILE_BYTES, SecretSetting, Settings, decode_secret
 from app.core.principals import ADMIN_PRINCIPAL
-from app.core.secrets import EVERYBODY, Secret, SecretConfigured, check_name, check_value
+from app.core.secrets import GLOBAL_PRINCIPAL, Secret, SecretConfigured, check_name, check_value
 from app.core.util.clocks import SystemClock
 from app.net.service_client import ServiceClient, ServiceProblem
 from app.store import secrets
@@ -37,7 +37,7 @@ def read_value(env: str | None, file: Path | None) -> str:
         return SecretSetting(env=env, file=file).read()
     if sys.stdin.isatty():
         return getpass.getpass("Value (not shown): ")
-    return text_of(sys.stdin.buffer.read(MAX_FILE))
+    return decode_secret(sys.stdin.buffer.read(MAX_SECRET_FILE_BYTES))
 
 
 class ServiceSecrets:
@@ -87,7 +87,7 @@ class OfflineSecrets:
         async def work(engine: AsyncEngine, writer: Writer) -> list[Secret]:
             return await secrets.all_stored(engine)
 
-        configured = {name: setting.about(name) for name, setting in self._settings.secrets.items()}
+        configured = {name: setting.without_value(name) for name, setting in self._settings.secrets.items()}
         seen = [
             secret
             for secret in self._run(work)
@@ -139,4 +139,4 @@ class _Unheard:
 
 
 def _owner(is_global: bool) -> str:
-    return EVERYBODY if is_global else ADMIN_PRINCIPAL
+    return GLOBAL_PRINCIPAL if is_global else ADMIN_PRINCIPAL

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from app.core.util.clocks import rfc3339
 from app.core.util.urls import MAX_HOST, to_ascii
 
-EVERYBODY = "*"
+GLOBAL_PRINCIPAL = "*"
 """The principal of a global secret."""
 NAME = r"^[A-Za-z][A-Za-z0-9_.-]{0,63}$"
 MIN_VALUE = 6
@@ -43,7 +43,7 @@ class Secret:
 
     @property
     def is_global(self) -> bool:
-        return self.principal == EVERYBODY
+        return self.principal == GLOBAL_PRINCIPAL
 
     def view(self) -> dict[str, Any]:
         """The secret as the world sees it."""

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from app.core.errors import CallError, Misconfigured
 from app.core.hooks import Hook, HookFailed, HookRun, OnFailure, Point, marked
 from app.core.ports import Clock, Finished, HttpRequest, Outbound, Processes
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.util.json_codec import dumps
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class WebhookRun:
             limit=LIMIT,
         )
         try:
-            answer = await self._outbound.send(request, owner=EVERYBODY)
+            answer = await self._outbound.send(request, owner=GLOBAL_PRINCIPAL)
         except CallError as error:
             log.warning("the hook %s cannot be reached: %s", self._name, error.message)
             raise HookFailed(f"it cannot be reached: {error.code}") from None

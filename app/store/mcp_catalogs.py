@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.store.db import Statement
 from app.store.tables import mcp_catalogues
 from app.store.writer import Batch
@@ -33,16 +33,17 @@ Kept = Mapping[tuple[str | None, str], str]
 
 def put(batch: Batch, server: str, owner: str | None, body: str, at: int) -> None:
     """Keep it, in place of what the server listed before."""
-    batch.execute(PUT, {"principal": owner or EVERYBODY, "server": server, "body": body, "updated_at": at})
+    batch.execute(PUT, {"principal": owner or GLOBAL_PRINCIPAL, "server": server, "body": body, "updated_at": at})
 
 
 def drop(batch: Batch, server: str, owner: str | None) -> bool:
-    return batch.execute(DROP, {"b_principal": owner or EVERYBODY, "b_server": server}) == 1
+    return batch.execute(DROP, {"b_principal": owner or GLOBAL_PRINCIPAL, "b_server": server}) == 1
 
 
 async def all_kept(engine: AsyncEngine) -> Kept:
     async with engine.connect() as db:
         rows = (await db.execute(select(mcp_catalogues))).mappings()
         return {
-            (None if row["principal"] == EVERYBODY else row["principal"], row["server"]): row["body"] for row in rows
+            (None if row["principal"] == GLOBAL_PRINCIPAL else row["principal"], row["server"]): row["body"]
+            for row in rows
         }

@@ -6,7 +6,7 @@ from sqlalchemy import RowMapping, bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.store.db import Statement
 from app.store.tables import mcp_servers
 from app.store.writer import Batch
@@ -35,12 +35,12 @@ class StoredServer:
 
 def put(batch: Batch, kept: StoredServer, at: int) -> None:
     """Keep it, in place of the old one if there is one."""
-    row = {"principal": kept.owner or EVERYBODY, "name": kept.name, "definition": kept.definition}
+    row = {"principal": kept.owner or GLOBAL_PRINCIPAL, "name": kept.name, "definition": kept.definition}
     batch.execute(PUT, row | {"created_at": at, "updated_at": at})
 
 
 def drop(batch: Batch, name: str, owner: str | None) -> bool:
-    return batch.execute(DROP, {"b_principal": owner or EVERYBODY, "b_name": name}) == 1
+    return batch.execute(DROP, {"b_principal": owner or GLOBAL_PRINCIPAL, "b_name": name}) == 1
 
 
 async def all_kept(engine: AsyncEngine) -> list[StoredServer]:
@@ -50,5 +50,5 @@ async def all_kept(engine: AsyncEngine) -> list[StoredServer]:
 
 
 def _kept(row: RowMapping) -> StoredServer:
-    owner = None if row["principal"] == EVERYBODY else row["principal"]
+    owner = None if row["principal"] == GLOBAL_PRINCIPAL else row["principal"]
     return StoredServer(owner, row["name"], row["definition"])

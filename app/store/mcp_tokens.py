@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import SealBroken
 from app.core.ports import Clock, Registrar
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.util.json_codec import Raw, dumps
 from app.store.db import Statement
 from app.store.tables import mcp_tokens
@@ -159,7 +159,7 @@ def _open(row: RowMapping, vault: Vault) -> Grant | None:
     try:
         opened = vault.open(row["value"], _about(row["principal"], row["server"], row["issuer"]))
         return Grant(
-            owner=None if row["principal"] == EVERYBODY else row["principal"],
+            owner=None if row["principal"] == GLOBAL_PRINCIPAL else row["principal"],
             server=row["server"],
             issuer=row["issuer"],
             **json.loads(opened),
@@ -184,4 +184,4 @@ def _key(grant: Grant) -> tuple[str, str, str]:
 
 
 def _principal(owner: str | None) -> str:
-    return EVERYBODY if owner is None else owner
+    return GLOBAL_PRINCIPAL if owner is None else owner

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.errors import SealBroken, VaultLocked
 from app.core.ports import Clock, Registrar
 from app.core.secrets import (
-    EVERYBODY,
+    GLOBAL_PRINCIPAL,
     InvalidSecret,
     Secret,
     SecretConfigured,
@@ -70,8 +70,8 @@ class SecretStore:
 
     def find(self, principal: str, name: str) -> Held | None:
         """The principal's own secret of this name, or else everybody's; the configured one before a stored one."""
-        own = self._stored.get((principal, name)) if principal != EVERYBODY else None
-        return own or self._configured.get(name) or self._stored.get((EVERYBODY, name))
+        own = self._stored.get((principal, name)) if principal != GLOBAL_PRINCIPAL else None
+        return own or self._configured.get(name) or self._stored.get((GLOBAL_PRINCIPAL, name))
 
     def value(self, principal: str, name: str) -> str | None:
         """Only the value of what `find` finds."""
@@ -85,9 +85,9 @@ class SecretStore:
 
     def listed(self, principal: str | None) -> list[Secret]:
         """Everybody's secrets and the principal's own, by name; None has no own ones."""
-        everybodys = {name: secret for (owner, name), (secret, _) in self._stored.items() if owner == EVERYBODY}
+        everybodys = {name: secret for (owner, name), (secret, _) in self._stored.items() if owner == GLOBAL_PRINCIPAL}
         everybodys |= {name: secret for name, (secret, _) in self._configured.items()}
-        own = [secret for (owner, _), (secret, _) in self._stored.items() if owner == principal != EVERYBODY]
+        own = [secret for (owner, _), (secret, _) in self._stored.items() if owner == principal != GLOBAL_PRINCIPAL]
         return sorted([*own, *everybodys.values()], key=lambda secret: (secret.name, secret.is_global))
 
     def values(self) -> frozenset[str]:
@@ -118,7 +118,7 @@ class SecretStore:
         return await asyncio.shield(change)
 
     def _check(self, principal: str, name: str) -> None:
-        if principal == EVERYBODY and name in self._configured:
+        if principal == GLOBAL_PRINCIPAL and name in self._configured:
             raise SecretConfigured(name)
 
     def _owned(self, principal: str) -> int:

@@ -6,7 +6,7 @@ from sqlalchemy import RowMapping, bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.store.db import Statement
 from app.store.tables import tools
 from app.store.writer import Batch
@@ -56,7 +56,7 @@ async def all_kept(engine: AsyncEngine) -> list[KeptTool]:
 
 
 def _kept(row: RowMapping) -> KeptTool:
-    owner = None if row["principal"] == EVERYBODY else row["principal"]
+    owner = None if row["principal"] == GLOBAL_PRINCIPAL else row["principal"]
     return KeptTool(owner, row["name"], row["kind"], row["definition"])
 
 
@@ -72,4 +72,4 @@ def _row(kept: KeptTool, at: int) -> dict[str, object]:
 
 
 def _principal(owner: str | None) -> str:
-    return EVERYBODY if owner is None else owner
+    return GLOBAL_PRINCIPAL if owner is None else owner

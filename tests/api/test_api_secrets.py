@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.core.errors import SealBroken, VaultLocked
-from app.core.secrets import EVERYBODY, InvalidSecret
+from app.core.secrets import GLOBAL_PRINCIPAL, InvalidSecret
 from tests.support.services import Crib, RunningService
 from tests.support.toy_tools import Toys
 
@@ -119,7 +119,7 @@ async def test_everybodys_secret_is_changed_by_admins_who_say_so(
     assert_problem(await ann.delete("/v1/secrets/TOKEN", params={"global": True}), 403, "Forbidden")
     assert_problem(await ann.delete("/v1/secrets/TOKEN"), 404, "NotFound")
     assert_problem(await service.client.delete("/v1/secrets/TOKEN"), 404, "NotFound")
-    held = service.services.secrets.find(EVERYBODY, "TOKEN")
+    held = service.services.secrets.find(GLOBAL_PRINCIPAL, "TOKEN")
     assert held is not None
     assert held[1] == "everybodys"
     assert (await service.client.delete("/v1/secrets/TOKEN", params={"global": True})).status_code == 204

@@ -2,7 +2,15 @@ import dataclasses
 
 import pytest
 
-from app.core.secrets import EVERYBODY, InvalidSecret, Secret, SecretConfigured, check_name, check_value, read_domains
+from app.core.secrets import (
+    GLOBAL_PRINCIPAL,
+    InvalidSecret,
+    Secret,
+    SecretConfigured,
+    check_name,
+    check_value,
+    read_domains,
+)
 
 LONGEST = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
 
@@ -18,11 +26,11 @@ def test_a_view_tells_all_but_the_owner() -> None:
         "created_at": "1970-01-01T00:00:00.000000Z",
         "updated_at": "1970-01-01T00:00:01.500000Z",
     }
-    assert dataclasses.replace(own, principal=EVERYBODY).view() == own.view() | {"global": True}
+    assert dataclasses.replace(own, principal=GLOBAL_PRINCIPAL).view() == own.view() | {"global": True}
 
 
 def test_a_configured_secret_has_no_times() -> None:
-    view = Secret(EVERYBODY, "TOKEN", (), None, None, "config").view()
+    view = Secret(GLOBAL_PRINCIPAL, "TOKEN", (), None, None, "config").view()
 
     assert (view["source"], view["created_at"], view["updated_at"]) == ("config", None, None)
 

@@ -12,7 +12,7 @@ from app.config import RuleSetting
 from app.core.asks import Answer, Ask, AskStatus, Decision
 from app.core.principals import UNBOUND, Key, Scope
 from app.core.rules import Action, Need, Rule, RuleScope, StoredRule
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import Session
 from app.dispatch.live_calls import LiveCall
 from app.dispatch.permission.asks import AnswerRefused, AskEnded
@@ -270,7 +270,9 @@ async def test_always_takes_a_key_that_may_write_rules(asking: Crib) -> None:
 async def test_a_rule_that_denies_meanwhile_wins_over_the_answer(asking: Crib) -> None:
     live = asking.submit("act", act("src/a"))
     ask = await asked(asking, live)
-    deny = StoredRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "*", Action.DENY), scope=RuleScope.GLOBAL)
+    deny = StoredRule(
+        id="rule_1", principal=GLOBAL_PRINCIPAL, rule=Rule("edit", "*", Action.DENY), scope=RuleScope.GLOBAL
+    )
 
     await asking.services.rules.add(deny)
 
@@ -284,7 +286,9 @@ async def test_a_need_that_was_not_shown_is_asked_anew(asking: Crib) -> None:
     live = asking.submit("act", act("src/a", "lib/b"))
     ask = await asked(asking, live)
     assert ask.needs == (Need("edit", "src/a"),)
-    more = StoredRule(id="rule_1", principal=EVERYBODY, rule=Rule("edit", "lib/*", Action.ASK), scope=RuleScope.GLOBAL)
+    more = StoredRule(
+        id="rule_1", principal=GLOBAL_PRINCIPAL, rule=Rule("edit", "lib/*", Action.ASK), scope=RuleScope.GLOBAL
+    )
 
     await asking.services.rules.add(more)
     second = await asked(asking, live, after=ask)
@@ -554,7 +558,7 @@ async def test_changed_rules_do_not_disturb_questions(crib: Crib) -> None:
         crib.services.rules.put(
             StoredRule(
                 id=f"rule_{number}",
-                principal=EVERYBODY,
+                principal=GLOBAL_PRINCIPAL,
                 rule=Rule("edit", "*", Action.DENY),
                 scope=RuleScope.GLOBAL,
             )

@@ -27,7 +27,7 @@ from app.config import RuleSetting
 from app.core.asks import Answer, Ask, Decision
 from app.core.principals import Key, Scope
 from app.core.rules import Action, Rule, RuleScope, StoredRule
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import Session
 from app.dispatch.permission.asks import AskEnded
 from app.store import sessions as stored_sessions
@@ -200,7 +200,7 @@ class House(RuleBasedStateMachine):
     @rule(pattern=patterns, action=actions, is_everybodys=st.booleans())
     def write_rule(self, pattern: str, action: Action, is_everybodys: bool) -> None:
         id = f"rule_{next(self.numbers):04d}"
-        owner, written = (EVERYBODY, self.model.everybodys) if is_everybodys else ("ada", self.model.own)
+        owner, written = (GLOBAL_PRINCIPAL, self.model.everybodys) if is_everybodys else ("ada", self.model.own)
         kept = StoredRule(id=id, principal=owner, rule=Rule("edit", pattern, action), scope=RuleScope.GLOBAL)
         self.run(self.crib.services.rules.add(kept))
         written[id] = (pattern, action)

@@ -10,7 +10,7 @@ from app.config import AgentSetting, RuleSetting
 from app.core.errors import PermissionDenied
 from app.core.principals import UNBOUND, Bounds, Key
 from app.core.rules import Action, Need, Rule, RuleScope, StoredRule
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import Session
 from app.core.tools import Tool
 from app.dispatch.permission.permissions import Permissions, RuleSource
@@ -61,11 +61,11 @@ class House:
             case "agent":
                 self.agents["coder"] = RuleSource(rules)
             case "global":
-                self.book.put(kept(action, RuleScope.GLOBAL, EVERYBODY))
+                self.book.put(kept(action, RuleScope.GLOBAL, GLOBAL_PRINCIPAL))
             case "own global":
                 self.book.put(kept(action, RuleScope.GLOBAL))
             case "workspace":
-                self.book.put(kept(action, RuleScope.WORKSPACE, EVERYBODY))
+                self.book.put(kept(action, RuleScope.WORKSPACE, GLOBAL_PRINCIPAL))
             case "own workspace":
                 self.book.put(kept(action, RuleScope.WORKSPACE))
             case "key":

@@ -9,7 +9,7 @@ import pytest
 
 from app.core.custom_tools import HttpDefinition
 from app.core.network_policy import DomainSecret, NetworkPolicy
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import Session
 from app.core.tools import Tool
 from app.custom.http_tools import make
@@ -93,7 +93,7 @@ async def test_the_secrets_of_the_tools_owner_go_along_and_are_not_told(
 ) -> None:
     peer.pages["/"] = lambda seen, writer: reply(f"echo {seen.headers['x-key']}".encode())
     await opened(crib, make(defined(peer.url(), headers={"X-Key": {"secret": "KEY"}}), owner))
-    for principal, kept in (("anna", "of-anna"), (EVERYBODY, "of-everybody"), ("admin", "of-admin")):
+    for principal, kept in (("anna", "of-anna"), (GLOBAL_PRINCIPAL, "of-everybody"), ("admin", "of-admin")):
         await crib.services.secrets.put(principal, "KEY", kept, [])
 
     call = await crib.ended(

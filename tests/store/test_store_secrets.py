@@ -10,7 +10,7 @@ from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import SealBroken, StoreUnavailable, VaultLocked
-from app.core.secrets import EVERYBODY, InvalidSecret, Secret, SecretConfigured
+from app.core.secrets import GLOBAL_PRINCIPAL, InvalidSecret, Secret, SecretConfigured
 from app.store import secrets, vault
 from app.store.secrets import SecretStore
 from app.store.vault import FILE_NAME, Vault
@@ -65,7 +65,7 @@ def names(listed: list[Secret]) -> list[tuple[str, str]]:
 
 
 def configured(name: str, value: str) -> tuple[Secret, str]:
-    return Secret(EVERYBODY, name, (), None, None, "config"), value
+    return Secret(GLOBAL_PRINCIPAL, name, (), None, None, "config"), value
 
 
 async def test_a_secret_is_found_by_its_owner_and_by_nobody_else(book: SecretStore) -> None:
@@ -74,25 +74,25 @@ async def test_a_secret_is_found_by_its_owner_and_by_nobody_else(book: SecretSto
     assert (kept, is_new) == (Secret("ada", "TOKEN", ("a.example",), 1, 1), True)
     assert book.find("ada", "TOKEN") == (kept, "adas value")
     assert book.find("bob", "TOKEN") is None
-    assert book.find(EVERYBODY, "TOKEN") is None
+    assert book.find(GLOBAL_PRINCIPAL, "TOKEN") is None
     assert book.find("ada", "token") is None
 
 
 async def test_ones_own_secret_comes_before_everybodys(book: SecretStore) -> None:
-    await book.put(EVERYBODY, "TOKEN", "everybodys", [])
+    await book.put(GLOBAL_PRINCIPAL, "TOKEN", "everybodys", [])
     await book.put("ada", "TOKEN", "adas own", [])
 
-    found = {who: held[1] for who in ("ada", "bob", EVERYBODY) if (held := book.find(who, "TOKEN"))}
-    assert found == {"ada": "adas own", "bob": "everybodys", EVERYBODY: "everybodys"}
+    found = {who: held[1] for who in ("ada", "bob", GLOBAL_PRINCIPAL) if (held := book.find(who, "TOKEN"))}
+    assert found == {"ada": "adas own", "bob": "everybodys", GLOBAL_PRINCIPAL: "everybodys"}
 
 
 async def test_lists_hold_ones_own_and_everybodys_by_name(book: SecretStore) -> None:
-    for owner, name in (("ada", "B"), (EVERYBODY, "B"), (EVERYBODY, "A"), ("bob", "C")):
+    for owner, name in (("ada", "B"), (GLOBAL_PRINCIPAL, "B"), (GLOBAL_PRINCIPAL, "A"), ("bob", "C")):
         await book.put(owner, name, f"{owner} {name} value", [])
 
-    assert names(book.listed("ada")) == [(EVERYBODY, "A"), ("ada", "B"), (EVERYBODY, "B")]
-    assert names(book.listed("eve")) == names(book.listed(None)) == [(EVERYBODY, "A"), (EVERYBODY, "B")]
-    assert names(book.listed(EVERYBODY)) == names(book.listed(None))
+    assert names(book.listed("ada")) == [(GLOBAL_PRINCIPAL, "A"), ("ada", "B"), (GLOBAL_PRINCIPAL, "B")]
+    assert names(book.listed("eve")) == names(book.listed(None)) == [(GLOBAL_PRINCIPAL, "A"), (GLOBAL_PRINCIPAL, "B")]
+    assert names(book.listed(GLOBAL_PRINCIPAL)) == names(book.listed(None))
 
 
 async def test_a_second_one_takes_the_place_of_the_first_and_keeps_its_birthday(
@@ -138,7 +138,7 @@ async def test_a_book_is_the_same_after_a_restart(
     book: SecretStore, writer: Writer, engine: AsyncEngine, heard: Heard
 ) -> None:
     await book.put("ada", "TOKEN", "adas value ä 漢 😀\n", ["*.a.example"])
-    await book.put(EVERYBODY, "TOKEN", "everybodys", [])
+    await book.put(GLOBAL_PRINCIPAL, "TOKEN", "everybodys", [])
 
     again = SecretStore(writer, VAULT, Ticks(), heard, stored=await secrets.open_all(engine, VAULT))
 
@@ -191,7 +191,7 @@ async def test_of_many_changes_at_once_the_book_shows_what_the_database_keeps(
 async def test_a_configured_secret_stands_before_a_stored_one_and_is_never_kept(
     writer: Writer, engine: AsyncEngine, heard: Heard, book: SecretStore
 ) -> None:
-    await book.put(EVERYBODY, "TOKEN", "the stored one", [])
+    await book.put(GLOBAL_PRINCIPAL, "TOKEN", "the stored one", [])
     stored = await secrets.open_all(engine, VAULT)
     mine = configured("TOKEN", "the configured one")
     book = SecretStore(writer, VAULT, Ticks(), heard, stored=stored, configured=[mine])
@@ -209,9 +209,9 @@ async def test_a_configured_secret_cannot_be_changed_but_a_principal_may_have_it
     book = SecretStore(writer, VAULT, Ticks(), heard, stored=[], configured=[mine])
 
     with pytest.raises(SecretConfigured):
-        await book.put(EVERYBODY, "TOKEN", "another", [])
+        await book.put(GLOBAL_PRINCIPAL, "TOKEN", "another", [])
     with pytest.raises(SecretConfigured):
-        await book.drop(EVERYBODY, "TOKEN")
+        await book.drop(GLOBAL_PRINCIPAL, "TOKEN")
     await book.put("ada", "TOKEN", "adas value", [])
 
     assert book.find("ada", "TOKEN") == (Secret("ada", "TOKEN", (), 1, 1), "adas value")

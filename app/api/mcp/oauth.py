@@ -12,7 +12,7 @@ from app.api.http.problems import Problem, not_found
 from app.api.mcp.servers import Name, Owner, refuse_bound
 from app.api.schemas.mcp import SignInView
 from app.core.mcp_servers import HttpServer
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.util.clocks import rfc3339
 from app.core.util.json_codec import dumps
 from app.mcp.client.oauth.authorization import UnknownState
@@ -100,7 +100,7 @@ async def get_client_document(services: ServicesDep) -> Response:
 
 
 def _server(services: Services, name: str, owner: str | None) -> HttpServer:
-    found = services.servers.get(name, owner or EVERYBODY)
+    found = services.servers.get(name, owner or GLOBAL_PRINCIPAL)
     if found is None or found.owner != owner:
         raise not_found(f"MCP server {name} of yours")
     if not isinstance(found.definition, HttpServer):

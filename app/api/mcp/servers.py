@@ -17,7 +17,7 @@ from app.api.schemas.views import Page
 from app.core.mcp_servers import MAX_NAME, SERVER_NAME, InvalidServer, ServerState, StdioServer
 from app.core.principals import Key, Scope
 from app.core.rules import Action, Rule, RuleScope, StoredRule
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.util.json_codec import Raw, dumps
 from app.dispatch.tools.registry import NameTaken
@@ -167,7 +167,7 @@ def _is_unchanged(services: Services, name: str, owner: str | None, before: Raw)
 
 async def _keep_rule(services: Services, key: Key, owner: str | None, pattern: str) -> str | None:
     """Calls that fit ask from now on; a rule that says so already is enough. The answer is the new one's id."""
-    principal, rule = owner or EVERYBODY, Rule("mcp", pattern, Action.ASK)
+    principal, rule = owner or GLOBAL_PRINCIPAL, Rule("mcp", pattern, Action.ASK)
     if any(kept.rule == rule and kept.scope is RuleScope.GLOBAL for kept in services.rules.listed(principal)):
         return None
     id, at = services.ids.new("rule")
@@ -221,7 +221,7 @@ def _must(view: Raw | None, name: str) -> Raw:
 
 def _of_owner(services: Services, name: str, owner: str | None) -> Raw | None:
     """The server of exactly this owner."""
-    known = services.servers.views(owner or EVERYBODY, is_admin=True)
+    known = services.servers.views(owner or GLOBAL_PRINCIPAL, is_admin=True)
     return next((view for view in known if view["name"] == name and view["owner"] == owner), None)
 
 

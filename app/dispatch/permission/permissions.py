@@ -29,7 +29,7 @@ from app.core.rules import (
     hides,
     judge_one,
 )
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import Session
 from app.core.tools import Tool
 from app.dispatch.permission.rules import RuleStore, workspace_of
@@ -132,7 +132,7 @@ class Permissions:
         written = [kept for kept in self._book.counting_for(session.principal) if not kept.is_answer]
         layers = []
         for scope in (RuleScope.GLOBAL, RuleScope.WORKSPACE):
-            for owner, power in ((EVERYBODY, Power.DECIDES), (session.principal, Power.LOOSENS)):
+            for owner, power in ((GLOBAL_PRINCIPAL, Power.DECIDES), (session.principal, Power.LOOSENS)):
                 rules = _rules(one for one in written if one.principal == owner and _counts(one, scope, session))
                 layers.append(Layer(scope.value, rules, power))
         return [layer for layer in layers if layer.rules]

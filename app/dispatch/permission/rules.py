@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from app.core.rules import StoredRule
-from app.core.secrets import EVERYBODY
+from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import Session
 from app.store import rules
 from app.store.writer import Writer
@@ -43,7 +43,7 @@ class RuleStore:
 
     def counting_for(self, principal: str) -> list[StoredRule]:
         """The rules that may count for a principal's calls: everybody's and its own, oldest first."""
-        return [kept for kept in self._kept.values() if kept.principal in (EVERYBODY, principal)]
+        return [kept for kept in self._kept.values() if kept.principal in (GLOBAL_PRINCIPAL, principal)]
 
     async def add(self, kept: StoredRule) -> None:
         change = self._writer.submit(lambda batch: rules.add(batch, kept))
