@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.service import MAKERS
-from tests.dispatch.test_toolbook import imported, toy_maker
+from tests.dispatch.test_runtime_tools import imported, toy_maker
 from tests.support.mcp_wire import spoken
 from tests.support.services import RunningService, listening
 from tests.support.toy_tools import Toys

@@ -20,7 +20,7 @@ import json, sys
 from pathlib import Path
 from app.core.errors import CallError
 from app.core.files import Change
-from app.sandbox.workspace import LocalWorkspace
+from app.sandbox.files.workspace import LocalWorkspace
 
 root, size = Path(sys.argv[1]), int(sys.argv[2])
 ws = LocalWorkspace(root)

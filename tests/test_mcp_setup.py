@@ -169,11 +169,11 @@ def test_a_service_without_servers_loads_nothing_that_speaks_to_them(tmp_path: P
 import asyncio, sys
 from pathlib import Path
 from app.config import Settings
-from app.house import House
+from app.service import Service
 from app.tools import BUILTINS
 
 async def main():
-    house = House(Settings(data_dir=Path(sys.argv[1])), BUILTINS)
+    house = Service(Settings(data_dir=Path(sys.argv[1])), BUILTINS)
     await house.open()
     heavy = {"mcp", "mcp_types", "aiohttp", "httpx2", "jsonschema", "app.mcp.client.connection"}
     print(*sorted(heavy & set(sys.modules)))

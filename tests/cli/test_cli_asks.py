@@ -19,7 +19,7 @@ FOLLOW = ("asks", "--follow")
 CHOICE = "[s]kip: "
 REPLY = "- declines): "
 FILL = "s skips): "
-TALKING = str(Path(__file__).parent / "mcp" / "progress_server.py")
+TALKING = str(Path(__file__).parent.parent / "mcp" / "progress_server.py")
 
 
 class Office:

@@ -289,7 +289,7 @@ async def test_who_is_init_reaps_what_it_killed(trusted: Processes) -> None:
     script = """
 import asyncio, ctypes, os
 from app.sandbox.process.trusted import TrustedProcesses
-from tests.sandbox.test_processes import children
+from tests.sandbox.test_trusted_processes import children
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 async def main():
     trusted = TrustedProcesses()

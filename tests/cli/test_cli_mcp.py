@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from app.cli.main import app
 from tests.support.cli import serving, toolcrib
 
-SHOP = Path(__file__).parent / "mcp" / "catalog_server.py"
+SHOP = Path(__file__).parent.parent / "mcp" / "catalog_server.py"
 SETTINGS = '[mcp]\nstdio_over_rest = true\n[secrets]\nDISK = { env = "PATH" }\n'
 
 

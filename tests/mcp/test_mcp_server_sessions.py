@@ -233,10 +233,10 @@ async def test_a_service_to_which_nobody_speaks_mcp_does_not_load_the_sdk(data_d
 import asyncio, sys
 from pathlib import Path
 from app.config import Settings
-from app.house import House
+from app.service import Service
 from app.tools import BUILTINS
 async def main():
-    house = House(Settings(data_dir=Path({str(data_dir)!r}), api_key={KEY!r}), BUILTINS)
+    house = Service(Settings(data_dir=Path({str(data_dir)!r}), api_key={KEY!r}), BUILTINS)
     await house.open()
     print([name for name in ("mcp", "mcp_types", "aiohttp", "httpx2", "sse_starlette") if name in sys.modules])
     await house.close()
