@@ -21,8 +21,8 @@ from app.core.network_policy import NetworkPolicy
 from app.core.principals import OnAsk
 from app.core.rules import Action, Approval, Rule
 from app.core.sandbox import Network
-from app.core.sandbox_profile import Profile
 from app.core.secrets import GLOBAL_PRINCIPAL, MAX_VALUE, InvalidSecret, Secret, check_name, check_value, read_domains
+from app.core.sessions import Profile
 from app.core.util.urls import read_url
 
 CONFIG_FILE = Path("toolcrib.toml")

@@ -19,11 +19,11 @@ from app.core.calls import CallRequest
 from app.core.custom_tools import SecretHeader
 from app.core.errors import Misconfigured, StoreError, ToolUnavailable
 from app.core.mcp_servers import AnyServer
-from app.core.ports import Clock, Processes, Workspace
+from app.core.ports import Clock, Workspace
 from app.core.principals import ADMIN_PRINCIPAL
 from app.core.redaction import Redactor
 from app.core.results import Result
-from app.core.sandbox import SandboxedProcesses
+from app.core.sandbox import Processes, SandboxedProcesses
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Alias, Tool
 from app.core.util.json_codec import Raw

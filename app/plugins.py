@@ -7,7 +7,8 @@ from app.config import Settings
 from app.core.custom_tools import Loaded, Unloaded
 from app.core.errors import Misconfigured
 from app.core.hooks import Hook
-from app.core.ports import Clock, Outbound, Processes
+from app.core.ports import Clock, Outbound
+from app.core.sandbox import Processes
 from app.core.secrets import GLOBAL_PRINCIPAL
 from app.custom import hooks as custom_hooks
 from app.custom import python_tools as tool_files

@@ -20,7 +20,7 @@ from app.core.calls import Call
 from app.core.network_policy import NetworkPolicy
 from app.core.ports import Clock, WorkspaceLocator
 from app.core.principals import Key, Scope
-from app.core.sandbox_report import SandboxInspector
+from app.core.sandbox import SandboxInspector
 from app.core.sessions import Session
 from app.core.util.ids import Ids
 from app.dispatch.call_stats import CallStats

@@ -20,8 +20,7 @@ from app.api.http.problems import CALL, Problem, problem_of_code
 from app.api.sessions import Principal, SessionId
 from app.core.calls import Call, CallRequest, note_calls
 from app.core.errors import CallError, Refusal
-from app.core.files import Stamp
-from app.core.ports import Upload, Workspace
+from app.core.ports import Stamp, Upload, Workspace
 from app.core.principals import Key
 from app.core.sessions import Session
 from app.core.util.json_codec import dumps

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import StoreUnavailable
-from app.core.sandbox_report import SandboxInspector
+from app.core.sandbox import SandboxInspector
 from app.dispatch.live_calls import LiveCalls
 from app.store import events
 from app.store.writer import Writer

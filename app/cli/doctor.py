@@ -22,11 +22,9 @@ from app import __version__, config, mcp_config
 from app.config import Settings
 from app.core.errors import StoreError
 from app.core.principals import ADMIN_PRINCIPAL
-from app.core.sandbox import Backend
-from app.core.sandbox_profile import Profile
-from app.core.sandbox_report import SandboxReport
+from app.core.sandbox import Backend, SandboxReport
 from app.core.secrets import GLOBAL_PRINCIPAL
-from app.core.sessions import is_inside
+from app.core.sessions import Profile, is_inside
 from app.core.util.clocks import SystemClock
 from app.net import listen_check, tls
 from app.net.service_client import ServiceProblem, probe

@@ -8,12 +8,11 @@ from app.core.asks import Answer
 from app.core.back_channel import BackChannel
 from app.core.mcp_resources import McpResources
 from app.core.ports import HttpRequest, HttpResponse, SearchResult
-from app.core.repl_kernel import Kernel
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sandbox import Command, Process
 from app.core.sessions import Session
-from app.core.terminals import Terminal
+from app.core.terminals import Kernel, Terminal
 
 if TYPE_CHECKING:
     from app.core.tools import Tool

@@ -1,15 +1,11 @@
 """Files as tools see them: what tells one state of a file from another, and what is to become of it."""
 
 import errno
-import hashlib
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import BinaryIO
 
 from app.core.errors import FileFailed, PermissionDenied
-from app.core.ports import PathScope
+from app.core.ports import PathScope, Stamp
 from app.core.rules import Need
 
 EXTERNAL = "external_directory"
@@ -51,26 +47,6 @@ def is_of_git(name: str) -> bool:
     return any(part.casefold() == CLOSED_NAME for part in name.split("/"))
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """A state of a file. Whoever changes the file, or puts another one in its place, changes the stamp."""
-
-    device: int
-    inode: int
-    mtime_ns: int
-    size: int
-
-    @classmethod
-    def of(cls, about: os.stat_result) -> "Stamp":
-        return cls(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
-
-    @property
-    def etag(self) -> str:
-        """The state in a word, for those who compare it elsewhere. It tells nothing of the machine."""
-        state = f"{self.device}:{self.inode}:{self.mtime_ns}:{self.size}"
-        return hashlib.sha256(state.encode()).hexdigest()[:32]
-
-
 def require_state(
     path: str, stamp: Stamp | None, if_match: Collection[str] | None, if_none_match: Collection[str] | None
 ) -> None:
@@ -80,26 +56,3 @@ def require_state(
         raise FileFailed(errno.ESTALE, path, f"{path} {now}, and was to be written only in the state it had.")
     if if_none_match is not None and stamp is not None and {"*", stamp.etag} & set(if_none_match):
         raise FileFailed(errno.EEXIST, path, f"{path} exists, and was to be written only if it does not.")
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A whole file as it was read; `mode` are its permission bits."""
-
-    data: bytes
-    stamp: Stamp
-    mode: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What is to become of one path: `data` is its new content, None takes it away.
-
-    `before` is the state it must still have then; None: there must be nothing yet. `mode` are the permission bits
-    of a file that is new; None is the usual ones. One that is there keeps its own.
-    """
-
-    path: str
-    data: bytes | BinaryIO | None
-    before: Stamp | None
-    mode: int | None = None

@@ -47,6 +47,23 @@ class NetworkPolicy:
 OPEN = NetworkPolicy()
 
 
+@dataclass(frozen=True, slots=True)
+class BoundSecret:
+    """A secret that goes along with requests to one domain, and what stands for it behind the walls."""
+
+    name: str
+    domain: str
+    placeholder: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSecrets:
+    """Secrets of a session that requests of its tools may take along, by what stands for them."""
+
+    owner: str
+    placed: tuple[BoundSecret, ...]
+
+
 def is_within(host: str, domain: str) -> bool:
     """Whether a host is the domain, or below it when the domain starts with `*.`; letter case does not count."""
     host, domain = host.lower().rstrip("."), domain.lower().rstrip(".")

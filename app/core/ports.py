@@ -1,17 +1,15 @@
 """The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
 
+import hashlib
+import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from app.core.calls import Call
-from app.core.network_policy import NetworkPolicy
+from app.core.network_policy import NetworkPolicy, SessionSecrets
 from app.core.sessions import Session
-
-if TYPE_CHECKING:
-    from app.core.files import Change, Snapshot, Stamp
-    from app.core.sandbox import Process, SessionSecrets
 
 MOST_LOADED = 64 * 1024 * 1024
 EntryKind = Literal["file", "directory", "symlink", "other"]
@@ -53,6 +51,49 @@ class Entry:
 
     name: str
     kind: EntryKind
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A state of a file. Whoever changes the file, or puts another one in its place, changes the stamp."""
+
+    device: int
+    inode: int
+    mtime_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, about: os.stat_result) -> "Stamp":
+        return cls(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
+
+    @property
+    def etag(self) -> str:
+        """The state in a word, for those who compare it elsewhere. It tells nothing of the machine."""
+        state = f"{self.device}:{self.inode}:{self.mtime_ns}:{self.size}"
+        return hashlib.sha256(state.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A whole file as it was read; `mode` are its permission bits."""
+
+    data: bytes
+    stamp: Stamp
+    mode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is to become of one path: `data` is its new content, None takes it away.
+
+    `before` is the state it must still have then; None: there must be nothing yet. `mode` are the permission bits
+    of a file that is new; None is the usual ones. One that is there keeps its own.
+    """
+
+    path: str
+    data: bytes | BinaryIO | None
+    before: Stamp | None
+    mode: int | None = None
 
 
 class PathScope(Protocol):
@@ -115,15 +156,15 @@ class Workspace(PathScope, Protocol):
         """When these files below one directory were changed, in nanoseconds; 0 for those that are gone."""
         ...
 
-    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> "Snapshot":
+    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
         """A whole regular file, and the state it was in. Raises `TooLarge` besides what `open` raises."""
         ...
 
-    def stamp(self, path: str, *, approved: Collection[str] | None = None) -> "Stamp | None":
+    def stamp(self, path: str, *, approved: Collection[str] | None = None) -> Stamp | None:
         """The state of a regular file; None when there is nothing of that name."""
         ...
 
-    def commit(self, changes: "Sequence[Change]", *, approved: Collection[str] | None = None) -> None:
+    def commit(self, changes: Sequence[Change], *, approved: Collection[str] | None = None) -> None:
         """Make all these changes, or none of them: what was made before one fails is put back.
 
         Each file is there whole at any moment, old or new; folders are made where they are missing. Raises
@@ -211,64 +252,6 @@ class WorkspaceLocator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit.
-
-    `is_cut`: it was to be ended as soon as it had written more than that, and had.
-    """
-
-    code: int
-    stdout: bytes
-    stderr: bytes
-    is_cut: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderConfinement:
-    """How far a program reaches that works on what others wrote, as far as the kernel can see to it.
-
-    It opens nothing for reading but these (open descriptors or paths), what is below them, itself and the system's
-    libraries; `memory` is the most address space it gets, in bytes.
-    """
-
-    readable: tuple[int | str, ...]
-    memory: int
-
-
-class Processes(Protocol):
-    """Starts the operator's own programs: each in a group of its own, killed whole when its time is over."""
-
-    async def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
-    ) -> "Process":
-        """Start one that stays, with input and output. Who closes it ends its whole tree.
-
-        Raises `OSError` when it cannot be started.
-        """
-        ...
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        pass_fds: Collection[int] = (),
-        confines: FolderConfinement | None = None,
-        seconds: float,
-        limit: int = 1024 * 1024,
-        until_full: bool = False,
-    ) -> Finished:
-        """Run it to its end, or `until_full`: until it has written more than the limit.
-
-        `cwd` may be `/proc/self/fd/N`, a folder that is held open here; what is in `pass_fds` stays open there, too.
-        Raises `TimeoutError`, or `OSError` when it cannot be started.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class SearchResult:
     """What ripgrep answered: its exit code (1: nothing found), and its output up to a limit.
 
@@ -297,7 +280,7 @@ class Searcher(Protocol):
         approved: Collection[str] | None,
         seconds: float,
         limit: int,
-    ) -> "SearchResult":
+    ) -> SearchResult:
         """Search a folder or one file with these arguments of `rg`. Ripgrep is stopped when it has said enough.
 
         Raises `ToolUnavailable` when there is no ripgrep, `TimedOut`, `TooLarge` when it took too much memory, and
@@ -354,7 +337,7 @@ class Outbound(Protocol):
         owner: str,
         policies: Sequence[NetworkPolicy | None] = (),
         agree: Agree | None = None,
-        lent: "SessionSecrets | None" = None,
+        lent: SessionSecrets | None = None,
     ) -> HttpResponse:
         """Send it with the secrets of this owner. Placeholders of lent secrets in its headers become their values
         where the host is within their domain, and stay what they are elsewhere. Raises `NetworkError`,

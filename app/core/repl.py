@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut, ToolUnavailable
-from app.core.repl_kernel import Kernel
 from app.core.results import MOST_ATTACHED, Attachment, Result, attach
 from app.core.sandbox import GRACE, OutputChunk, Process
+from app.core.terminals import Kernel
 from app.core.tools import Context
 from app.core.util.head_tail import HeadTailBuffer
 from app.core.util.json_codec import dumps

@@ -5,16 +5,16 @@ Profiles: where a process that a model started may write besides its own tempora
 Inspections: whether the walls hold, tried from behind them and not believed, and what is told of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
-from app.core.network_policy import NetworkPolicy
+from app.core.network_policy import BoundSecret, NetworkPolicy
 from app.core.ports import Workspace
-from app.core.sandbox_profile import Profile
-from app.core.sessions import Session
+from app.core.sessions import Profile, Session
+from app.core.util.clocks import rfc3339
 
 GRACE = 2.0
 """Seconds between a kind signal and the last one."""
@@ -178,23 +178,6 @@ class NetworkDecision:
         return {"host": self.host, "port": self.port, "verdict": verdict, "reason": self.reason}
 
 
-@dataclass(frozen=True, slots=True)
-class BoundSecret:
-    """A secret that goes along with requests to one domain, and what stands for it behind the walls."""
-
-    name: str
-    domain: str
-    placeholder: str
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSecrets:
-    """Secrets of a session that requests of its tools may take along, by what stands for them."""
-
-    owner: str
-    placed: tuple[BoundSecret, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressGrant:
     """What a process behind walls may reach: hosts that every policy allows and at least one of them lists.
@@ -228,4 +211,180 @@ class SandboxedProcesses(Protocol):
         self, command: Command, session: Session, workspace: Workspace, tell: Callable[[NetworkDecision], None]
     ) -> Process:
         """Raises `SandboxUnavailable`, `FileFailed` for a folder or program that is not there, `OutsideWorkspace`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit.
+
+    `is_cut`: it was to be ended as soon as it had written more than that, and had.
+    """
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderConfinement:
+    """How far a program reaches that works on what others wrote, as far as the kernel can see to it.
+
+    It opens nothing for reading but these (open descriptors or paths), what is below them, itself and the system's
+    libraries; `memory` is the most address space it gets, in bytes.
+    """
+
+    readable: tuple[int | str, ...]
+    memory: int
+
+
+class Processes(Protocol):
+    """Starts the operator's own programs: each in a group of its own, killed whole when its time is over."""
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> Process:
+        """Start one that stays, with input and output. Who closes it ends its whole tree.
+
+        Raises `OSError` when it cannot be started.
+        """
+        ...
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        pass_fds: Collection[int] = (),
+        confines: FolderConfinement | None = None,
+        seconds: float,
+        limit: int = 1024 * 1024,
+        until_full: bool = False,
+    ) -> Finished:
+        """Run it to its end, or `until_full`: until it has written more than the limit.
+
+        `cwd` may be `/proc/self/fd/N`, a folder that is held open here; what is in `pass_fds` stays open there, too.
+        Raises `TimeoutError`, or `OSError` when it cannot be started.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One thing that was tried behind walls. `detail` says what happened, without paths of this machine."""
+
+    name: str
+    ok: bool
+    detail: str
+
+    def view(self) -> dict[str, Any]:
+        return {"name": self.name, "ok": self.ok, "detail": self.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class BackendTrial:
+    """A backend that was tried. `reason` is why it is not used; None when it may be. `said`: by its program."""
+
+    backend: Backend
+    reason: str | None = None
+    probes: tuple[Probe, ...] = ()
+    said: str = ""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.reason is None
+
+    def view(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "ok": self.ok,
+            "reason": self.reason,
+            "said": self.said,
+            "probes": [probe.view() for probe in self.probes],
+            "duration_ms": round(self.seconds * 1000, 1),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineInfo:
+    """What the machine has to build walls with. None is what nobody looked for, because no walls were asked for."""
+
+    landlock_abi: int = 0
+    has_seccomp: bool = False
+    has_user_namespaces: bool | None = None
+    bwrap_path: str | None = None
+    bwrap_version: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        bwrap = {"path": self.bwrap_path, "version": self.bwrap_version} if self.bwrap_path else None
+        return {
+            "landlock_abi": self.landlock_abi,
+            "seccomp": self.has_seccomp,
+            "user_namespaces": self.has_user_namespaces,
+            "bwrap": bwrap,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxReport:
+    """What stands around processes here, why, and what it does not keep out.
+
+    `backend` None: nothing does, and no process is started. `uid` is whom processes become; None: whoever the service
+    is. `profile` and `network` are the operator's; sessions can only narrow them.
+    """
+
+    backend: Backend | None
+    requested: str
+    reason: str
+    profile: Profile
+    network: Network
+    is_degraded: bool = False
+    uid: int | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+    unprotected: tuple[str, ...] = ()
+    trials: tuple[BackendTrial, ...] = ()
+    machine: MachineInfo = MachineInfo()
+    checked_at: int = 0
+
+    def summary(self) -> dict[str, Any]:
+        """For everybody who may read calls: nothing of this machine but what a call's record tells, too."""
+        return {
+            "backend": self.backend,
+            "reason": self.reason,
+            "profile": self.profile,
+            "network": self.network,
+            "degraded": self.is_degraded,
+            "unprotected": list(self.unprotected),
+            "checked_at": rfc3339(self.checked_at),
+        }
+
+    def view(self) -> dict[str, Any]:
+        """For the operator."""
+        return self.summary() | {
+            "requested": self.requested,
+            "uid": self.uid,
+            "limits": dict(self.limits),
+            "tried": [trial.view() for trial in self.trials],
+            **self.machine.view(),
+        }
+
+
+class SandboxInspector(Protocol):
+    """Knows whether the walls hold."""
+
+    @property
+    def report(self) -> SandboxReport | None:
+        """The newest; None before the first is done."""
+        ...
+
+    async def known(self) -> SandboxReport:
+        """The newest, waiting for the first."""
+        ...
+
+    async def renew(self) -> SandboxReport:
+        """Try everything again, now. Who asks while that goes on gets the same answer."""
         ...

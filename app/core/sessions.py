@@ -2,15 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from app.core.network_policy import NetworkPolicy
 from app.core.rules import Approval, Rule
-from app.core.sandbox_profile import Profile
 from app.core.util.clocks import rfc3339
 
 DEFAULT_SESSION = "default"
 SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+
+
+class Profile(StrEnum):
+    """What a sandboxed process may write, from the narrowest on."""
+
+    READ_ONLY = "read-only"
+    WORKSPACE_WRITE = "workspace-write"
+
+
+def narrower(*profiles: Profile | None) -> Profile:
+    """The narrowest of the profiles that are set."""
+    return min((profile for profile in profiles if profile is not None), key=list(Profile).index)
 
 
 class InvalidSession(ValueError):

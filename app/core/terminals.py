@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from app.core.sandbox import ExitStatus, Isolation
+from app.core.sandbox import Command, ExitStatus, Isolation, Process
 from app.core.util.clocks import rfc3339
 
 Tell = Callable[[str, str], Awaitable[None]]
 """Who hears what is written, as it comes: a text, and the stream it came on."""
+Recipe = Callable[[int | None], Awaitable[Command]]
+"""How a kernel is started, with so much memory. Raises `ToolUnavailable` when what it needs is not installed."""
 
 
 class Collected(NamedTuple):
@@ -91,3 +93,20 @@ class TerminalView:
             "used_at": rfc3339(self.used_at),
             "exit_code": self.exit_code,
         }
+
+
+class Kernel(Protocol):
+    """An interpreter that waits for work. It speaks lines of JSON over its child's channel."""
+
+    @property
+    def child(self) -> Process: ...
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was started for this call, so that nothing is defined in it."""
+        ...
+
+    @property
+    def lost(self) -> str | None:
+        """Why what was defined is gone, as a sentence, when the call before could not be told so."""
+        ...

@@ -15,15 +15,13 @@ from app.core.asks import Answer
 from app.core.back_channel import BackChannel
 from app.core.context import Line
 from app.core.errors import CallError, Canceled, FileFailed, InvalidArgs, ToolUnavailable
-from app.core.files import Snapshot
 from app.core.mcp_resources import McpResources
-from app.core.ports import HttpRequest, HttpResponse, PathScope, SearchResult, Workspace
-from app.core.repl_kernel import Kernel
+from app.core.ports import HttpRequest, HttpResponse, PathScope, SearchResult, Snapshot, Workspace
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sandbox import Command, Process
 from app.core.sessions import Session
-from app.core.terminals import Terminal
+from app.core.terminals import Kernel, Terminal
 
 T = TypeVar("T")
 Payload = Literal["arguments", "input"]

@@ -26,7 +26,8 @@ from typing import Any, Protocol
 
 from app.core.errors import CallError, Misconfigured
 from app.core.hooks import Hook, HookFailed, HookRun, OnFailure, Point, marked
-from app.core.ports import Clock, Finished, HttpRequest, Outbound, Processes
+from app.core.ports import Clock, HttpRequest, Outbound
+from app.core.sandbox import Finished, Processes
 from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.util.json_codec import dumps
 

@@ -11,14 +11,14 @@ from app.core.back_channel import BackChannel
 from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
 from app.core.mcp_resources import McpResources
+from app.core.network_policy import BoundSecret, SessionSecrets
 from app.core.ports import HttpRequest, HttpResponse, Outbound, Searcher, SearchResult, Uploads
 from app.core.principals import ADMIN_PRINCIPAL, Key
-from app.core.repl_kernel import Kernel
 from app.core.results import Result
 from app.core.rules import Action, Need
-from app.core.sandbox import BoundSecret, Command, Process, SandboxedProcesses, SessionSecrets
+from app.core.sandbox import Command, Process, SandboxedProcesses
 from app.core.sessions import Session
-from app.core.terminals import Terminal
+from app.core.terminals import Kernel, Terminal
 from app.core.tools import Tool
 from app.dispatch.call_records import outcome
 from app.dispatch.hooks import Hooks

@@ -11,9 +11,8 @@ from urllib.parse import quote, unquote_plus, urljoin
 
 from app import __version__
 from app.core.errors import InvalidArgs, NetworkError, NetworkTimeout, PermissionDenied, ToolUnavailable
-from app.core.network_policy import NetworkPolicy, allow
+from app.core.network_policy import NetworkPolicy, SessionSecrets, allow
 from app.core.ports import Agree, HttpRequest, HttpResponse, SecretUse
-from app.core.sandbox import SessionSecrets
 from app.core.util.headers import UNWRITABLE, check_header, check_secret
 from app.core.util.urls import PORTS, InvalidUrl, ParsedUrl, read_url
 from app.net.decompress import ACCEPTED

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from app.core.errors import PermissionDenied, ToolUnavailable
-from app.core.network_policy import is_within
-from app.core.sandbox import BoundSecret
+from app.core.network_policy import BoundSecret, is_within
 from app.core.util.headers import UNWRITABLE
 
 Find = Callable[[str, str], tuple[Sequence[str], str] | None]

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from app.core.errors import InvalidArgs, TimedOut, TooLarge, ToolUnavailable
-from app.core.ports import Finished, FolderConfinement, Processes, SearchResult, Workspace
+from app.core.ports import SearchResult, Workspace
+from app.core.sandbox import Finished, FolderConfinement, Processes
 from app.sandbox.files.openat2 import O_PATH
 
 log = logging.getLogger(__name__)

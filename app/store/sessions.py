@@ -9,8 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.network_policy import to_policy
 from app.core.rules import to_rule
-from app.core.sandbox_profile import Profile
-from app.core.sessions import DEFAULT_SESSION, Session
+from app.core.sessions import DEFAULT_SESSION, Profile, Session
 from app.store import visibility
 from app.store.db import Statement
 from app.store.tables import sessions

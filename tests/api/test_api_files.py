@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.api.http import ranges
-from app.core.files import Stamp
+from app.core.ports import Stamp
 from app.tools.files import delete_file, get_file, list_files, put_file
 from tests.support.raw_http import connected, head
 from tests.support.services import HANG, RunningService, until

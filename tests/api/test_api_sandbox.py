@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.core.sandbox import Backend, Network
-from app.core.sandbox_profile import Profile
-from app.core.sandbox_report import BackendTrial, MachineInfo, Probe, SandboxReport
+from app.core.sandbox import Backend, BackendTrial, MachineInfo, Network, Probe, SandboxReport
+from app.core.sessions import Profile
 from tests.api.test_api_access import new_key
 from tests.support.services import RunningService
 from tests.support.toy_tools import Toys

@@ -19,9 +19,8 @@ from app import __version__
 from app.cli import doctor
 from app.cli.doctor import Finding
 from app.config import Settings
-from app.core.sandbox import Backend, Network
-from app.core.sandbox_profile import Profile
-from app.core.sandbox_report import SandboxReport
+from app.core.sandbox import Backend, Network, SandboxReport
+from app.core.sessions import Profile
 from app.sandbox.isolation.planner import SpawnPlanner
 from app.store import lock, migrate
 from tests.support import certificates

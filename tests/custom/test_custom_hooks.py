@@ -20,9 +20,8 @@ from starlette.types import Receive, Scope, Send
 from app.config import HookSetting
 from app.core.errors import Misconfigured, NetworkError
 from app.core.hooks import Hook, HookFailed, Point
-from app.core.network_policy import NetworkPolicy
+from app.core.network_policy import NetworkPolicy, SessionSecrets
 from app.core.ports import HttpRequest, HttpResponse
-from app.core.sandbox import SessionSecrets
 from app.core.util.clocks import SystemClock
 from app.custom.hooks import Loaded, PythonRun, Reach, from_entry_points, from_files, from_settings
 from app.sandbox.files.workspaces import python_files

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files.workspace import LocalWorkspace
 from app.tools.files import apply_patch, write_file
 from tests.support.services import HANG, Crib

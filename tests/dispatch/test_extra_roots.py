@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from app.config import ExtraRootSetting, RuleSetting
 from app.core.errors import Misconfigured
-from app.core.files import Change, touching
+from app.core.files import touching
+from app.core.ports import Change
 from app.core.results import Result
 from app.core.rules import Action, Rule
 from app.core.sessions import Session

@@ -10,9 +10,9 @@ import pytest
 
 from app.core.errors import InvalidArgs, ToolUnavailable
 from app.core.network_policy import NetworkPolicy
-from app.core.repl_kernel import Kernel
 from app.core.sandbox import Command
 from app.core.sessions import Session
+from app.core.terminals import Kernel
 from app.dispatch.live_calls import LiveCall
 from app.dispatch.session.repl_kernels import Kernels, Start
 from app.sandbox.files.workspace import LocalWorkspace

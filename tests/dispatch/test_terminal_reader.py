@@ -8,7 +8,7 @@ import pytest
 from app.core.errors import InvalidArgs, ToolUnavailable
 from app.core.redaction import Redactor
 from app.core.sandbox import Backend, ExitStatus, Isolation, Network, OutputChunk, WindowSize
-from app.core.sandbox_profile import Profile
+from app.core.sessions import Profile
 from app.core.util.clocks import SystemClock
 from app.dispatch.session import terminal_reader
 from app.dispatch.session.terminal_reader import MOST_SHOWN, LiveTerminal, OutputBuffer, TerminalInfo

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from app.core.sandbox import BoundSecret, NetworkDecision
+from app.core.network_policy import BoundSecret
+from app.core.sandbox import NetworkDecision
 from app.net.egress.limits import ProxyLimits
 from tests.support.egress_client import GUARD, echoing, hear, listening, read_what_comes, way_out
 from tests.support.http_servers import Peer, reply, serving

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from app.core.sandbox import BoundSecret, NetworkDecision
+from app.core.network_policy import BoundSecret
+from app.core.sandbox import NetworkDecision
 from tests.support import certificates
 from tests.support.egress_client import Heard, Way, way_out
 from tests.support.http_servers import Peer, Reply, Seen, redirect, reply, serving

@@ -18,9 +18,8 @@ from app.core.errors import (
     PermissionDenied,
     ToolUnavailable,
 )
-from app.core.network_policy import NetworkPolicy
+from app.core.network_policy import BoundSecret, NetworkPolicy, SessionSecrets
 from app.core.ports import HttpRequest, HttpResponse, SecretUse
-from app.core.sandbox import BoundSecret, SessionSecrets
 from app.net.outbound import CheckedOutbound
 from tests.support import certificates
 from tests.support.http_servers import Peer, Seen, redirect, reply, serving

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files import openat2, renameat2
 from app.sandbox.files.workspace import LocalWorkspace
 

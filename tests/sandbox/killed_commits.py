@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files import renameat2
 from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.commit_interception import CALLS, LATE_CALLS, four_changes, intercept

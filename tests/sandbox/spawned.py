@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.sandbox import Backend, Isolation, Network, WindowSize
-from app.core.sandbox_profile import Profile
+from app.core.sessions import Profile
 from app.sandbox.process import process_tree
 from app.sandbox.process.child import LocalProcess
 from app.sandbox.process.spawn_request import SpawnRequest

@@ -12,7 +12,7 @@ from threading import Barrier
 import pytest
 
 from app.core.errors import CallError
-from app.core.files import Change, Stamp
+from app.core.ports import Change, Stamp
 from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.conftest import tree
 from tests.sandbox.rename_race import exchanging, last, repeating

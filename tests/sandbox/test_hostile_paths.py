@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import CallError
-from app.core.files import Change, Stamp
+from app.core.ports import Change, Stamp
 from app.sandbox.files.roots import Root, RootSet
 from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.conftest import tree

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.sandbox import Backend, Isolation, Network
-from app.core.sandbox_profile import Profile
+from app.core.sessions import Profile
 from app.sandbox.process.child import LocalProcess
 from app.sandbox.process.spawn_request import NotStarted, SpawnRequest
 from app.sandbox.process.spawner import Spawner

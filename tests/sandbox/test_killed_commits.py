@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files import temp_files
 from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.killed_commits import SIZE

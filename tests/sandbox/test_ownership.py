@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files.ownership import TOOL_ID, Owner, give, make_data_dir, tool_owner
 from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.files.workspaces import Workspaces, make_workspace

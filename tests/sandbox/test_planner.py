@@ -9,7 +9,7 @@ import pytest
 
 from app.core.network_policy import NetworkPolicy
 from app.core.sandbox import Backend, Command, Isolation, Network, WindowSize
-from app.core.sandbox_profile import Profile
+from app.core.sessions import Profile
 from app.sandbox.isolation import path_access
 from app.sandbox.isolation.planner import OWN, ProcessLocation, SandboxSettings, SpawnPlanner, network_of
 from app.sandbox.process.spawn_request import Mount

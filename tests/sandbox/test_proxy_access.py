@@ -11,8 +11,7 @@ import pytest
 from app.core.errors import ToolUnavailable
 from app.core.network_policy import DomainSecret, NetworkPolicy
 from app.core.sandbox import Backend, Isolation, Network
-from app.core.sandbox_profile import Profile
-from app.core.sessions import Session
+from app.core.sessions import Profile, Session
 from app.sandbox.isolation.proxy_access import NO_EXIT, ProxyAccess, open_exit
 
 LISTED = Isolation(Backend.BWRAP, Profile.WORKSPACE_WRITE, Network.ALLOWLIST)

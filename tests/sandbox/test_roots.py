@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import CallError, FileFailed, InvalidArgs, Misconfigured, OutsideWorkspace, PermissionDenied
-from app.core.files import Change, Stamp
-from app.core.ports import Entry
+from app.core.ports import Change, Entry, Stamp
 from app.core.sessions import Session
 from app.sandbox.files.roots import Access, Root, RootSet, open_extras
 from app.sandbox.files.workspace import LocalWorkspace

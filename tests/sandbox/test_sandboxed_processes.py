@@ -16,10 +16,8 @@ import pytest
 
 from app.core.errors import FileFailed, OutsideWorkspace, SandboxUnavailable
 from app.core.network_policy import DomainSecret, NetworkPolicy
-from app.core.sandbox import Backend, Command, EgressGrant, Isolation, Network
-from app.core.sandbox_profile import Profile
-from app.core.sandbox_report import SandboxReport
-from app.core.sessions import Session
+from app.core.sandbox import Backend, Command, EgressGrant, Isolation, Network, SandboxReport
+from app.core.sessions import Profile, Session
 from app.sandbox.files.roots import Root, RootSet
 from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.isolation import privileges

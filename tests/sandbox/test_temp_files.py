@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files import temp_files
 from app.sandbox.files.temp_files import Names
 from app.sandbox.files.workspace import LocalWorkspace

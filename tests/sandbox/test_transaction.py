@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import CallError, FileFailed
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files import openat2, parent_dirs, renameat2
 from app.sandbox.files.parent_dirs import Parents
 from app.sandbox.files.workspace import LocalWorkspace

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from app.core.ports import Finished, FolderConfinement, Processes
+from app.core.sandbox import Finished, FolderConfinement, Processes
 from app.sandbox.isolation import landlock
 from app.sandbox.process import process_tree
 from app.sandbox.process.trusted import TrustedProcesses

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
-from app.core.files import Snapshot, Stamp
-from app.core.ports import Entry, Workspace
+from app.core.ports import Entry, Snapshot, Stamp, Workspace
 from app.sandbox.files import openat2
 from app.sandbox.files import workspace as local
 from app.sandbox.files.roots import whereabouts

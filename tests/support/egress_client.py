@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from app.core.network_policy import NetworkPolicy
-from app.core.sandbox import BoundSecret, EgressGrant, NetworkDecision
+from app.core.network_policy import BoundSecret, NetworkPolicy
+from app.core.sandbox import EgressGrant, NetworkDecision
 from app.net.egress.limits import ProxyLimits
 from app.net.egress.proxy import EgressProxy
 from app.net.resolver import Resolve

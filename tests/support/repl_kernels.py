@@ -12,9 +12,9 @@ from typing import Any, cast
 from PIL import Image
 
 from app.core.errors import CallError, ProgramFailed
-from app.core.repl_kernel import Kernel
 from app.core.results import Result
 from app.core.sessions import Session
+from app.core.terminals import Kernel
 from app.core.tools import Context
 from app.core.util.clocks import SystemClock
 from app.dispatch.live_calls import LiveCall

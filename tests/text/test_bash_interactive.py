@@ -7,7 +7,7 @@ import pytest
 
 from app.core.rules import Need
 from app.core.sandbox import Backend, Isolation, Network
-from app.core.sandbox_profile import Profile
+from app.core.sessions import Profile
 from app.core.terminals import Collected, Tell
 from app.sandbox.files.workspace import LocalWorkspace
 from app.text.bash.interactive import may_be_shell, typing

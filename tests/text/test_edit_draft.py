@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import BinaryFile
-from app.core.files import Change, Snapshot, Stamp
+from app.core.ports import Change, Snapshot, Stamp
 from app.text.edit.diff import Span, compare, lines_of
 from app.text.edit.draft import MOST_DIFF, Draft, changes_of, facts, of_file
 from app.text.file_text import Content, read

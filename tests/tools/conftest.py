@@ -17,12 +17,11 @@ from app.core.back_channel import BackChannel
 from app.core.errors import ToolUnavailable
 from app.core.mcp_resources import McpResources
 from app.core.ports import HttpRequest, HttpResponse, SearchResult
-from app.core.repl_kernel import Kernel
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sandbox import Command, Process
 from app.core.sessions import Session
-from app.core.terminals import Terminal
+from app.core.terminals import Kernel, Terminal
 from app.core.tools import Context, Tool
 from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.process.trusted import TrustedProcesses

@@ -19,8 +19,7 @@ from app.core.errors import (
     OutsideWorkspace,
     PermissionDenied,
 )
-from app.core.files import Snapshot
-from app.core.ports import MOST_LOADED
+from app.core.ports import MOST_LOADED, Snapshot
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context, Effect

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import CallError, FileFailed, InvalidArgs
-from app.core.files import Stamp
+from app.core.ports import Stamp
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context

@@ -13,9 +13,8 @@ from app.core.network_policy import DomainSecret, NetworkPolicy, includes
 from app.core.principals import Key, Scope
 from app.core.redaction import Redactor
 from app.core.rules import Approval
-from app.core.sandbox_profile import Profile
 from app.core.secrets import DOMAIN, NAME, InvalidSecret, SecretConfigured, read_domains
-from app.core.sessions import SESSION_ID, Session
+from app.core.sessions import SESSION_ID, Profile, Session
 from app.core.util.json_codec import dumps
 from app.core.util.urls import MAX_HOST
 from app.store.secrets import SecretStore

@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, Field
 
 from app.api.schemas import examples
-from app.core.sandbox_profile import Profile
+from app.core.sessions import Profile
 
 T = TypeVar("T")
 

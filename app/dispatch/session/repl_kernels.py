@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from app.core.errors import InvalidArgs, ToolUnavailable
 from app.core.ports import Clock, Workspace
-from app.core.repl_kernel import Kernel, Recipe
 from app.core.sandbox import NetworkDecision, Process, SandboxedProcesses
 from app.core.sessions import Session
+from app.core.terminals import Kernel, Recipe
 from app.dispatch.live_calls import LiveCall
 
 SWEEP_SECONDS = 15.0

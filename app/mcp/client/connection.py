@@ -10,9 +10,9 @@ from functools import cache, partial
 
 from app.core.errors import CallError
 from app.core.mcp_servers import HttpServer, SecretValue, StdioServer
-from app.core.ports import Processes, Workspace
+from app.core.ports import Workspace
 from app.core.principals import ADMIN_PRINCIPAL
-from app.core.sandbox import Command, NetworkDecision, Process, SandboxedProcesses
+from app.core.sandbox import Command, NetworkDecision, Process, Processes, SandboxedProcesses
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Context
 from app.core.util.json_codec import Raw

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from app.core.errors import CallError, PermissionDenied
-from app.core.sandbox import BoundSecret
+from app.core.network_policy import BoundSecret
 from app.core.util.urls import ParsedUrl
 from app.net.egress.errors import Refused, failed, late
 from app.net.egress.http1 import LAST_CHUNK, Body, Field, Framing, Request, chunk, framing_of_request, write_head

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urljoin
 
-from app.core.network_policy import is_within
-from app.core.sandbox import BoundSecret
+from app.core.network_policy import BoundSecret, is_within
 from app.core.util.urls import read_url
 from app.net.egress.errors import Refused
 from app.net.egress.target import read_name

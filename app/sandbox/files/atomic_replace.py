@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 
-from app.core.files import Change, Stamp
+from app.core.ports import Change, Stamp
 from app.sandbox.files import renameat2, temp_files
 from app.sandbox.files.errors import unwritten
 from app.sandbox.files.parent_dirs import Parent

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from app.core.errors import CallError
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files.atomic_replace import Swap, swap_for
 from app.sandbox.files.errors import printable, unwritten, writing
 from app.sandbox.files.parent_dirs import Parents

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
-from app.core.files import Change, Snapshot, Stamp, require_editable
-from app.core.ports import MOST_LOADED, Entry, EntryKind
+from app.core.files import require_editable
+from app.core.ports import MOST_LOADED, Change, Entry, EntryKind, Snapshot, Stamp
 from app.core.sessions import is_inside
 from app.sandbox.files.errors import explained, failed, outside, printable, shown, unwritten
 from app.sandbox.files.openat2 import O_PATH, open_beneath

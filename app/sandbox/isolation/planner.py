@@ -15,8 +15,7 @@ from typing import Any, Literal
 from app.core.errors import SandboxUnavailable
 from app.core.network_policy import NetworkPolicy
 from app.core.sandbox import Backend, Command, Isolation, Network
-from app.core.sandbox_profile import Profile
-from app.core.sessions import is_inside
+from app.core.sessions import Profile, is_inside
 from app.sandbox.files.ownership import tool_owner
 from app.sandbox.isolation import bubblewrap, features, path_access, privileges
 from app.sandbox.isolation.proxy_access import NO_EXIT, ProxyAccess

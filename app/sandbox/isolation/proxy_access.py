@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from app.core.errors import ToolUnavailable
-from app.core.network_policy import NetworkPolicy
-from app.core.sandbox import Backend, BoundSecret, EgressGrant, Isolation, Network, NetworkDecision
+from app.core.network_policy import BoundSecret, NetworkPolicy
+from app.core.sandbox import Backend, EgressGrant, Isolation, Network, NetworkDecision
 from app.core.sessions import Session
 from app.sandbox.isolation import netns
 

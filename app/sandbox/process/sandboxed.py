@@ -10,10 +10,8 @@ from dataclasses import replace
 from app.core.errors import CallError, FileFailed, SandboxUnavailable, ToolUnavailable
 from app.core.network_policy import NetworkPolicy
 from app.core.ports import Workspace
-from app.core.sandbox import Backend, Command, Egress, Isolation, Network, NetworkDecision, Process
-from app.core.sandbox_profile import Profile, narrower
-from app.core.sandbox_report import SandboxInspector
-from app.core.sessions import Session
+from app.core.sandbox import Backend, Command, Egress, Isolation, Network, NetworkDecision, Process, SandboxInspector
+from app.core.sessions import Profile, Session, narrower
 from app.sandbox.files.roots import whereabouts
 from app.sandbox.isolation.planner import ProcessLocation, SpawnPlanner, network_of
 from app.sandbox.isolation.proxy_access import Secrets, open_exit

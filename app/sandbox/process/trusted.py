@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from app.core.ports import Finished, FolderConfinement
-from app.core.sandbox import NO_ISOLATION
+from app.core.sandbox import NO_ISOLATION, Finished, FolderConfinement
 from app.core.util.aio import finish_despite_cancel
 from app.sandbox.isolation import landlock
 from app.sandbox.process.child import LocalProcess

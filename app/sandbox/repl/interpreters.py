@@ -16,9 +16,8 @@ from importlib import metadata
 from pathlib import Path
 
 from app.core.errors import ToolUnavailable
-from app.core.ports import Processes
-from app.core.repl_kernel import Recipe
-from app.core.sandbox import Command
+from app.core.sandbox import Command, Processes
+from app.core.terminals import Recipe
 from app.core.util.json_codec import dumps
 
 KERNEL_SOURCES = Path(__file__).parent

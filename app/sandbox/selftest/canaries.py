@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any
 
-from app.core.sandbox_report import Probe
+from app.core.sandbox import Probe
 from app.sandbox.process.spawn_request import SpawnRequest
 from app.sandbox.selftest import probes
 from app.sandbox.selftest.probes import DONE, began

@@ -13,10 +13,19 @@ from typing import Any
 
 from app.core.errors import CallError
 from app.core.ports import Clock
-from app.core.sandbox import NO_ISOLATION, Backend, Command, Isolation, Network, Process
-from app.core.sandbox_profile import Profile
-from app.core.sandbox_report import BackendTrial, MachineInfo, Probe, SandboxReport
-from app.core.sessions import is_inside
+from app.core.sandbox import (
+    NO_ISOLATION,
+    Backend,
+    BackendTrial,
+    Command,
+    Isolation,
+    MachineInfo,
+    Network,
+    Probe,
+    Process,
+    SandboxReport,
+)
+from app.core.sessions import Profile, is_inside
 from app.core.util.aio import in_thread_uncancelable
 from app.sandbox.isolation import features, landlock
 from app.sandbox.isolation.planner import ProcessLocation, SpawnPlanner

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.files import Change, Snapshot
+from app.core.ports import Change, Snapshot
 from app.text.edit.diff import Diff, Span, compare, lines_of, unified
 from app.text.file_text import Content, read
 from app.text.lazy_lines import Lines

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from app.core.files import Snapshot
+from app.core.ports import Snapshot
 from app.text.edit import search_replace_match, udiff_match
 from app.text.edit.draft import Draft
 from app.text.edit.line_buffer import LineBuffer, Match, Splice

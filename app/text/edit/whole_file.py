@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.errors import CallError, InvalidArgs
-from app.core.files import Snapshot
+from app.core.ports import Snapshot
 from app.text.edit.draft import Draft, facts
 from app.text.edit.fences import Fence, name_on, opening, quote
 from app.text.file_text import Content, read

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.core.errors import CallError, FileFailed
-from app.core.files import Snapshot
+from app.core.ports import Snapshot
 from app.text.edit.draft import Draft
 from app.text.file_text import Content, read
 from app.text.patch.hunks import Fitted, fit

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from app.core.errors import FileFailed
-from app.core.files import Change, require_state, touching
-from app.core.ports import PathScope
+from app.core.files import require_state, touching
+from app.core.ports import Change, PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, go_on, typed

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from app.core.errors import FileFailed
-from app.core.files import Stamp, touching
-from app.core.ports import PathScope
+from app.core.files import touching
+from app.core.ports import PathScope, Stamp
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, typed

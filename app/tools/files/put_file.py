@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 from pydantic import BaseModel, Field
 
 from app.core.errors import FileFailed
-from app.core.files import Change, Snapshot, Stamp, require_state, touching
-from app.core.ports import PathScope
+from app.core.files import require_state, touching
+from app.core.ports import Change, PathScope, Snapshot, Stamp
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, go_on, typed

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from app.core.errors import BinaryFile, FileFailed, InvalidArgs
-from app.core.files import Change, Snapshot, touching
+from app.core.files import touching
 from app.core.llm_models import takes_patches
-from app.core.ports import PathScope
+from app.core.ports import Change, PathScope, Snapshot
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, go_on, typed
