@@ -61,7 +61,7 @@ class SessionSecrets:
     """Secrets of a session that requests of its tools may take along, by what stands for them."""
 
     owner: str
-    placed: tuple[BoundSecret, ...]
+    bound: tuple[BoundSecret, ...]
 
 
 def is_within(host: str, domain: str) -> bool:

@@ -86,7 +86,7 @@ async def run_program(ctx: Context, command: Command, patience: Patience, title:
         await heard.finish()
         ended = await child.wait()
     seconds = asyncio.get_running_loop().time() - begun
-    return _settled(_Ran(title, heard, ended, cause, seconds, patience, child.walls))
+    return _settled(_Ran(title, heard, ended, cause, seconds, patience, child.isolation))
 
 
 async def _followed(child: Process, heard: _Heard, patience: Patience, begun: float) -> Cause | None:
@@ -149,7 +149,7 @@ class _Ran:
     cause: Cause | None
     seconds: float
     patience: Patience
-    walls: Isolation
+    isolation: Isolation
 
     @property
     def code(self) -> int:
@@ -212,7 +212,7 @@ def _facts(ran: _Ran, both: HeadTailBuffer) -> dict[str, Any]:
         "original_size": both.size,
         "truncated_size": both.size - both.omitted,
         "omitted": both.omitted,
-        "sandbox": ran.walls.view(),
+        "sandbox": ran.isolation.view(),
     }
 
 

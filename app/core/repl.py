@@ -205,14 +205,14 @@ class _Run:
     @property
     def is_left(self) -> bool:
         """Whether the code ended its interpreter, and called that a success."""
-        ended = self.kernel.child.ended
+        ended = self.kernel.process.ended
         is_gone = self.done is None and self.unavailable is None and not self.is_unheard and not self.is_over
         return is_gone and ended == (0, None)
 
     async def to_end(self) -> None:
         if self.lost is not None:
             await self.heard.say(f"[{self.lost}]", "stderr")
-        reading = asyncio.create_task(self.heard.listen(self.kernel.child))
+        reading = asyncio.create_task(self.heard.listen(self.kernel.process))
         listening = asyncio.create_task(self._listen())
         try:
             await self._until_done(listening, reading)
@@ -240,7 +240,7 @@ class _Run:
 
     async def _quiet(self, listening: "asyncio.Task[None]") -> None:
         """See to it that nothing of the cell runs on: asked kindly where that may help, else with its kernel."""
-        child = self.kernel.child
+        child = self.kernel.process
         await _cancel(self._calls)
         if not listening.done() and self.cell.is_interruptible:
             with suppress(BrokenPipeError):
@@ -256,12 +256,12 @@ class _Run:
         """Somebody may not have waited for all of that; still nobody gets a kernel that is at work on this."""
         for task in tasks:
             task.cancel()
-        if self.done is None and self.kernel.child.ended is None:
-            self.kernel.child.signal(signal.SIGKILL)
+        if self.done is None and self.kernel.process.ended is None:
+            self.kernel.process.signal(signal.SIGKILL)
 
     async def _listen(self) -> None:
         """Give the kernel the code and do what it asks for, until it says that it is done, or it is gone."""
-        child = self.kernel.child
+        child = self.kernel.process
         try:
             await child.send(dumps({"run": self.cell.code, "mark": self.mark}))
         except BrokenPipeError:
@@ -314,7 +314,7 @@ class _Run:
         except Refusal as refusal:
             answer = {"error": {"code": refusal.code, "message": str(refusal)}}
         try:
-            await self.kernel.child.send(dumps({"answer": message["call"]} | answer))
+            await self.kernel.process.send(dumps({"answer": message["call"]} | answer))
         except BrokenPipeError:
             return  # nobody wants to know any more
 
@@ -335,7 +335,7 @@ class _Run:
 
 
 def _settled(run: _Run, seconds: float) -> Result:
-    cell, ended = run.cell, run.kernel.child.ended
+    cell, ended = run.cell, run.kernel.process.ended
     if run.unavailable is not None:
         raise ToolUnavailable(run.unavailable)
     if run.is_over and run.done is not None:
@@ -375,7 +375,7 @@ def _result(run: _Run, seconds: float, status: str) -> Result:
         "original_size": ends.size,
         "truncated_size": ends.size - ends.omitted,
         "omitted": ends.omitted,
-        "sandbox": run.kernel.child.walls.view(),
+        "sandbox": run.kernel.process.isolation.view(),
     }
     return Result(
         output=text,

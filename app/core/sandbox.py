@@ -101,7 +101,7 @@ class Process(Protocol):
     """A process behind walls, as long as it lives and a moment longer. Everything it started ends with it."""
 
     @property
-    def walls(self) -> Isolation: ...
+    def isolation(self) -> Isolation: ...
 
     @property
     def ended(self) -> ExitStatus | None:
@@ -187,7 +187,7 @@ class EgressGrant:
 
     owner: str
     policies: Sequence[NetworkPolicy | None]
-    tell: Callable[[NetworkDecision], None]
+    report: Callable[[NetworkDecision], None]
     secrets: tuple[BoundSecret, ...] = ()
     token: str | None = None
 
@@ -203,7 +203,7 @@ class Egress(Protocol):
 class SandboxedProcesses(Protocol):
     """Starts what a model wrote, behind walls, or not at all."""
 
-    def walls(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
+    def isolation(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
         """What would stand around a process of this session; None while that is not known, or nothing would."""
         ...
 

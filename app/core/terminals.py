@@ -39,7 +39,7 @@ class Terminal(Protocol):
         ...
 
     @property
-    def walls(self) -> Isolation: ...
+    def isolation(self) -> Isolation: ...
 
     @property
     def takes_input(self) -> bool: ...
@@ -77,7 +77,7 @@ class TerminalView:
     call: str
     command: str
     is_tty: bool
-    walls: Isolation
+    isolation: Isolation
     opened_at: int
     used_at: int
     exit_code: int | None
@@ -88,7 +88,7 @@ class TerminalView:
             "call": self.call,
             "command": self.command,
             "tty": self.is_tty,
-            "sandbox": self.walls.view(),
+            "sandbox": self.isolation.view(),
             "opened_at": rfc3339(self.opened_at),
             "used_at": rfc3339(self.used_at),
             "exit_code": self.exit_code,
@@ -96,10 +96,10 @@ class TerminalView:
 
 
 class Kernel(Protocol):
-    """An interpreter that waits for work. It speaks lines of JSON over its child's channel."""
+    """An interpreter that waits for work. It speaks lines of JSON over the channel of its process."""
 
     @property
-    def child(self) -> Process: ...
+    def process(self) -> Process: ...
 
     @property
     def is_fresh(self) -> bool:

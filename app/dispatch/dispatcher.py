@@ -329,7 +329,7 @@ class Dispatcher:
         """The record says behind which walls the call runs before it does."""
         if step.tool.is_walled:
             is_escalated = any(need.permission == "escalate" for need in step.needs)
-            walls = self.walled.walls(live.session, is_escalated=is_escalated)
+            walls = self.walled.isolation(live.session, is_escalated=is_escalated)
             live.call.sandbox = None if walls is None else dumps(walls.view()).decode()
 
     @asynccontextmanager

@@ -150,7 +150,7 @@ class _ByteBudget:
 
     def fill(self, headers: Mapping[str, str], host: str) -> dict[str, str]:
         """The headers with the values of lent secrets in place of their placeholders, if they are for this host."""
-        placed = [] if self.lent is None else bound_to(host, self.lent.placed)
+        placed = [] if self.lent is None else bound_to(host, self.lent.bound)
         named = [one for one in placed if any(is_in(one.placeholder, *header) for header in headers.items())]
         if self.lent is None or not named:
             return dict(headers)

@@ -68,15 +68,15 @@ async def toys(tmp_path: Path) -> AsyncIterator[Toys]:
 
 async def heard(kernel: Kernel, text: bytes) -> bytes | None:
     async with asyncio.timeout(HANG):
-        await kernel.child.send(text)
-        return await kernel.child.receive()
+        await kernel.process.send(text)
+        return await kernel.process.receive()
 
 
 async def test_a_session_has_one_kernel_of_a_kind_that_is_fresh_once(toys: Toys) -> None:
     first, again, other = await toys.use(), await toys.use(), await toys.use(GREEN)
 
-    assert again.child is first.child
-    assert other.child is not first.child
+    assert again.process is first.process
+    assert other.process is not first.process
     assert [first.is_fresh, again.is_fresh, other.is_fresh] == [True, False, True]
     assert [first.lost, again.lost, other.lost] == [None, None, None]
     assert await heard(first, b"hello") == b"hello"
@@ -91,10 +91,10 @@ async def test_it_is_ended_when_nobody_used_it_for_too_long_and_the_next_call_is
     await toys.kernels.sweep()
     next_one, still = await toys.use(), await toys.use(GREEN)
 
-    assert first.child.ended is not None
+    assert first.process.ended is not None
     assert next_one.is_fresh
     assert next_one.lost == "The interpreter was ended after 100 s without use, so what was defined in it is gone."
-    assert still.child is other.child
+    assert still.process is other.process
     assert (await toys.use()).lost is None
 
 
@@ -103,12 +103,12 @@ async def test_one_that_is_used_is_not_idle(toys: Toys) -> None:
         toys.clock.seconds += 1000
         await toys.kernels.sweep()
 
-        assert kernel.child.ended is None
+        assert kernel.process.ended is None
 
 
 async def test_one_that_ended_between_calls_is_replaced_and_the_next_call_is_told(toys: Toys) -> None:
     first = await toys.use()
-    await first.child.end(0)
+    await first.process.end(0)
 
     second = await toys.use()
 
@@ -118,7 +118,7 @@ async def test_one_that_ended_between_calls_is_replaced_and_the_next_call_is_tol
 
 async def test_one_that_ended_while_it_was_used_is_replaced_without_a_word(toys: Toys) -> None:
     async with toys.kernels.held(call_of(BLUE), "cat", None, toys.start) as kernel:
-        await kernel.child.end(0)
+        await kernel.process.end(0)
 
     second = await toys.use()
 
@@ -130,7 +130,7 @@ async def test_a_session_that_was_narrowed_gets_another_kernel(toys: Toys) -> No
 
     second = await toys.use(replace(BLUE, network_policy=NetworkPolicy("disabled", ())))
 
-    assert first.child.ended is not None
+    assert first.process.ended is not None
     assert second.lost == "The session was changed and the interpreter started anew, so what was defined in it is gone."
 
 
@@ -143,7 +143,7 @@ async def test_a_call_that_was_stopped_could_not_know_and_the_next_one_is_told(t
             try:
                 await asyncio.Event().wait()
             finally:
-                await kernel.child.end(0)
+                await kernel.process.end(0)
 
     using = asyncio.create_task(use())
     async with asyncio.timeout(HANG):
@@ -159,11 +159,11 @@ async def test_what_is_still_used_when_its_session_is_deleted_does_not_stay(toys
     async with toys.kernels.held(call_of(BLUE), "cat", None, toys.start) as kernel:
         await toys.kernels.end_session("admin", "blue")
 
-        assert kernel.child.ended is not None
+        assert kernel.process.ended is not None
         async with toys.kernels.held(call_of(BLUE), "cat", None, toys.start) as other:
-            assert other.child is not kernel.child
+            assert other.process is not kernel.process
 
-    assert other.child.ended is None
+    assert other.process.ended is None
 
 
 async def test_another_workspace_is_another_kernel(toys: Toys, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_another_workspace_is_another_kernel(toys: Toys, tmp_path: Path) -
     (tmp_path / "other").mkdir()
     toys.workspace = LocalWorkspace(tmp_path / "other")
 
-    assert (await toys.use()).child is not first.child
+    assert (await toys.use()).process is not first.process
 
 
 async def test_only_more_memory_than_it_has_starts_it_anew(toys: Toys) -> None:
@@ -179,9 +179,9 @@ async def test_only_more_memory_than_it_has_starts_it_anew(toys: Toys) -> None:
 
     less, more = await toys.use(memory=GIB), await toys.use(memory=2 * GIB)
 
-    assert less.child is first.child
-    assert more.child is not first.child
-    assert (await toys.use(memory=GIB)).child is more.child
+    assert less.process is first.process
+    assert more.process is not first.process
+    assert (await toys.use(memory=GIB)).process is more.process
     with pytest.raises(InvalidArgs, match="at most 2g of memory"):
         await toys.use(memory=2 * GIB + 1)
 
@@ -218,7 +218,7 @@ async def test_a_call_from_within_a_cell_cannot_use_the_kernel_of_that_cell(toys
 async def test_dropping_ends_it_also_while_it_is_used(toys: Toys) -> None:
     async with toys.kernels.held(call_of(BLUE), "cat", None, toys.start) as kernel:
         assert await toys.kernels.drop("admin", "blue", "cat")
-        assert kernel.child.ended is not None
+        assert kernel.process.ended is not None
         assert not await toys.kernels.drop("admin", "blue", "cat")
 
     assert not await toys.kernels.drop("admin", "green", "cat")
@@ -230,8 +230,8 @@ async def test_deleting_a_session_ends_its_kernels_and_no_others(toys: Toys) -> 
 
     await toys.kernels.end_session("admin", "blue")
 
-    assert first.child.ended is not None
-    assert other.child.ended is None
+    assert first.process.ended is not None
+    assert other.process.ended is None
     assert (await toys.use()).lost is None
 
 
@@ -240,8 +240,8 @@ async def test_when_the_service_stops_none_is_left_and_none_is_started(toys: Toy
 
     await toys.kernels.close()
 
-    assert first.child.ended is not None
-    assert other.child.ended is not None
+    assert first.process.ended is not None
+    assert other.process.ended is not None
     with pytest.raises(ToolUnavailable, match="stopping"):
         await toys.use()
 
@@ -257,7 +257,7 @@ async def test_what_cannot_be_started_is_said_and_can_be_tried_again(toys: Toys)
 async def test_it_has_the_environment_of_its_session_on_top_of_its_own(toys: Toys) -> None:
     kernel = await toys.use(kind="env")
 
-    assert await kernel.child.receive() == b"1 3"
+    assert await kernel.process.receive() == b"1 3"
 
 
 async def enter(toys: Toys, live: LiveCall) -> None:

@@ -21,7 +21,7 @@ WALLS = Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 class ToyChild:
     """The `Child` port, played by a test."""
 
-    walls = WALLS
+    isolation = WALLS
 
     def __init__(self) -> None:
         self.ended: ExitStatus | None = None

@@ -58,7 +58,7 @@ class Field:
         for path in paths:
             os.chown(path, *(owner or (-1, -1)))
 
-    def walls(self, backend: Backend, **settings: Any) -> Enclosed:
+    def isolation(self, backend: Backend, **settings: Any) -> Enclosed:
         """Walls that were inspected and found to hold; what that takes is not in question here."""
         there = self.uninspected(backend, **settings)
         there.inspector.report = SandboxReport(
@@ -95,7 +95,7 @@ async def run(
     )
     try:
         pieces = [piece.data async for piece in _pieces(child)]
-        return (await child.wait()).code, b"".join(pieces).decode(), child.walls
+        return (await child.wait()).code, b"".join(pieces).decode(), child.isolation
     finally:
         await child.close()
 
@@ -111,7 +111,7 @@ async def sh(there: Enclosed, field: Field, script: str, **how: Any) -> str:
 
 @ON_EACH
 async def test_a_process_works_in_its_workspace_and_nowhere_else(backend: Backend, field: Field) -> None:
-    there = field.walls(backend)
+    there = field.isolation(backend)
     (field.root / "src").mkdir()
     field.give(field.root / "src")
     script = f"pwd; echo $HOME; echo mine > made; cat made; cat {field.data}/records; ls /root /home; echo > /etc/x"
@@ -124,12 +124,12 @@ async def test_a_process_works_in_its_workspace_and_nowhere_else(backend: Backen
     assert not any(line == "records" for line in lines)
     assert "x" not in os.listdir("/etc")
     assert (code != 0, walls) == (True, Isolation(backend, Profile.WORKSPACE_WRITE, Network.NONE))
-    assert there.processes.walls(SESSION) == walls
+    assert there.processes.isolation(SESSION) == walls
 
 
 @ON_EACH
 async def test_what_it_makes_belongs_to_the_tool_user(backend: Backend, field: Field) -> None:
-    there = field.walls(backend)
+    there = field.isolation(backend)
 
     await sh(there, field, "touch made")
 
@@ -143,7 +143,7 @@ async def test_what_it_makes_belongs_to_the_tool_user(backend: Backend, field: F
     ("folder", "code"), [("nowhere", "ENOENT"), ("file", "ENOTDIR"), ("../data", "OutsideWorkspace")]
 )
 async def test_it_begins_in_a_folder_of_the_workspace(backend: Backend, folder: str, code: str, field: Field) -> None:
-    there = field.walls(backend)
+    there = field.isolation(backend)
     (field.root / "file").touch()
 
     with pytest.raises((FileFailed, OutsideWorkspace)) as failure:
@@ -158,9 +158,9 @@ async def test_a_program_that_is_not_there_is_said_to_be_missing(backend: Backen
     field.give(field.root / "text")
 
     with pytest.raises(FileFailed, match="no-such-program cannot be started: there is no such program") as missing:
-        await run(field.walls(backend), field, "no-such-program")
+        await run(field.isolation(backend), field, "no-such-program")
     with pytest.raises(FileFailed) as forbidden:
-        await run(field.walls(backend), field, "./text")
+        await run(field.isolation(backend), field, "./text")
 
     assert (missing.value.code, forbidden.value.code) == ("ENOENT", "EACCES")
 
@@ -168,7 +168,7 @@ async def test_a_program_that_is_not_there_is_said_to_be_missing(backend: Backen
 @ON_EACH
 @pytest.mark.parametrize("access", ["read", "write"])
 async def test_extra_roots_are_there_with_the_access_they_have(backend: Backend, access: str, field: Field) -> None:
-    there = field.walls(backend, extras=(Mount(path=str(field.extra), is_writable=access == "write"),))
+    there = field.isolation(backend, extras=(Mount(path=str(field.extra), is_writable=access == "write"),))
 
     said = await sh(there, field, "pwd; cat book; echo new > new || echo refused", folder=str(field.extra))
 
@@ -178,7 +178,7 @@ async def test_extra_roots_are_there_with_the_access_they_have(backend: Backend,
 
 @ON_EACH
 async def test_sessions_and_commands_can_narrow_where_it_writes(backend: Backend, field: Field) -> None:
-    there = field.walls(backend)
+    there = field.isolation(backend)
     reading = replace(SESSION, profile=Profile.READ_ONLY)
 
     _, _, of_session = await run(there, field, "touch", "one", session=reading)
@@ -192,7 +192,7 @@ async def test_sessions_and_commands_can_narrow_where_it_writes(backend: Backend
 
 @ON_EACH
 async def test_an_operators_read_only_cannot_be_widened(backend: Backend, field: Field) -> None:
-    there = field.walls(backend, profile=Profile.READ_ONLY)
+    there = field.isolation(backend, profile=Profile.READ_ONLY)
     wide = replace(SESSION, profile=Profile.WORKSPACE_WRITE)
 
     _, _, walls = await run(there, field, "touch", "x", session=wide, profile=Profile.WORKSPACE_WRITE)
@@ -203,7 +203,7 @@ async def test_an_operators_read_only_cannot_be_widened(backend: Backend, field:
 
 @ON_EACH
 async def test_each_has_a_temporary_folder_of_its_own_that_goes_with_it(backend: Backend, field: Field) -> None:
-    there = field.walls(backend)
+    there = field.isolation(backend)
     name = f"toolcrib-test-{os.getpid()}"
 
     first = await sh(there, field, f'echo "$TMPDIR"; echo x > "$TMPDIR/{name}"; mkdir -m 0 "$TMPDIR/closed"')
@@ -221,7 +221,7 @@ def _is_there(path: str) -> bool:
 
 
 async def test_all_temporary_folders_go_with_the_service(field: Field) -> None:
-    there = field.walls(Backend.LANDLOCK)
+    there = field.isolation(Backend.LANDLOCK)
     base = Path((await sh(there, field, 'echo "$TMPDIR"')).splitlines()[0]).parent
 
     assert base.name.startswith("toolcrib-")
@@ -231,7 +231,7 @@ async def test_all_temporary_folders_go_with_the_service(field: Field) -> None:
 
 
 async def test_a_start_that_fails_leaves_no_temporary_folder(field: Field) -> None:
-    there = field.walls(Backend.LANDLOCK)
+    there = field.isolation(Backend.LANDLOCK)
     base = Path(await sh(there, field, 'echo "$TMPDIR"')).parent
 
     with pytest.raises(FileFailed):
@@ -253,7 +253,7 @@ def around_records(field: Field) -> Field:
 
 
 async def test_bwrap_hides_records_in_a_workspace_and_nobody_moves_them(around_records: Field) -> None:
-    there = around_records.walls(Backend.BWRAP)
+    there = around_records.isolation(Backend.BWRAP)
 
     said = await sh(
         there, around_records, "cat var/toolcrib/records; mv var/toolcrib away; mv var away; ls var/toolcrib"
@@ -264,14 +264,14 @@ async def test_bwrap_hides_records_in_a_workspace_and_nobody_moves_them(around_r
 
 
 async def test_landlock_cannot_hide_records_in_a_workspace_and_says_so(around_records: Field) -> None:
-    there = around_records.walls(Backend.LANDLOCK)
+    there = around_records.isolation(Backend.LANDLOCK)
 
     with pytest.raises(SandboxUnavailable, match="keeps its records inside this workspace"):
         await run(there, around_records, "true")
 
 
 async def test_landlock_leaves_records_out_of_what_can_only_be_read(around_records: Field) -> None:
-    there = around_records.walls(Backend.LANDLOCK, profile=Profile.READ_ONLY)
+    there = around_records.isolation(Backend.LANDLOCK, profile=Profile.READ_ONLY)
     (around_records.root / "seen").write_text("seen")
     (around_records.root / "var" / "seen").write_text("seen too")
 
@@ -289,7 +289,7 @@ async def test_bwrap_protects_what_git_runs(field: Field) -> None:
     field.give(field.root / ".git" / "config")
     script = "echo x > .git/hooks/pre-commit; echo x >> .git/config; mv .git old; mv .git/config .git/c; touch .git/ok"
 
-    await sh(field.walls(Backend.BWRAP), field, script)
+    await sh(field.isolation(Backend.BWRAP), field, script)
 
     assert (field.root / ".git" / "config").read_text() == "[core]\n"
     assert sorted(path.name for path in (field.root / ".git").iterdir()) == ["config", "hooks", "ok"]
@@ -300,7 +300,7 @@ async def test_bwrap_protects_what_git_runs(field: Field) -> None:
 async def test_a_workspace_that_the_tool_user_cannot_reach_is_said_to_be(
     field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = field.walls(Backend.LANDLOCK)
+    there = field.isolation(Backend.LANDLOCK)
     field.root.parent.chmod(0o700)
     monkeypatch.setattr(privileges, "has", lambda *capabilities: False)
 
@@ -312,7 +312,7 @@ async def test_a_workspace_that_the_tool_user_cannot_reach_is_said_to_be(
 async def test_escalated_there_are_no_walls_and_the_record_says_so(
     backend: Backend, field: Field, elsewhere: Path
 ) -> None:
-    there = field.walls(backend)
+    there = field.isolation(backend)
     (elsewhere / "book").write_text("book")
     script = f"id -u; cat {elsewhere}/book"
 
@@ -322,7 +322,7 @@ async def test_escalated_there_are_no_walls_and_the_record_says_so(
     assert (walled, code) == (1, 0)
     assert said == f"{(there.planner.identity or (os.geteuid(),))[0]}\nbook"
     assert walls == Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=True)
-    assert there.processes.walls(SESSION, is_escalated=True) == walls
+    assert there.processes.isolation(SESSION, is_escalated=True) == walls
 
 
 @pytest.fixture
@@ -353,11 +353,11 @@ async def test_no_walls_at_all_have_to_be_said_twice(field: Field) -> None:
     ids=["read-only", "allowlist", "disabled"],
 )
 async def test_where_nothing_can_be_narrowed_a_narrow_session_is_refused(session: Session, field: Field) -> None:
-    there = field.walls(Backend.NONE, i_accept_unsandboxed=True)
+    there = field.isolation(Backend.NONE, i_accept_unsandboxed=True)
 
     with pytest.raises(SandboxUnavailable, match="without any walls that could keep to it"):
         await run(there, field, "true", session=session)
-    assert there.processes.walls(session) is None
+    assert there.processes.isolation(session) is None
 
 
 class Porter:
@@ -402,7 +402,7 @@ print(os.environ["TOKEN"])
 @ON_EACH
 async def test_where_hosts_are_listed_the_proxy_can_be_reached_and_nobody_else(backend: Backend, field: Field) -> None:
     porter = Porter()
-    there = field.walls(
+    there = field.isolation(
         backend,
         network=Network.ALLOWLIST,
         egress_degraded_ok=True,
@@ -430,11 +430,11 @@ async def test_where_hosts_are_listed_the_proxy_can_be_reached_and_nobody_else(b
 
 
 async def test_landlock_does_not_list_hosts_unless_the_operator_accepts_how(field: Field) -> None:
-    there = field.walls(Backend.LANDLOCK, network=Network.ALLOWLIST)
+    there = field.isolation(Backend.LANDLOCK, network=Network.ALLOWLIST)
 
     with pytest.raises(SandboxUnavailable, match=r"cannot tell apart.*sandbox.egress_degraded_ok"):
         await run(there, field, "true", session=LISTING)
-    assert there.processes.walls(LISTING) is None
+    assert there.processes.isolation(LISTING) is None
     assert (await run(there, field, "true"))[2].network is Network.NONE
 
 
@@ -442,7 +442,7 @@ async def test_landlock_does_not_list_hosts_unless_the_operator_accepts_how(fiel
 async def test_with_the_whole_network_everybody_can_be_reached_unless_the_session_wants_nobody(
     backend: Backend, field: Field
 ) -> None:
-    there = field.walls(backend, network=Network.FULL)
+    there = field.isolation(backend, network=Network.FULL)
     closed = replace(SESSION, network_policy=NetworkPolicy("disabled"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"import socket; socket.create_connection({server.getsockname()!r}, 5)"
@@ -456,7 +456,7 @@ async def test_with_the_whole_network_everybody_can_be_reached_unless_the_sessio
 
 @ON_EACH
 async def test_what_it_may_take_is_limited(backend: Backend, field: Field) -> None:
-    there = field.walls(backend, memory=512 * 1024**2, file_size=1024**2, open_files=64, processes=50)
+    there = field.isolation(backend, memory=512 * 1024**2, file_size=1024**2, open_files=64, processes=50)
 
     said = await sh(there, field, "ulimit -v; ulimit -f; ulimit -n; ulimit -c", memory=256 * 1024**2)
     await sh(there, field, "head -c 3000000 /dev/zero > large")
@@ -488,15 +488,15 @@ async def test_walls_that_fall_later_are_seen_and_so_is_their_return(field: Fiel
 async def test_who_comes_first_waits_until_the_walls_are_known(field: Field) -> None:
     there = field.uninspected(Backend.LANDLOCK)
 
-    assert there.processes.walls(SESSION) is None
+    assert there.processes.isolation(SESSION) is None
     ends = await asyncio.gather(*(run(there, field, "true") for _ in range(3)))
 
     assert [end[0] for end in ends] == [0, 0, 0]
-    assert there.processes.walls(SESSION) == ends[0][2]
+    assert there.processes.isolation(SESSION) == ends[0][2]
 
 
 async def test_a_process_can_be_closed_twice_and_by_two_at_once(field: Field) -> None:
-    there = field.walls(Backend.LANDLOCK)
+    there = field.isolation(Backend.LANDLOCK)
     child = await there.processes.start(
         Command(argv=("sleep", "60")), SESSION, field.workspace(), lambda decision: None
     )

@@ -321,7 +321,7 @@ async def nothing_runs(there: Enclosed, root: Path) -> None:
     workspace = LocalWorkspace(root)
     with pytest.raises(SandboxUnavailable, match=r"fails its self-test.*`toolcrib doctor` tells more"):
         await there.processes.start(Command(argv=("touch", "ran")), SESSION, workspace, lambda decision: None)
-    assert there.processes.walls(SESSION) is None
+    assert there.processes.isolation(SESSION) is None
     assert not (root / "ran").exists()
 
 

@@ -119,7 +119,7 @@ async def way_out(
     leave = EgressGrant(
         owner="anna",
         policies=[allowing(*domains), *policies] if domains else policies,
-        tell=way.decisions.append,
+        report=way.decisions.append,
         secrets=secrets,
         token=token,
     )

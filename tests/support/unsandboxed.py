@@ -17,7 +17,7 @@ class BareProcesses:
     def __init__(self, spawner: Spawner | None = None) -> None:
         self._spawner = spawner or Spawner()
 
-    def walls(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
+    def isolation(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
         return NO_ISOLATION
 
     async def start(

@@ -22,7 +22,7 @@ class ToyTerminal:
     def __init__(self, command: str, typed: str = "", *, is_escalated: bool = False) -> None:
         self.command = command
         self.typed = typed
-        self.walls = Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=is_escalated)
+        self.isolation = Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL, is_escalated=is_escalated)
 
     async def write(self, text: str) -> None: ...
 

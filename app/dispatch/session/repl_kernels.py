@@ -39,7 +39,7 @@ class Start(NamedTuple):
 class _Running:
     """A kernel's process, the memory it may take, and the place and policy it was started for."""
 
-    child: Process
+    process: Process
     memory: int | None
     standing: tuple[Any, ...]
 
@@ -48,7 +48,7 @@ class _Running:
 class _Lent:
     """The `Kernel` port, for one call."""
 
-    child: Process
+    process: Process
     is_fresh: bool
     lost: str | None
 
@@ -68,7 +68,7 @@ class _Slot:
         kernel, self.kernel = self.kernel, None
         if kernel is not None:
             self.lost = why
-            await kernel.child.close()
+            await kernel.process.close()
 
 
 class Kernels:
@@ -121,7 +121,7 @@ class Kernels:
         slot = self._slots.get((principal, session, kind))
         if slot is None or slot.kernel is None:
             return False
-        was_alive = slot.kernel.child.ended is None
+        was_alive = slot.kernel.process.ended is None
         await slot.empty()
         return was_alive
 
@@ -158,16 +158,16 @@ class Kernels:
         if slot.kernel is None:
             slot.kernel = await self._started(session, kind, memory, start)
         lost, slot.lost = slot.lost, None
-        return _Lent(slot.kernel.child, is_fresh, lost if is_fresh else None)
+        return _Lent(slot.kernel.process, is_fresh, lost if is_fresh else None)
 
     def _outdated(self, kernel: _Running | None, session: Session, memory: int | None, start: Start) -> str | None:
         """Why a kernel cannot go on, as it is told; None when it can, or there is none."""
         if kernel is None:
             return None
-        if kernel.child.ended is not None:
+        if kernel.process.ended is not None:
             return f"The interpreter had ended, {GONE}"
-        walls = self._walled.walls(session)
-        if kernel.standing != _standing(session, start) or (walls is not None and walls != kernel.child.walls):
+        walls = self._walled.isolation(session)
+        if kernel.standing != _standing(session, start) or (walls is not None and walls != kernel.process.isolation):
             return f"The session was changed and the interpreter started anew, {GONE}"
         if memory is not None and kernel.memory is not None and memory > kernel.memory:
             return f"The interpreter was started anew to have more memory, {GONE}"
@@ -179,19 +179,19 @@ class Kernels:
             raise ToolUnavailable(f"There is no interpreter of the kind {kind} here.")
         command = await recipe(memory)
         command = replace(command, env={**command.env, **await start.environment()})
-        child = await self._walled.start(command, session, start.workspace, start.tell)
+        process = await self._walled.start(command, session, start.workspace, start.tell)
         if self._is_closed:
-            await child.close()
+            await process.close()
             raise ToolUnavailable(STOPPING)
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep_on())
-        return _Running(child, command.memory, _standing(session, start))
+        return _Running(process, command.memory, _standing(session, start))
 
     async def _tidy(self, name: Name, slot: _Slot, why: str | None) -> None:
         """What ended while it was used is let go of, and a place that holds nothing is not kept."""
         if self._slots.get(name) is not slot:
             await slot.empty()  # its session is gone, or the service stops
-        elif slot.kernel is not None and slot.kernel.child.ended is not None:
+        elif slot.kernel is not None and slot.kernel.process.ended is not None:
             await slot.empty(why)
         if slot.kernel is None and slot.lost is None and not slot.waiting and self._slots.get(name) is slot:
             del self._slots[name]

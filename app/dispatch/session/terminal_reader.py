@@ -162,8 +162,8 @@ class LiveTerminal:
         return self.plate.takes_input
 
     @property
-    def walls(self) -> Isolation:
-        return self._child.walls
+    def isolation(self) -> Isolation:
+        return self._child.isolation
 
     @property
     def is_used(self) -> bool:
@@ -176,7 +176,7 @@ class LiveTerminal:
             call=self.plate.call,
             command=self.plate.command,
             is_tty=self.plate.is_tty,
-            walls=self.walls,
+            isolation=self.isolation,
             opened_at=self._opened_at,
             used_at=self._used_at,
             exit_code=None if self.ended is None else self.ended.code,

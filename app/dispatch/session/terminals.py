@@ -77,7 +77,7 @@ class Terminals:
         number = _free(mine)
         takes_input = command.has_stdin or command.tty is not None
         plate = TerminalInfo(number, *name, live.call.id, shown, command.tty is not None, takes_input)
-        body = {"command": shown, "tty": plate.is_tty, "sandbox": child.walls.view()}
+        body = {"command": shown, "tty": plate.is_tty, "sandbox": child.isolation.view()}
         terminal = mine[number] = LiveTerminal(
             plate,
             child,

@@ -45,7 +45,7 @@ class ProxyClient:
     def tell(self, is_allowed: bool, reason: str) -> None:
         if self.asked is not None and not self._is_told:
             self._is_told = True
-            self.leave.tell(NetworkDecision(self.asked.host, self.asked.port, is_allowed, reason))
+            self.leave.report(NetworkDecision(self.asked.host, self.asked.port, is_allowed, reason))
 
     async def send(self, data: bytes) -> None:
         await send(self.writer, data)

@@ -34,24 +34,24 @@ NO_EXIT = ProxyAccess()
 
 
 def open_exit(
-    walls: Isolation,
+    isolation: Isolation,
     session: Session,
     policy: NetworkPolicy | None,
     secret: Secrets,
     tell: Callable[[NetworkDecision], None],
 ) -> ProxyAccess:
     """For walls that let listed hosts through. Who gets a listener closes it."""
-    if walls.network is not Network.ALLOWLIST:
+    if isolation.network is not Network.ALLOWLIST:
         return NO_EXIT
     placed = tuple(_placed(session, secret))
     stand_ins = {one.name: one.placeholder for one in placed}
     policies = (policy, session.network_policy)
-    if walls.backend is Backend.BWRAP:
-        leave = EgressGrant(owner=session.principal, policies=policies, tell=tell, secrets=placed)
+    if isolation.backend is Backend.BWRAP:
+        leave = EgressGrant(owner=session.principal, policies=policies, report=tell, secrets=placed)
         return ProxyAccess(env=_proxied(f"http://{LOOPBACK}:{netns.PORT}") | stand_ins, proxy=0, leave=leave)
     # A port of this machine can be found by everybody on it, so whoever comes has to show that it is ours.
     token, (listener, port) = secrets.token_urlsafe(24), _listen()
-    leave = EgressGrant(owner=session.principal, policies=policies, tell=tell, secrets=placed, token=token)
+    leave = EgressGrant(owner=session.principal, policies=policies, report=tell, secrets=placed, token=token)
     env = _proxied(f"http://{USER}:{token}@{LOOPBACK}:{port}") | stand_ins
     return ProxyAccess(env=env, proxy=port, leave=leave, listener=listener)
 

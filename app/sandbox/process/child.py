@@ -25,7 +25,7 @@ class LocalProcess:
 
     def __init__(self, spawned: Spawned, walls: Isolation) -> None:
         ends = spawned.ends
-        self.walls = walls
+        self.isolation = walls
         self.pid = spawned.pid
         self._line = spawned.line
         self._is_tty = ends.is_tty

@@ -63,7 +63,7 @@ class SandboxedProcessStarter:
     def close(self) -> None:
         self._folders.close()
 
-    def walls(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
+    def isolation(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
         if is_escalated:
             return ESCALATED
         report = self._inspector.report

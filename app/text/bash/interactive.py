@@ -62,7 +62,7 @@ def typing(terminal: Terminal, chars: str, scope: PathScope) -> list[Need]:
     """What has to be allowed before this is typed."""
     if not _SIGNALS.sub("", chars):
         return []
-    wish = _Wish("require_escalated" if terminal.walls.is_escalated else None)
+    wish = _Wish("require_escalated" if terminal.isolation.is_escalated else None)
     if not may_be_shell(terminal.command):
         needs = opening(shell_tools.needs_of(("bash", "-c", terminal.command), ".", scope, wish), terminal.command)
         return [need for need in needs if need.permission in (SHELL, ESCALATE)]
