@@ -165,7 +165,7 @@ class Service:
         undo.push_async_callback(self.files.close)
         oauth = await self._neighbourhood.load(self._engine, self._vault, keyring, sessions, self._dispatcher)
         listing = self._open_listing()
-        mcp = self._open_door(sessions, listing, undo)
+        mcp = self._open_mcp_server(sessions, listing, undo)
         readiness = self._open_readiness(data_dir, undo)
         await self._recover(journal, undo)
         return Services(
@@ -369,14 +369,20 @@ class Service:
         self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
         return Sessions(self._engine, self._writer, self._clock, self._rules, self._workspaces.home)
 
-    def _open_door(self, sessions: Sessions, listing: Listing, undo: AsyncExitStack) -> McpServerApp:
-        parts = (self._dispatcher, sessions, listing, self._asks.desk)
-        bulletin, names = self._neighbourhood.bulletin, self.settings.mcp.names
-        door = McpServerApp(
-            *parts, hub=self._hub, engine=self._engine, bulletin=bulletin, names=names, sealer=self._vault
+    def _open_mcp_server(self, sessions: Sessions, listing: Listing, undo: AsyncExitStack) -> McpServerApp:
+        mcp_server = McpServerApp(
+            dispatcher=self._dispatcher,
+            sessions=sessions,
+            listing=listing,
+            asks=self._asks.desk,
+            hub=self._hub,
+            engine=self._engine,
+            change_feed=self._neighbourhood.bulletin,
+            names=self.settings.mcp.names,
+            sealer=self._vault,
         )
-        undo.push_async_callback(door.close)
-        return door
+        undo.push_async_callback(mcp_server.close)
+        return mcp_server
 
     def _open_listing(self) -> Listing:
         redefine = self._hooks.definition

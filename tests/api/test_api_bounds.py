@@ -334,7 +334,7 @@ async def test_an_mcp_client_works_in_the_session_its_header_names(
     assert toys.contexts[-1].workspace.root == str(tmp_path / "in")
     assert missing.is_error is True
     assert [block.text for block in missing.content if block.type == "text"] == [
-        "There is no session no-such; the header Toolcrib-Session names one, or none."
+        "There is no session no-such. Name an existing one in the header Toolcrib-Session, or omit it."
     ]
     assert len(service.rows("SELECT * FROM calls")) == 1
 

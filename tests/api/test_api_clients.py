@@ -372,7 +372,7 @@ async def test_a_call_over_mcp_that_is_kept_for_the_next_start_is_no_success(ser
     result = (await asking).json()["result"]
     assert result["isError"] is True
     assert result["content"][0]["text"] == (
-        f"Interrupted: the service stops, and call {row['id']} goes on when it is back."
+        f"Interrupted: the service is stopping; call {row['id']} continues after the restart."
     )
 
 

@@ -67,7 +67,7 @@ async def test_a_permission_is_a_form_and_the_answer_lets_the_call_run(service: 
         (accept(decision="deny", message="not today"), "did not allow read .env: not today"),
         (types.ElicitResult(action="decline"), "did not allow read .env."),
         (types.ElicitResult(action="cancel"), "did not allow read .env."),
-        (accept(decision="whatever"), "does not fit what was asked"),
+        (accept(decision="whatever"), "does not match the question"),
     ],
     ids=["deny", "decline", "cancel", "misfit"],
 )
@@ -207,7 +207,7 @@ async def test_a_question_goes_to_nobody_when_the_client_has_left(service: Runni
 
     [row] = service.rows("SELECT id, error FROM calls")
     assert service.end(row["id"]) == ("error", "Declined")
-    assert "The MCP client has left." in row["error"]
+    assert "The MCP client has disconnected." in row["error"]
 
 
 async def test_a_permission_can_be_given_after_a_restart(service: RunningService) -> None:

@@ -5,17 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.util.json_codec import Raw
-from app.mcp.server.resources import PREFIX, Address, fits, prefixed, servers_of, shown, unprefixed
+from app.mcp.server.resources import (
+    PREFIX,
+    Address,
+    matches_template,
+    parse_prefixed,
+    prefix_uri,
+    servers_of,
+    with_unique_uris,
+)
 
 
 @given(st.text("abc_-09", min_size=1), st.text(min_size=1))
 def test_what_was_prefixed_is_read_back_whatever_the_uri_is(server: str, uri: str) -> None:
-    assert unprefixed(prefixed(server, uri)) == Address(server, uri)
+    assert parse_prefixed(prefix_uri(server, uri)) == Address(server, uri)
 
 
 @pytest.mark.parametrize("uri", ["file:///a", PREFIX, f"{PREFIX}shop", f"{PREFIX}shop/", f"{PREFIX}/file:///a"])
 def test_anything_else_names_no_server(uri: str) -> None:
-    assert unprefixed(uri) is None
+    assert parse_prefixed(uri) is None
 
 
 def test_only_what_does_not_say_its_server_gets_a_prefix() -> None:
@@ -27,7 +35,7 @@ def test_only_what_does_not_say_its_server_gets_a_prefix() -> None:
         {"server": "b", "uri": 7},
     ]
 
-    assert [item["uri"] for item in shown(listed, "uri")] == [
+    assert [item["uri"] for item in with_unique_uris(listed, "uri")] == [
         "file:///mine",
         "toolcrib://mcp/a/file:///both",
         "toolcrib://mcp/b/file:///both",
@@ -57,7 +65,7 @@ def test_who_lists_a_resource_comes_before_who_has_a_template_for_it() -> None:
     ],
 )
 def test_a_template_fits_what_it_could_have_given(uri: str, template: str) -> None:
-    assert fits(uri, template)
+    assert matches_template(uri, template)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +81,9 @@ def test_a_template_fits_what_it_could_have_given(uri: str, template: str) -> No
     ],
 )
 def test_it_fits_nothing_else(uri: str, template: object) -> None:
-    assert not fits(uri, template)
+    assert not matches_template(uri, template)
 
 
 def test_no_template_takes_long() -> None:
     """It would by trying all ways; this ends, as each part is looked for once."""
-    assert not fits("a" * 20_000, "{+x}a" * 2_000 + "b")
+    assert not matches_template("a" * 20_000, "{+x}a" * 2_000 + "b")

@@ -95,7 +95,7 @@ async def test_plain_names_are_given_where_they_say_which_tool_is_meant(service:
 
 
 async def test_a_long_list_comes_in_pages(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.mcp.server.tools.PAGE", 5)
+    monkeypatch.setattr("app.mcp.server.tools.PAGE_SIZE", 5)
 
     async with mcp_client(service, "legacy") as client:
         names, cursor = list[str](), None

@@ -101,7 +101,7 @@ async def test_what_two_servers_have_says_whose_it_is(two: RunningService, mode:
         prompts = [prompt.name for prompt in (await client.list_prompts()).prompts]
         text = await only_text(client, "toolcrib://mcp/far/corner://note")
         filled = await client.get_prompt("mcp__far__greet", {"who": "Bob"})
-        with pytest.raises(MCPError, match=r"say toolcrib://mcp/far/corner://note or toolcrib://mcp/near/"):
+        with pytest.raises(MCPError, match=r"Use toolcrib://mcp/far/corner://note or toolcrib://mcp/near/"):
             await client.read_resource("corner://note")
         with pytest.raises(MCPError) as gone:
             await client.read_resource("corner://nowhere")

@@ -1,1 +1,1 @@
-"""What stands behind `/mcp`: one part of the protocol each. `app/mcp/server/app.py` puts them together."""
+"""Toolcrib as an MCP server, behind `/mcp`: one part of the protocol per module, put together in `app.py`."""

@@ -1,4 +1,4 @@
-"""Methods: what a client of the door can ask for, each with who answers it."""
+"""The MCP methods that clients may call, and their handlers."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,26 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.calls import Call, CallRequest
+from app.core.calls import CallRequest
 from app.core.errors import CallError
 from app.core.mcp_resources import McpResources
 from app.core.util.json_codec import Raw
 from app.dispatch.tools.listing import Listing
 from app.mcp.client.prompts import PROMPT
-from app.mcp.server.list_cache import ListCache
 from app.mcp.server.list_changed import ChangeNotifier
 from app.mcp.server.prompts import McpPrompts
-from app.mcp.server.request_context import INTERNAL_ERROR, RequestContext, caller_of, failure, is_sayable, refusal
-from app.mcp.server.resources import READS, McpServerResources, Watched, contents_of, messages_of
-from app.mcp.server.results import failed, result_of
+from app.mcp.server.request_context import (
+    INTERNAL_ERROR,
+    Ctx,
+    RequestContext,
+    call_failure,
+    caller_of,
+    is_valid_result,
+    protocol_error,
+)
+from app.mcp.server.resources import READ_TOOL, ListCache, McpServerResources, Subscription
+from app.mcp.server.results import error_result, prompt_result, resource_result, tool_result
 from app.mcp.server.sessions import ClientSession
 from app.mcp.server.tool_calls import McpToolCalls, NoCall, to_request
 from app.mcp.server.tools import SERVER_META, McpTools
 
 if TYPE_CHECKING:
     import mcp_types as types
-
-    from app.mcp.server.request_context import Ctx
 
 Handler = Callable[..., Any]
 METHOD_NOT_FOUND = -32601
@@ -35,26 +40,26 @@ METHOD_NOT_FOUND = -32601
 class McpHandlers:
     def __init__(
         self,
+        *,
         tools: McpTools,
         calls: McpToolCalls,
-        neighbours: McpResources,
+        upstream: McpResources,
         changes: ChangeNotifier,
-        *,
         listing: Listing,
-        shelves: ListCache,
+        lists: ListCache,
         engine: AsyncEngine,
     ) -> None:
         self._tools = tools
         self._calls = calls
-        self._neighbours = neighbours
+        self._upstream = upstream
         self._listing = listing
-        self._resources = McpServerResources(neighbours, listing, shelves)
-        self._prompts = McpPrompts(listing, shelves)
+        self._resources = McpServerResources(upstream, listing, lists)
+        self._prompts = McpPrompts(listing, lists)
         self._changes = changes
         self._engine = engine
 
     def table(self) -> list[tuple[str, Any, Handler]]:
-        """Each method with the form of its parameters and its handler."""
+        """Each method with the model of its parameters and its handler."""
         import mcp_types as types
 
         page = types.PaginatedRequestParams
@@ -72,147 +77,136 @@ class McpHandlers:
             ("logging/setLevel", types.SetLevelRequestParams, self.set_level),
             ("subscriptions/listen", types.SubscriptionsListenRequestParams, self.listen),
         ]
-        return [(method, params, partial(_complete, handler)) for method, params, handler in methods]
+        return [(method, params, partial(_with_result_type, handler)) for method, params, handler in methods]
 
-    async def list_tools(self, ctx: "Ctx", params: "types.PaginatedRequestParams") -> Raw:
+    async def list_tools(self, ctx: Ctx, params: "types.PaginatedRequestParams") -> Raw:
         return await self._tools.page(ctx, caller_of(ctx), params.cursor)
 
-    async def call_tool(self, ctx: "Ctx", params: "types.CallToolRequestParams") -> Raw:
-        """A call like any other."""
+    async def call_tool(self, ctx: Ctx, params: "types.CallToolRequestParams") -> Raw:
         caller = caller_of(ctx)
         if caller.session is None:
-            return failed(caller.no_session)
+            return error_result(caller.no_session)
         tool = self._tools.find(params.name, caller)
-        asked = to_request(ctx, tool.name, params.arguments or {})
+        request = to_request(ctx, tool.name, params.arguments or {})
         try:
-            return await self._calls.run(ctx, asked, partial(self._shown, ctx), self._level(ctx))
-        except NoCall as why:
-            return failed(str(why))
+            return await self._calls.run(ctx, request, partial(tool_result, self._engine, ctx), self._log_level(ctx))
+        except NoCall as reason:
+            return error_result(str(reason))
 
-    async def list_resources(self, ctx: "Ctx", params: "types.PaginatedRequestParams") -> Raw:
+    async def list_resources(self, ctx: Ctx, params: "types.PaginatedRequestParams") -> Raw:
         items = await self._resources.all(caller_of(ctx))
-        return self._listed(ctx, "resources/list", "resources", items)
+        return self._list_result(ctx, "resources/list", "resources", items)
 
-    async def list_templates(self, ctx: "Ctx", params: "types.PaginatedRequestParams") -> Raw:
+    async def list_templates(self, ctx: Ctx, params: "types.PaginatedRequestParams") -> Raw:
         items = await self._resources.templates(caller_of(ctx))
-        return self._listed(ctx, "resources/templates/list", "resourceTemplates", items)
+        return self._list_result(ctx, "resources/templates/list", "resourceTemplates", items)
 
-    async def read_resource(self, ctx: "Ctx", params: "types.ReadResourceRequestParams") -> Raw:
-        """A call of the tool that reads resources, so that rules count and there is a record of it."""
+    async def read_resource(self, ctx: Ctx, params: "types.ReadResourceRequestParams") -> Raw:
+        """A call of the tool that reads resources, so that rules apply and it is recorded."""
         caller = caller_of(ctx)
         address = await self._resources.find(ctx, caller, params.uri)
-        asked = to_request(ctx, READS, {"server": address.server, "uri": address.uri})
-        return await self._asked(ctx, asked, contents_of)
+        request = to_request(ctx, READ_TOOL, {"server": address.server, "uri": address.uri})
+        return await self._run_call(ctx, request, resource_result)
 
-    async def subscribe(self, ctx: "Ctx", params: "types.SubscribeRequestParams") -> Raw:
-        seat = self._seat(ctx)
-        if params.uri not in seat.watched:
-            seat.watched[params.uri] = await self._resources.watch(ctx, caller_of(ctx), params.uri)
+    async def subscribe(self, ctx: Ctx, params: "types.SubscribeRequestParams") -> Raw:
+        subscriptions = self._require_session(ctx).subscriptions
+        if params.uri not in subscriptions:
+            subscriptions[params.uri] = await self._resources.subscribe(ctx, caller_of(ctx), params.uri)
         return {}
 
-    async def unsubscribe(self, ctx: "Ctx", params: "types.UnsubscribeRequestParams") -> Raw:
-        watched = self._seat(ctx).watched.pop(params.uri, None)
-        if watched is not None:
-            await self._unwatch(watched)
+    async def unsubscribe(self, ctx: Ctx, params: "types.UnsubscribeRequestParams") -> Raw:
+        subscription = self._require_session(ctx).subscriptions.pop(params.uri, None)
+        if subscription is not None:
+            await self._unsubscribe(subscription)
         return {}
 
-    async def list_prompts(self, ctx: "Ctx", params: "types.PaginatedRequestParams") -> Raw:
-        return self._listed(ctx, "prompts/list", "prompts", await self._prompts.all(caller_of(ctx)))
+    async def list_prompts(self, ctx: Ctx, params: "types.PaginatedRequestParams") -> Raw:
+        return self._list_result(ctx, "prompts/list", "prompts", await self._prompts.all(caller_of(ctx)))
 
-    async def get_prompt(self, ctx: "Ctx", params: "types.GetPromptRequestParams") -> Raw:
-        """A call too, of a tool that is there for this alone."""
+    async def get_prompt(self, ctx: Ctx, params: "types.GetPromptRequestParams") -> Raw:
+        """A call too, of a tool that exists only for this."""
         item = await self._prompts.find(caller_of(ctx), params.name)
-        given = {"server": item["server"], "name": item["name"], "arguments": params.arguments or {}}
-        asked = to_request(ctx, PROMPT, given)
-        return await self._asked(ctx, asked, messages_of)
+        arguments = {"server": item["server"], "name": item["name"], "arguments": params.arguments or {}}
+        return await self._run_call(ctx, to_request(ctx, PROMPT, arguments), prompt_result)
 
-    async def complete(self, ctx: "Ctx", params: "types.CompleteRequestParams") -> Raw:
+    async def complete(self, ctx: Ctx, params: "types.CompleteRequestParams") -> Raw:
         caller = caller_of(ctx)
-        given: Raw = {name: value for name, value in (ctx.params or {}).items() if name != "_meta"}
-        server, ref = await self._meant(caller, given["ref"])
+        fields: Raw = {name: value for name, value in (ctx.params or {}).items() if name != "_meta"}
+        server, ref = await self._resolve_ref(caller, fields["ref"])
         try:
-            said = await self._neighbours.complete(caller.whole_session, server, given | {"ref": ref})
+            answer = await self._upstream.complete(caller.require_session(), server, fields | {"ref": ref})
         except CallError as error:
-            raise failure(error, ctx) from None
-        return self._listing.redacted(said)
+            raise call_failure(error, ctx) from None
+        return self._listing.redacted(answer)
 
-    async def _meant(self, caller: RequestContext, ref: Raw) -> tuple[str, Raw]:
-        """The server that something belongs to, and what it is called there."""
+    async def _resolve_ref(self, caller: RequestContext, ref: Raw) -> tuple[str, Raw]:
+        """The server of a prompt or template, and the reference as that server knows it."""
         match ref:
             case {"type": "ref/prompt", "name": str(name)}:
                 prompt = await self._prompts.find(caller, name)
                 return prompt["server"], ref | {"name": prompt["name"]}
             case {"type": "ref/resource", "uri": str(uri)}:
-                address = await self._resources.template(caller, uri)
+                address = await self._resources.find_template(caller, uri)
                 return address.server, ref | {"uri": address.uri}
-        raise refusal("A completion is of a prompt or of a resource template.")
+        raise protocol_error("A completion needs a ref/prompt or a ref/resource.")
 
-    async def set_level(self, ctx: "Ctx", params: "types.SetLevelRequestParams") -> Raw:
-        self._seat(ctx).level = params.level
+    async def set_level(self, ctx: Ctx, params: "types.SetLevelRequestParams") -> Raw:
+        self._require_session(ctx).log_level = params.level
         return {}
 
-    async def listen(self, ctx: "Ctx", params: "types.SubscriptionsListenRequestParams") -> Any:
-        """A stream of what changes, with the resources it names watched for as long as it lasts."""
-        caller, watched = caller_of(ctx), list[Watched]()
-        try:
-            for uri in params.notifications.resource_subscriptions or []:
-                watched += await self._watched(ctx, caller, uri)
-            return await self._changes.listen(ctx, params)
-        finally:
-            for one in watched:
-                await self._unwatch(one)
-
-    async def forget(self, seat: ClientSession) -> None:
-        """A client has gone, and what it watched nobody need tell it any more."""
-        for watched in seat.watched.values():
-            await self._unwatch(watched)
-
-    async def _watched(self, ctx: "Ctx", caller: RequestContext, uri: str) -> list[Watched]:
-        """A resource that cannot be watched never changes; that is no reason not to listen to others."""
+    async def listen(self, ctx: Ctx, params: "types.SubscriptionsListenRequestParams") -> Any:
+        """Serve a stream of changes, subscribed to the resources it names for as long as it lasts."""
         from mcp import MCPError
 
-        with suppress(MCPError):
-            return [await self._resources.watch(ctx, caller, uri)]
-        return []
-
-    async def _unwatch(self, watched: Watched) -> None:
-        with suppress(CallError):  # the server has gone, and with it the watching
-            await self._resources.unwatch(watched)
-
-    async def _asked(self, ctx: "Ctx", asked: CallRequest, render: Handler) -> Raw:
-        """A call that is no tool's for whoever asked: what goes wrong with it is an error of the protocol."""
+        caller, subscriptions = caller_of(ctx), list[Subscription]()
         try:
-            return await self._calls.run(ctx, asked, partial(render, self._engine, ctx), self._level(ctx))
-        except NoCall as why:
-            raise refusal(str(why), INTERNAL_ERROR) from None
+            for uri in params.notifications.resource_subscriptions or []:
+                with suppress(MCPError):  # a resource without subscriptions does not prevent the others
+                    subscriptions.append(await self._resources.subscribe(ctx, caller, uri))
+            return await self._changes.listen(ctx, params)
+        finally:
+            for subscription in subscriptions:
+                await self._unsubscribe(subscription)
 
-    async def _shown(self, ctx: "Ctx", call: Call) -> Raw:
-        return await result_of(self._engine, call, ctx.protocol_version)
+    async def unsubscribe_all(self, session: ClientSession) -> None:
+        """End the subscriptions of a session that is closed."""
+        for subscription in session.subscriptions.values():
+            await self._unsubscribe(subscription)
 
-    def _listed(self, ctx: "Ctx", method: str, field: str, items: list[Raw]) -> Raw:
-        said = (_fitted(ctx, method, field, item) for item in items)
-        return self._listing.redacted({field: [item for item in said if item is not None]})
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        with suppress(CallError):  # the server is gone, and with it the subscription
+            await self._resources.unsubscribe(subscription)
 
-    def _level(self, ctx: "Ctx") -> str | None:
-        seat = self._changes.seats.at(ctx)
-        return seat.level if seat is not None else None
+    async def _run_call(self, ctx: Ctx, request: CallRequest, render: Handler) -> Raw:
+        """Run a call for a method other than `tools/call`: its failure is an error of the protocol."""
+        try:
+            return await self._calls.run(ctx, request, partial(render, self._engine, ctx), self._log_level(ctx))
+        except NoCall as reason:
+            raise protocol_error(str(reason), INTERNAL_ERROR) from None
 
-    def _seat(self, ctx: "Ctx") -> ClientSession:
-        seat = self._changes.seats.at(ctx)
-        if seat is None:
-            raise refusal("Method not found", METHOD_NOT_FOUND)
-        return seat
+    def _list_result(self, ctx: Ctx, method: str, field: str, items: list[Raw]) -> Raw:
+        """Items with their server in `_meta`, without those that this version of the protocol does not allow."""
+        valid = []
+        for item in items:
+            meta: Raw = item["_meta"] if isinstance(item.get("_meta"), dict) else {}
+            public = {name: value for name, value in item.items() if name != "server"}
+            public["_meta"] = meta | {SERVER_META: item["server"]}
+            if is_valid_result(method, ctx.protocol_version, {field: [public]}):
+                valid.append(public)
+        return self._listing.redacted({field: valid})
+
+    def _log_level(self, ctx: Ctx) -> str | None:
+        session = self._changes.sessions.get_or_add(ctx)
+        return session.log_level if session is not None else None
+
+    def _require_session(self, ctx: Ctx) -> ClientSession:
+        session = self._changes.sessions.get_or_add(ctx)
+        if session is None:
+            raise protocol_error("Method not found", METHOD_NOT_FOUND)
+        return session
 
 
-async def _complete(handler: Handler, ctx: "Ctx", params: Any) -> Any:
-    """A result that does not say so is the whole one."""
-    said = await handler(ctx, params)
-    return {"resultType": "complete"} | said if isinstance(said, dict) and said else said
-
-
-def _fitted(ctx: "Ctx", method: str, field: str, item: Raw) -> Raw | None:
-    """An item with its server where everybody may put things; None for one that the protocol cannot say."""
-    meta: Raw = item["_meta"] if isinstance(item.get("_meta"), dict) else {}
-    said = {name: value for name, value in item.items() if name != "server"}
-    said["_meta"] = meta | {SERVER_META: item["server"]}
-    return said if is_sayable(method, ctx.protocol_version, {field: [said]}) else None
+async def _with_result_type(handler: Handler, ctx: Ctx, params: Any) -> Any:
+    """A result without a `resultType` is complete."""
+    result = await handler(ctx, params)
+    return {"resultType": "complete"} | result if isinstance(result, dict) and result else result

@@ -1,7 +1,7 @@
-"""Changes: what clients of the door hear of when lists or resources are not what they were, in both eras.
+"""Notifications that lists or resources changed, for clients of both protocol generations.
 
-Tools change for a principal when the log says so; resources and prompts when their server says so. Only clients of
-principals who see the change hear of it.
+Changes of tools come from the event log, changes of resources and prompts from their MCP server. Only clients of
+principals who see the change are notified.
 """
 
 import asyncio
@@ -12,25 +12,22 @@ from app.core.events import EventType
 from app.core.util.json_codec import Raw
 from app.dispatch.events.hub import EventHub
 from app.mcp.client.interfaces import Change, ChangeFeed
-from app.mcp.server.request_context import caller_of
-from app.mcp.server.resources import prefixed
-from app.mcp.server.sessions import UPDATED, ClientSession, ClientSessions, Leave
+from app.mcp.server.request_context import Ctx, caller_of
+from app.mcp.server.resources import prefix_uri
+from app.mcp.server.sessions import UPDATED, ClientSession, ClientSessions, OnSessionClosed
 from app.store.events import EventFilter
 
 if TYPE_CHECKING:
     from mcp.server.subscriptions import ListenHandler
     from mcp_types import SubscriptionsListenRequestParams
 
-    from app.mcp.server.request_context import Ctx
-
-LIST_CHANGED = "notifications/{kind}/list_changed"
-A_WHILE = 3600.0
-MOST_LISTENING = 1024
-"""Streams of one principal; how many a key may have is another matter."""
+TAKE_SECONDS = 3600.0
+MAX_LISTENERS = 1024
+"""Streams of one principal. The limit per key is checked at the HTTP endpoint."""
 
 
 class Listeners:
-    """Those of one principal that listen in the way of 2026, as the SDK fans events out to them."""
+    """`subscriptions/listen` streams (2026-07-28) of one principal: the bus from which the SDK's handler fans out."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, Callable[[Any], None]] = {}
@@ -45,7 +42,7 @@ class Listeners:
         from mcp.server.subscriptions import ListenHandler
 
         if self._handler is None:
-            self._handler = ListenHandler(self, max_subscriptions=MOST_LISTENING)
+            self._handler = ListenHandler(self, max_subscriptions=MAX_LISTENERS)
         return self._handler
 
     def subscribe(self, listener: Callable[[Any], None]) -> Callable[[], None]:
@@ -54,9 +51,9 @@ class Listeners:
         return lambda: self._listeners.pop(token, None) and None
 
     async def publish(self, event: Any) -> None:
-        self.tell(event)
+        self.send(event)
 
-    def tell(self, event: Any) -> None:
+    def send(self, event: Any) -> None:
         for listener in list(self._listeners.values()):
             listener(event)
 
@@ -66,112 +63,114 @@ class Listeners:
 
 
 class ChangeNotifier:
-    """`at_end` is called when the log is closed: from then on nobody has anything to tell."""
+    """`on_log_closed` is called when the event log closes: no notification follows."""
 
-    def __init__(self, hub: EventHub, bulletin: ChangeFeed, *, on_leave: Leave, at_end: Callable[[], None]) -> None:
-        self.seats = ClientSessions(self._left)
-        self._on_leave = on_leave
+    def __init__(
+        self,
+        hub: EventHub,
+        change_feed: ChangeFeed,
+        *,
+        on_session_closed: OnSessionClosed,
+        on_log_closed: Callable[[], None],
+    ) -> None:
+        self.sessions = ClientSessions(self._session_closed)
+        self._on_session_closed = on_session_closed
         self._hub = hub
-        self._at_end = at_end
-        self._crowds: dict[str, Listeners] = {}
-        self._following: dict[str, asyncio.Task[None]] = {}
-        self._unwatch = bulletin.watch(self._posted)
+        self._on_log_closed = on_log_closed
+        self._listeners: dict[str, Listeners] = {}
+        self._followers: dict[str, asyncio.Task[None]] = {}
+        self._unwatch = change_feed.watch(self._on_change)
 
     def follow(self, principal: str) -> None:
-        """Somebody of this principal is here."""
-        if principal not in self._following:
-            task = self._following[principal] = asyncio.create_task(self._follow(principal))
-            task.add_done_callback(lambda done: self._followed(principal, done))
+        """Follow the event log for a principal with at least one client, if no task does yet."""
+        if principal not in self._followers:
+            task = self._followers[principal] = asyncio.create_task(self._follow(principal))
+            task.add_done_callback(lambda done: self._follower_done(principal, done))
 
-    def _followed(self, principal: str, done: "asyncio.Task[None]") -> None:
-        if self._following.get(principal) is done:
-            del self._following[principal]
+    def _follower_done(self, principal: str, done: "asyncio.Task[None]") -> None:
+        if self._followers.get(principal) is done:
+            del self._followers[principal]
 
-    async def listen(self, ctx: "Ctx", params: "SubscriptionsListenRequestParams") -> Any:
-        """One stream of 2026, for as long as its client listens."""
+    async def listen(self, ctx: Ctx, params: "SubscriptionsListenRequestParams") -> Any:
+        """Serve one `subscriptions/listen` stream until its client closes it."""
         principal = caller_of(ctx).key.principal
-        crowd = self._crowds.setdefault(principal, Listeners())
+        listeners = self._listeners.setdefault(principal, Listeners())
         self.follow(principal)
         try:
-            return await crowd.handler(ctx, params)
+            return await listeners.handler(ctx, params)
         finally:
-            if crowd.is_empty and self._crowds.get(principal) is crowd:
-                del self._crowds[principal]
+            if listeners.is_empty and self._listeners.get(principal) is listeners:
+                del self._listeners[principal]
             self._unfollow(principal)
 
     async def close(self) -> None:
-        """End the streams; those that only wait for news end by themselves."""
+        """End the `subscriptions/listen` streams; those of sessions end with the SDK's manager."""
         self._unwatch()
-        for crowd in list(self._crowds.values()):
-            crowd.close()
-        tasks = list(self._following.values())
+        for listeners in list(self._listeners.values()):
+            listeners.close()
+        tasks = list(self._followers.values())
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _left(self, seat: ClientSession) -> None:
-        self._unfollow(seat.key.principal)
-        await self._on_leave(seat)
+    async def _session_closed(self, session: ClientSession) -> None:
+        self._unfollow(session.key.principal)
+        await self._on_session_closed(session)
 
     def _unfollow(self, principal: str) -> None:
-        """Where nobody is here any more, nobody has to follow the log for them."""
-        task = self._following.get(principal)
-        if task is not None and principal not in self._crowds and not self.seats.of(principal):
-            del self._following[principal]
+        """Stop following the log for a principal whose last client is gone."""
+        task = self._followers.get(principal)
+        if task is not None and principal not in self._listeners and not self.sessions.of(principal):
+            del self._followers[principal]
             task.cancel()
 
     async def _follow(self, principal: str) -> None:
-        """Tell of tools as the log does."""
-        wanted = EventFilter(principal=principal, types=frozenset({EventType.TOOLS_CHANGED}))
+        """Send `tools/list_changed` whenever the event log has such an event for the principal."""
+        filter = EventFilter(principal=principal, types=frozenset({EventType.TOOLS_CHANGED}))
         while True:
-            listening = self._hub.subscribe(wanted, False)
+            subscription = self._hub.subscribe(filter, False)
             try:
-                while frames := await listening.take(A_WHILE):
-                    del frames
-                    self._tell("tools", [principal])
+                while await subscription.take(TAKE_SECONDS):
+                    self._notify_list_changed("tools", [principal])
             finally:
-                self._hub.unsubscribe(listening)
-            if listening.is_closed:
-                self._at_end()
+                self._hub.unsubscribe(subscription)
+            if subscription.is_closed:
+                self._on_log_closed()
                 return
 
-    def _posted(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         if change.kind == "tools":
-            return  # the log tells of them when they can be called
-        here = {*self._crowds, *self.seats.principals}
-        told = [principal for principal in here if change.owner in (None, principal)]
+            return  # the event log reports them once they can be called
+        connected = {*self._listeners, *self.sessions.principals}
+        principals = [principal for principal in connected if change.owner in (None, principal)]
         if change.uri is None:
-            self._tell(change.kind, told)
+            self._notify_list_changed(change.kind, principals)
         else:
-            self._tell_updated(change.server, change.uri, told)
+            self._notify_updated(change.server, change.uri, principals)
 
-    def _tell(self, kind: str, principals: Iterable[str]) -> None:
+    def _notify_list_changed(self, kind: str, principals: Iterable[str]) -> None:
+        from mcp.server import subscriptions
+
+        events: Raw = {
+            "tools": subscriptions.ToolsListChanged,
+            "prompts": subscriptions.PromptsListChanged,
+            "resources": subscriptions.ResourcesListChanged,
+        }
         for principal in principals:
-            for seat in self.seats.of(principal):
-                seat.tell(LIST_CHANGED.format(kind=kind))
-            if crowd := self._crowds.get(principal):
-                crowd.tell(_event(kind))
+            for session in self.sessions.of(principal):
+                session.notify(f"notifications/{kind}/list_changed")
+            if listeners := self._listeners.get(principal):
+                listeners.send(events[kind]())
 
-    def _tell_updated(self, server: str, uri: str, principals: Iterable[str]) -> None:
+    def _notify_updated(self, server: str, uri: str, principals: Iterable[str]) -> None:
         from mcp.server.subscriptions import ResourceUpdated
 
         for principal in principals:
-            for seat in self.seats.of(principal):
-                for shown, watched in seat.watched.items():
-                    if watched.address == (server, uri):
-                        seat.tell(UPDATED, shown)
-            if crowd := self._crowds.get(principal):
-                crowd.tell(ResourceUpdated(uri))
-                crowd.tell(ResourceUpdated(prefixed(server, uri)))
-
-
-def _event(kind: str) -> Any:
-    from mcp.server import subscriptions
-
-    events: Raw = {
-        "tools": subscriptions.ToolsListChanged,
-        "prompts": subscriptions.PromptsListChanged,
-        "resources": subscriptions.ResourcesListChanged,
-    }
-    return events[kind]()
+            for session in self.sessions.of(principal):
+                for client_uri, subscription in session.subscriptions.items():
+                    if subscription.address == (server, uri):
+                        session.notify(UPDATED, client_uri)
+            if listeners := self._listeners.get(principal):
+                listeners.send(ResourceUpdated(uri))
+                listeners.send(ResourceUpdated(prefix_uri(server, uri)))

@@ -1,4 +1,4 @@
-"""Callers: who comes to the door with a request, for which session, and what they call the tools of servers."""
+"""The caller of an MCP request: key, session, how it names the tools of servers; and errors of the protocol."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import Scope
 
-    Ctx: TypeAlias = ServerRequestContext[Any, Any]
+Ctx: TypeAlias = "ServerRequestContext[Any, Any]"
+"""The SDK's context of one request; a string here, as the SDK is imported late."""
 
 KEY_IN_SCOPE = "toolcrib.key"
 MESSAGE_IN_SCOPE = "toolcrib.message"
@@ -30,37 +31,36 @@ INTERNAL_ERROR = -32603
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """`session` is None where the key sees none of that name. `is_plain`: tools of servers go by their own names."""
-
     key: Key
-    named: str
+    session_name: str
     session: Session | None
+    """None when the key sees no session of that name."""
     is_plain: bool
+    """Whether tools of upstream servers go by their own names, without the prefix."""
 
     @property
     def no_session(self) -> str:
-        return f"There is no session {self.named}; the header {SESSION_HEADER} names one, or none."
+        return (
+            f"There is no session {self.session_name}. Name an existing one in the header {SESSION_HEADER}, or omit it."
+        )
 
-    @property
-    def whole_session(self) -> Session:
-        """The session; raises an error of the protocol when there is none."""
+    def require_session(self) -> Session:
         if self.session is None:
-            raise refusal(self.no_session)
+            raise protocol_error(self.no_session)
         return self.session
 
 
 current_caller: ContextVar[RequestContext | None] = ContextVar("current_caller", default=None)
-"""Who made the request that is being answered, for what the SDK asks without saying about whom."""
+"""The caller of the current request, for SDK callbacks that get no context."""
 
 
-def caller_of(ctx: "Ctx") -> RequestContext:
+def caller_of(ctx: Ctx) -> RequestContext:
     assert ctx.request is not None, "the transport is HTTP"
     caller: RequestContext = ctx.request.scope[CALLER_IN_SCOPE]
     return caller
 
 
-def named_in(scope: "Scope") -> str:
-    """The session a request is about."""
+def session_name_in(scope: "Scope") -> str:
     return header_of(scope, SESSION_HEADER.lower().encode()) or DEFAULT_SESSION
 
 
@@ -68,61 +68,53 @@ def header_of(scope: "Scope", name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
-def is_modern(ctx: "Ctx") -> bool:
-    """Whether this client speaks the protocol without handshake and sessions."""
+def is_modern(ctx: Ctx) -> bool:
+    """Whether this client uses the stateless protocol (2026-07-28), without handshake and sessions."""
     return ctx.protocol_version >= MODERN
 
 
-def trace_of(ctx: "Ctx") -> TraceContext | None:
-    """The trace a request says it belongs to, in its headers or in what goes along with its parameters."""
+def trace_of(ctx: Ctx) -> TraceContext | None:
+    """The W3C trace context of a request, from its HTTP headers or its `_meta`."""
     assert ctx.request is not None, "the transport is HTTP"
-    meta = meta_of(ctx)
-    traceparent = ctx.request.headers.get("traceparent") or _text(meta.get("traceparent"))
+    meta = {name: value for name, value in meta_of(ctx).items() if isinstance(value, str)}
+    traceparent = ctx.request.headers.get("traceparent") or meta.get("traceparent")
     if traceparent is None:
         return None
-    return TraceContext(traceparent, ctx.request.headers.get("tracestate") or _text(meta.get("tracestate")))
+    return TraceContext(traceparent, ctx.request.headers.get("tracestate") or meta.get("tracestate"))
 
 
-def meta_of(ctx: "Ctx") -> dict[str, Any]:
-    """What goes along with a request's parameters."""
+def meta_of(ctx: Ctx) -> dict[str, Any]:
     meta = (ctx.params or {}).get("_meta")
     return meta if isinstance(meta, dict) else {}
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def refusal(message: str, code: int = INVALID_PARAMS, data: Any = None) -> Exception:
-    """A request that gets an error instead of a result."""
+def protocol_error(message: str, code: int = INVALID_PARAMS, data: Any = None) -> Exception:
+    """A JSON-RPC error to raise."""
     from mcp import MCPError
 
     return MCPError(code, message, data)
 
 
-def missing(ctx: "Ctx", uri: str) -> Exception:
-    """A resource that is not there. From 2026 on that has no code of its own."""
-    return refusal(f"Resource not found: {uri}", INVALID_PARAMS if is_modern(ctx) else NOT_FOUND, {"uri": uri})
+def resource_not_found(ctx: Ctx, uri: str) -> Exception:
+    """Since 2026-07-28 this has no error code of its own."""
+    return protocol_error(f"Resource not found: {uri}", INVALID_PARAMS if is_modern(ctx) else NOT_FOUND, {"uri": uri})
 
 
-def failure(error: CallError, ctx: "Ctx") -> Exception:
-    """What went wrong on the way to a server. What that one said keeps its code."""
-    return refused(error.as_dict(), ctx)
-
-
-def refused(error: dict[str, Any], ctx: "Ctx") -> Exception:
-    """The same, as it is kept with a call."""
+def call_failure(error: CallError | dict[str, Any], ctx: Ctx) -> Exception:
+    """A call's error, or its stored form, as a JSON-RPC error. An upstream server's error keeps its code."""
+    if isinstance(error, CallError):
+        error = error.as_dict()
     message, details = error["message"], error.get("details") or {}
     code = details.get("code")
     if not isinstance(code, int):
-        return refusal(message, INVALID_PARAMS if error["code"] == InvalidArgs.code else INTERNAL_ERROR)
+        return protocol_error(message, INVALID_PARAMS if error["code"] == InvalidArgs.code else INTERNAL_ERROR)
     if code == NOT_FOUND and is_modern(ctx):
         code = INVALID_PARAMS
-    return refusal(details.get("message") or message, code, details.get("data"))
+    return protocol_error(details.get("message") or message, code, details.get("data"))
 
 
-def is_sayable(method: str, version: str, result: dict[str, Any]) -> bool:
-    """Whether this could be the result of a method in this version of the protocol."""
+def is_valid_result(method: str, version: str, result: dict[str, Any]) -> bool:
+    """Whether this version of the protocol allows such a result of a method."""
     from mcp_types.methods import validate_server_result
     from pydantic import ValidationError
 

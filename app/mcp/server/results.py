@@ -1,10 +1,8 @@
-"""Results: how a call ended, as a client of the door reads it.
-
-Attachments as MCP clients take them: images and sounds as such, other files as embedded resources.
-"""
+"""Ended calls as MCP results: of `tools/call`, `resources/read` and `prompts/get`."""
 
 import base64
 import json
+import re
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -15,45 +13,33 @@ from app.core.util.json_codec import Raw
 from app.dispatch.attachments import Attached, load
 from app.mcp.client.interfaces import MODERN
 from app.mcp.client.results import blocks_of
-from app.mcp.server.request_context import refusal
+from app.mcp.server.request_context import INTERNAL_ERROR, Ctx, call_failure, protocol_error
+from app.store import outputs
 
-ADDRESS = "toolcrib:///v1/calls/{call}/attachments/{number}"
-
-
-def block_of(attached: Attached, call: str, number: int) -> Raw:
-    """One as a content block."""
-    about, data = attached
-    mime = about["mime"]
-    if data is None:  # elsewhere, and the client may fetch it itself
-        link = {"type": "resource_link", "uri": about["url"], "name": about["filename"] or about["url"]}
-        return link | {"mimeType": mime}
-    encoded = base64.b64encode(data).decode()
-    kind = mime.partition("/")[0]
-    if kind in ("image", "audio"):
-        return {"type": kind, "data": encoded, "mimeType": mime}
-    address = ADDRESS.format(call=call, number=number)
-    return {"type": "resource", "resource": {"uri": address, "mimeType": mime, "blob": encoded}}
-
-
+ATTACHMENT_URI = "toolcrib:///v1/calls/{call}/attachments/{number}"
 CALL_META = "io.toolcrib/call"
 MISSING_CAPABILITY = -32021
 AUDIO_SINCE = "2025-03-26"
 LINKS_SINCE = "2025-06-18"
+CHUNK_BYTES = 1024 * 1024
+_ATTACHED_FILE = re.compile(r"attached as file (\d+)\]$")
 
 
-async def result_of(engine: AsyncEngine, call: Call, version: str) -> Raw:
-    """What the model reads: the output, then the error's sentence if there is one; and what goes along with it."""
+async def tool_result(engine: AsyncEngine, ctx: Ctx, call: Call) -> Raw:
+    """The result of `tools/call`: the output, then the error's sentence if there is one, and the attachments."""
+    version = ctx.protocol_version
     result = json.loads(call.result) if call.result else None
     error = json.loads(call.error) if call.error else None
     if error and (error.get("details") or {}).get("code") == MISSING_CAPABILITY:
-        details = error["details"]  # not the model's matter, but the client's
-        raise refusal(details["message"], MISSING_CAPABILITY, details["data"])
+        details = error["details"]  # for the client, not for the model
+        raise protocol_error(details["message"], MISSING_CAPABILITY, details["data"])
     content = await _content(engine, call.id, result) if result else []
-    content += [text_of(sentence) for sentence in _sentences(call, result, error)]
+    content += [_text_block(sentence) for sentence in _sentences(call, result, error)]
+    server_meta = result["metadata"].get("_meta") if result else None
     answer: Raw = {
-        "content": [_fitted(block, version) for block in content],
+        "content": [_downgrade(block, version) for block in content],
         "isError": error is not None or not call.is_final,
-        "_meta": _meta(result) | {CALL_META: call.id},
+        "_meta": (server_meta if isinstance(server_meta, dict) else {}) | {CALL_META: call.id},
     }
     structured = result["structured"] if result else None
     if isinstance(structured, dict) or (structured is not None and version >= MODERN):
@@ -61,55 +47,114 @@ async def result_of(engine: AsyncEngine, call: Call, version: str) -> Raw:
     return answer
 
 
-def failed(sentence: str) -> Raw:
-    """There is no call, and why."""
-    return {"content": [text_of(sentence)], "isError": True}
+def error_result(sentence: str) -> Raw:
+    """The result of a `tools/call` for which no call was made."""
+    return {"content": [_text_block(sentence)], "isError": True}
 
 
-def text_of(text: str) -> Raw:
+def _text_block(text: str) -> Raw:
     return {"type": "text", "text": text}
 
 
 async def _content(engine: AsyncEngine, call: str, result: dict[str, Any]) -> list[Raw]:
-    """What a server gave as it gave it, as long as that is what the model reads too."""
+    """An upstream server's content blocks unchanged, as long as the model's output is the same."""
     attached = await load(engine, call, result["attachments"])
-    blocks = blocks_of(result, lambda number: _encoded(attached[number]))
+    blocks = blocks_of(result, lambda number: base64.b64encode(attached[number][1] or b"").decode())
     if blocks is not None:
         return blocks
-    blocks = [block_of(one, call, number) for number, one in enumerate(attached)]
-    return [text_of(result["output"]), *blocks] if result["output"] or not blocks else blocks
+    blocks = [_attachment_block(item, call, number) for number, item in enumerate(attached)]
+    return [_text_block(result["output"]), *blocks] if result["output"] or not blocks else blocks
 
 
-def _encoded(attached: Attached) -> str:
-    return base64.b64encode(attached[1] or b"").decode()
+def _attachment_block(attached: Attached, call: str, number: int) -> Raw:
+    """Images and audio as such, other files as embedded resources, files elsewhere as links."""
+    info, data = attached
+    mime = info["mime"]
+    if data is None:
+        link = {"type": "resource_link", "uri": info["url"], "name": info["filename"] or info["url"]}
+        return link | {"mimeType": mime}
+    encoded = base64.b64encode(data).decode()
+    kind = mime.partition("/")[0]
+    if kind in ("image", "audio"):
+        return {"type": kind, "data": encoded, "mimeType": mime}
+    uri = ATTACHMENT_URI.format(call=call, number=number)
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": mime, "blob": encoded}}
 
 
 def _sentences(call: Call, result: dict[str, Any] | None, error: dict[str, Any] | None) -> list[str]:
-    """What is to be said besides what the tool gave. A server that failed has said itself how."""
-    said = []
+    """What the model reads besides the tool's output. An upstream server's output has its error already."""
+    sentences = []
     if result and result["metadata"].get("truncated") is True:
         size = result["metadata"].get("original_size")
         whole = f"The whole output ({size} characters)" if isinstance(size, int) else "The whole output"
-        said.append(f"[{whole} can be read at GET /v1/calls/{call.id}/output.]")
+        sentences.append(f"[{whole} can be read at GET /v1/calls/{call.id}/output.]")
     if not call.is_final:
-        said.append(f"Interrupted: the service stops, and call {call.id} goes on when it is back.")
+        sentences.append(f"Interrupted: the service is stopping; call {call.id} continues after the restart.")
     if error and not (result and error["code"] == McpFailed.code):
-        said.append(f"{error['code']}: {error['message']}")
-    return said
+        sentences.append(f"{error['code']}: {error['message']}")
+    return sentences
 
 
-def _meta(result: dict[str, Any] | None) -> Raw:
-    """What a server said about its result."""
-    said = result["metadata"].get("_meta") if result else None
-    return dict(said) if isinstance(said, dict) else {}
-
-
-def _fitted(block: Raw, version: str) -> Raw:
-    """A block in a form that was known already in this version of the protocol."""
+def _downgrade(block: Raw, version: str) -> Raw:
+    """A content block in a form that this version of the protocol knows."""
     if block["type"] == "resource_link" and version < LINKS_SINCE:
-        about = block.get("description") or block.get("title") or block.get("name")
-        return text_of(f"[Resource {block['uri']}{f': {about}' if about else ''}]")
+        title = block.get("description") or block.get("title") or block.get("name")
+        return _text_block(f"[Resource {block['uri']}{f': {title}' if title else ''}]")
     if block["type"] == "audio" and version < AUDIO_SINCE:
-        sound = {"uri": "toolcrib:///audio", "mimeType": block["mimeType"], "blob": block["data"]}
-        return {"type": "resource", "resource": sound}
+        audio = {"uri": "toolcrib:///audio", "mimeType": block["mimeType"], "blob": block["data"]}
+        return {"type": "resource", "resource": audio}
     return block
+
+
+async def resource_result(engine: AsyncEngine, ctx: Ctx, call: Call) -> Raw:
+    """The result of `resources/read`; raises an error of the protocol for a call that failed.
+
+    The tool's output is the server's answer with its blobs moved to attachments; here they are put back.
+    """
+    result, answer = await _server_answer(engine, ctx, call)
+    attached = await load(engine, call.id, result["attachments"])
+    fields = {name: value for name, value in answer.items() if name not in ("server", "uri")}
+    return fields | {"contents": [_with_blob(content, attached) for content in answer["contents"]]}
+
+
+async def prompt_result(engine: AsyncEngine, ctx: Ctx, call: Call) -> Raw:
+    """The result of `prompts/get`, likewise."""
+    _, answer = await _server_answer(engine, ctx, call)
+    return answer
+
+
+async def _server_answer(engine: AsyncEngine, ctx: Ctx, call: Call) -> tuple[Raw, Raw]:
+    """The stored result of a call, and the server's answer in it."""
+    if call.error is not None:
+        raise call_failure(json.loads(call.error), ctx)
+    if call.result is None:
+        message = f"The service is stopping; call {call.id} continues after the restart."
+        raise protocol_error(message, INTERNAL_ERROR)
+    result = json.loads(call.result)
+    try:
+        answer: Raw = json.loads(await _whole_output(engine, call.id, result))
+    except ValueError:
+        raise protocol_error("The server's answer is larger than the stored output.", INTERNAL_ERROR) from None
+    return result, answer
+
+
+async def _whole_output(engine: AsyncEngine, call: str, result: dict[str, Any]) -> str:
+    if result["metadata"].get("truncated") is not True:
+        return str(result["output"])
+    pieces, offset = list[bytes](), 0
+    while chunks := await outputs.chunks(engine, call, offset, CHUNK_BYTES):
+        pieces += [data for _, _, data in chunks]
+        offset = chunks[-1][0] + len(chunks[-1][2])
+    return b"".join(pieces).decode()
+
+
+def _with_blob(content: Any, attached: list[Attached]) -> Any:
+    """One of the contents with its blob again; where it was not stored, with the reason as text."""
+    if not isinstance(content, dict) or "blob" not in content:
+        return content
+    match = _ATTACHED_FILE.search(str(content["blob"]))
+    data = attached[int(match[1]) - 1][1] if match and int(match[1]) <= len(attached) else None
+    if data is not None:
+        return content | {"blob": base64.b64encode(data).decode()}
+    fields = {name: value for name, value in content.items() if name != "blob"}
+    return fields | {"mimeType": "text/plain", "text": content["blob"]}
