@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from app.text.edit.text_views import SPACES
+from app.text.edit.candidates import SPACES
 
 ENOUGH = 0.65
 

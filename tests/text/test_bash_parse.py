@@ -15,7 +15,7 @@ from app.core.rules import Need, matches
 from app.text.bash.needs import CommandNeeds, wanted
 from app.text.bash.parse import Script, Simple, of_argv, parse
 from app.text.bash.safe_commands import is_safe
-from app.text.bash.unclear import Unclear
+from app.text.bash.script import Unclear
 from app.text.patch.from_shell import intercepted_patch
 from tests.text.shell_grammar import Reference, make
 

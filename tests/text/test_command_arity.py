@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.text.bash.command_arity import ARITIES, always, prefix
+from app.text.bash.needs import ARITIES, always, prefix
 
 CASES = json.loads((Path(__file__).parent.parent / "scenarios" / "arity.json").read_text())
 

@@ -1,8 +1,8 @@
 import pytest
 
 from app.core.errors import EditMismatch
-from app.text.edit import mismatch
-from app.text.edit.mismatch import explained
+from app.text.edit import replacers
+from app.text.edit.replacers import explained
 
 NOT_FOUND = EditMismatch("old_string was not found", details={"reason": "not_found"})
 
@@ -27,8 +27,8 @@ def test_white_space_is_everywhere_and_tells_nothing(new: str) -> None:
 
 
 def test_only_so_much_of_a_file_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mismatch, "MOST_SHOWN", 2)
-    monkeypatch.setattr(mismatch, "LONGEST_SHOWN", 6)
+    monkeypatch.setattr(replacers, "MOST_SHOWN", 2)
+    monkeypatch.setattr(replacers, "LONGEST_SHOWN", 6)
     text = "".join(f"line number {number}\n" for number in range(9))
 
     error = explained(NOT_FOUND, "a.py", ("line number 3\nline number 4\nline number 7\n", "x"), text)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text import indent_block
-from app.text.indent_block import Block, Shape, block
+from app.text import file_lines
+from app.text.file_lines import Block, Shape, block
 
 ROOM = 10**9
 WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2005\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -67,7 +67,7 @@ def numbers(found: Block | None) -> list[int] | None:
 def test_blocks_are_those_of_the_rule(text: str, anchor: int, shape: Shape, limit: int, step: int) -> None:
     count = text.count("\n") + (not text.endswith("\n"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indent_block, "LOOKED_BACK", step)
+        patch.setattr(file_lines, "LOOKED_BACK", step)
 
         found = numbers(block(text.encode(), anchor, shape, limit=limit, room=ROOM))
 

@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text import lazy_lines
-from app.text.edit.diff import lines_of
-from app.text.lazy_lines import Lines
+from app.text.edit import diff
+from app.text.edit.diff import Lines, lines_of
 
 TEXTS = st.text("ab\n\r\u2028", max_size=60)
 
@@ -12,7 +11,7 @@ TEXTS = st.text("ab\n\r\u2028", max_size=60)
 @given(TEXTS, st.integers(-70, 70), st.integers(-70, 70), st.sampled_from([1, 2, -1]))
 def test_they_are_those_the_text_is_cut_into(text: str, start: int, stop: int, step: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy_lines, "BLOCK", 7)
+        patch.setattr(diff, "BLOCK", 7)
 
         assert list(Lines(text)) == lines_of(text)
         assert len(Lines(text)) == len(lines_of(text))

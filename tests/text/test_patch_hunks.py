@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import PatchMismatch
 from app.text.edit.diff import lines_of
-from app.text.patch.hunks import fit
+from app.text.patch.apply import fit
 from app.text.patch.lenient import read
 from app.text.patch.parse import Hunk, Update
 

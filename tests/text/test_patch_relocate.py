@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.errors import InvalidArgs
-from app.text.patch.relocate import relocated
+from app.text.patch.from_shell import relocated
 
 PATCH = """\
 *** Begin Patch

@@ -8,11 +8,10 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import EditMismatch
-from app.text.edit import nearest_lines, replacers, replacers_anchored, text_views
+from app.text.edit import candidates, nearest_lines, replacers
+from app.text.edit.candidates import SPACES, TextViews
 from app.text.edit.diff import Span, lines_of
-from app.text.edit.mismatch import explained
-from app.text.edit.replacers import STRATEGIES, replace
-from app.text.edit.text_views import SPACES, TextViews
+from app.text.edit.replacers import STRATEGIES, explained, replace
 from tests.text import plain_replacers
 from tests.text.work_counter import Work, work_of
 
@@ -90,7 +89,7 @@ def test_each_replacer_finds_what_those_before_it_do_not(strategy: str, content:
 def test_lines_moved_as_a_whole_are_found_though_earlier_replacers_find_them_too() -> None:
     page, wanted = TextViews("  a\n    b\n\n a\n  b\n"), "a\n  b\n"
 
-    [candidate] = replacers.indentation_flexible(page, wanted)
+    [candidate] = candidates.indentation_flexible(page, wanted)
 
     assert candidate.text == "  a\n    b\n"
 
@@ -406,9 +405,9 @@ def test_the_work_grows_as_the_text_does(shape: str, monkeypatch: pytest.MonkeyP
     What is bounded by a number is bounded by a small one, so that even these texts reach it. Four times the text
     would be sixteen times the work, if that grew by the square.
     """
-    monkeypatch.setattr(text_views, "MOST_PLACES", 50)
+    monkeypatch.setattr(candidates, "MOST_PLACES", 50)
     monkeypatch.setattr(nearest_lines, "MOST_SEEN", 20)
-    monkeypatch.setattr(replacers_anchored, "STEPS", 20_000)
+    monkeypatch.setattr(candidates, "STEPS", 20_000)
     text, old = HOSTILE[shape]
 
     short, long = search(text(2500), old), search(text(10_000), old)
@@ -451,7 +450,7 @@ def test_a_search_that_would_take_too_long_guesses_nothing(steps: int, monkeypat
     wanted = "begin\n" + "\n".join(f"line number {i} was here" for i in range(20)) + "\nend"
 
     assert outcome(content, wanted, "x") == ("x", "BlockAnchorReplacer")
-    monkeypatch.setattr(replacers_anchored, "STEPS", steps)
+    monkeypatch.setattr(candidates, "STEPS", steps)
     assert outcome(content, wanted, "x") == (None, "not_found")
 
 

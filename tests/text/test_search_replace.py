@@ -5,8 +5,7 @@ import pytest
 from app.core.errors import InvalidArgs
 from app.text.edit.fences import SHELLS, TAGS
 from app.text.edit.line_buffer import LineBuffer
-from app.text.edit.search_replace import Block, parse
-from app.text.edit.search_replace_match import find
+from app.text.edit.search_replace import Block, find, parse
 
 EDIT = "<<<<<<< SEARCH\none\n=======\ntwo\n>>>>>>> REPLACE"
 

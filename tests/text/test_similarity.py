@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.edit.similarity import WorkBudget, distance, likeness, most_likeness
+from app.text.edit.nearest_lines import WorkBudget, distance, likeness, most_likeness
 from tests.text.plain_replacers import levenshtein
 
 SHORT = st.text("abc", max_size=12)

@@ -3,10 +3,9 @@
 import pytest
 
 from app.core.errors import InvalidArgs
-from app.text.edit import search_replace_match
+from app.text.edit import line_buffer
 from app.text.edit.line_buffer import LineBuffer, Match
-from app.text.edit.udiff import Hunk, parse
-from app.text.edit.udiff_match import Unclear, find
+from app.text.edit.udiff import Hunk, Unclear, find, parse
 
 HEAD = "--- a/src/a.py\n+++ b/src/a.py\n"
 
@@ -220,7 +219,7 @@ def test_a_place_must_be_the_only_one_unless_every_one_is_wanted(
 
 
 def test_a_place_is_not_taken_for_the_only_one_when_not_all_were_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_replace_match, "MOST_COMPARED", 10)
+    monkeypatch.setattr(line_buffer, "MOST_COMPARED", 10)
     near, fitting = "a\nb\n", "    a\n      b\n"
 
     assert applied(fitting + near * 3, " a\n-  b\n+  x") == ("indentation", "    a\n      x\n" + near * 3, 1)

@@ -14,7 +14,7 @@ from app.core.results import Result, attach
 from app.core.rules import Need
 from app.core.tools import Context
 from app.dispatch.tools.registry import Registry
-from app.text import line_slices
+from app.text import file_lines
 from app.tools.files import list_dir, read_file
 from app.tools.files.read_file import tool
 from tests.tools.conftest import ToyLine
@@ -259,7 +259,7 @@ async def test_a_canceled_call_stops_reading(ctx: Context, workspace: Path, monk
             return b"x"
 
     def read_on(args: Any, ctx: Any, stop: Any) -> Result:
-        list(line_slices.lines_of(Endless(), stop))  # type: ignore[arg-type]
+        list(file_lines.lines_of(Endless(), stop))  # type: ignore[arg-type]
         loop.call_soon_threadsafe(ended.set)
         return Result()
 
@@ -277,14 +277,14 @@ async def test_a_far_slice_is_read_without_the_lines_before_it(
     ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "long.txt").write_bytes(b"".join(b"%d\n" % number for number in range(1, 200_001)))
-    given, lines_of = list[bytes](), line_slices.lines_of
+    given, lines_of = list[bytes](), file_lines.lines_of
 
     def tell(file: Any, stop: Any) -> Any:
         for line in lines_of(file, stop):
             given.append(line)
             yield line
 
-    monkeypatch.setattr(line_slices, "lines_of", tell)
+    monkeypatch.setattr(file_lines, "lines_of", tell)
     tracemalloc.start()
     try:
         result = await read(ctx, "long.txt", offset=199_991, limit=9)

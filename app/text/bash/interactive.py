@@ -21,8 +21,7 @@ from app.core.rules import Need
 from app.core.terminals import Terminal
 from app.text.bash import parse, shell_tools
 from app.text.bash.needs import LONGEST_SHOWN, SHELL
-from app.text.bash.unclear import Unclear
-from app.text.bash.words import Word
+from app.text.bash.script import Unclear, Word
 from app.text.bash.wrappers import SHELLS, basename
 
 WAITING = frozenset({"-i", "-l", "-il", "-li", "--login", "--norc", "--noprofile", "--noediting", "--posix"})

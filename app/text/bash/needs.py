@@ -1,34 +1,79 @@
-r"""Needs of shell commands: the patterns that rules are about.
+"""Needs."""
 
-A pattern is the command in one line, as its program gets it: words without quotes, one blank between them. So a rule on
-`git push*` is about `g"it" push`, `\git  push` and `'git' push` as well, and rules are written without quotes. Where a
-command can be looked at in more than one way, it has more than one pattern, and all of them have to be allowed:
-
-    /usr/bin/git push       also as `git push`
-    git -C dir push         also as `git push`, where options stand before what is to be done
-    PATH=x git log          also as `git log`, with the variable where it changes what runs
-    sudo git push           also as `git push`, for each command inside another
-
-What only the shell will know is asked whatever rules allow: a script that cannot be read, `$CMD x`, `eval "$X"`, and a
-word that is not known among those which tell the command (`git $X`, though not `git log $X`). `cd` has no pattern, nor
-have variables that change nothing.
-
-Variables of the environment that change which program runs, or what else a program runs.
-
-`CI=1 npm test` is `npm test`; `PATH=/tmp/x npm test` is not, whatever rules say of `npm test`.
-"""
-
+import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.core.rules import Need
-from app.text.bash.command_arity import arity
-from app.text.bash.env_variables import changes_what_runs
-from app.text.bash.parse import Assignment, Script, Simple
-from app.text.bash.unclear import Unclear
-from app.text.bash.words import Word
-from app.text.bash.working_dirs import CHANGING, touched
+from app.text.bash.parse import Assignment, Redirect, Script, Simple
+from app.text.bash.script import Kind, Unclear, Word, names
 from app.text.bash.wrappers import SHELLS, basename
+
+_NAMES = names("""
+    BASHOPTS BASH_ENV BASH_LOADABLES_PATH BROWSER CC CDPATH CLASSPATH CXX DISPLAY EDITOR ENV EXECIGNORE FPATH GCONV_PATH
+    GLOBIGNORE GREP_OPTIONS HOME HOSTALIASES IFS JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS KUBECONFIG LESSCLOSE LESSOPEN LESS
+    LOCPATH MAKEFILES MAKEFLAGS NLSPATH OPENSSL_CONF PATH PERLLIB PROMPT_COMMAND PS0 PS1 PS4 RIPGREP_CONFIG_PATH
+    RSYNC_RSH CVS_RSH SHELL SHELLOPTS TAR_OPTIONS TERMINFO TMPDIR VISUAL XDG_CONFIG_HOME _JAVA_OPTIONS
+    """)
+
+
+_BEGINNINGS = tuple(
+    names("""
+    BASH_FUNC_ CARGO_ COMP_ DOCKER_ DYLD_ GIT_ GO GUIX_ LD_ MAN NIX_ NODE_ NPM_CONFIG_ npm_config_ PERL5 PIP_ PYTHON
+    READLINE_ RUBY RUST SSH_ SUDO_ SYSTEMD_ UV_ YARN_ ZDOTDIR
+    """)
+)
+
+
+_ENDINGS = ("PAGER", "EDITOR", "_COMMAND", "_EXEC", "_HOOK", "_PRELOAD")
+
+_ONE = (
+    "cat cd chmod chown cp echo env export grep kill killall ln ls mkdir mv ps pwd rm rmdir sleep source tail touch "
+    "unset which"
+)
+_TWO = (
+    "bazel brew bun cargo cdk cf cmake composer consul crictl deno docker eksctl firebase flyctl git go gradle helm "
+    "heroku hugo ip kind kubectl kustomize make mc minikube mongosh mvn mysql ng npm nvm nx openssl pip pipenv pnpm "
+    "podman poetry psql pulumi pyenv python rake rbenv redis-cli rtk rustup serverless skaffold sls sst swift "
+    "systemctl terraform tmux turbo ufw vault vercel volta wp yarn"
+)
+_THREE = "aws az doctl gcloud gh sfdx"
+_THREE_AFTER = {
+    "bun": "run x",
+    "cargo": "add run",
+    "consul": "kv",
+    "deno": "task",
+    "docker": "builder compose container image network volume",
+    "eksctl": "create",
+    "git": "config remote stash",
+    "ip": "addr link netns route",
+    "kind": "create",
+    "kubectl": "kustomize rollout",
+    "mc": "admin",
+    "npm": "exec init run view",
+    "openssl": "req x509",
+    "pnpm": "dlx exec run",
+    "podman": "container image",
+    "pulumi": "stack",
+    "rtk": "git",
+    "terraform": "workspace",
+    "vault": "auth kv",
+    "yarn": "dlx run",
+}
+
+ARITIES: dict[tuple[str, ...], int] = {
+    **{(name,): 1 for name in _ONE.split()},
+    **{(name,): 2 for name in _TWO.split()},
+    **{(name,): 3 for name in _THREE.split()},
+    **{(name, second): 3 for name, seconds in _THREE_AFTER.items() for second in seconds.split()},
+}
+LONGEST = max(map(len, ARITIES))
+
+CHANGING = frozenset({"cd", "pushd", "popd"})
+START = "."
+MOST_FOLDERS = 8
+NOTHING = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+HOME = "~"
 
 SHELL = "shell"
 DECLARING = frozenset({"export", "declare", "typeset", "local", "readonly", "unset", "unsetenv"})
@@ -59,6 +104,130 @@ VALUED: dict[tuple[str, ...], str] = {
     ("yarn",): "--cwd",
 }
 """Options that stand before what is to be done and take the next word as their value."""
+
+
+def changes_what_runs(name: str) -> bool:
+    """Whether somebody who may run a command may still not run it with this variable set."""
+    name = name.split("[", 1)[0]
+    return name in _NAMES or name.startswith(_BEGINNINGS) or name.endswith(_ENDINGS)
+
+
+def arity(words: Sequence[str]) -> int:
+    """How many words it takes to tell this command; it may have fewer."""
+    for length in range(min(LONGEST, len(words)), 0, -1):
+        found = ARITIES.get(tuple(words[:length]))
+        if found is not None:
+            return found
+    return 1
+
+
+def prefix(words: Sequence[str]) -> list[str]:
+    """The words that tell this command."""
+    return list(words[: arity(words)])
+
+
+def always(words: Sequence[str]) -> str:
+    """The pattern that an "always" allows: all commands that are told by the same words."""
+    return " ".join([*prefix(words), "*"])
+
+
+@dataclass(slots=True)
+class Touched:
+    """Paths that a script changes to, reads from and writes to: from where it starts, absolute, or beginning `~/`."""
+
+    folders: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    unclear: list[Unclear] = field(default_factory=list)
+
+
+def touched(script: Script) -> Touched:
+    found = Touched()
+    _follow(script, [START], found)
+    for paths in (found.folders, found.reads, found.writes):
+        paths[:] = dict.fromkeys(paths)
+    return found
+
+
+def path_of(word: Word) -> str | None:
+    """A word as a path; None when nobody knows it. A tilde that was quoted is a name like others."""
+    if word.kind is not Kind.STATIC or not word.text:
+        return None
+    is_home = word.is_bare and (word.text == HOME or word.text.startswith(f"{HOME}/"))
+    return f"./{word.text}" if word.text.startswith(HOME) and not is_home else word.text
+
+
+def _follow(script: Script, start: list[str], found: Touched) -> list[str]:
+    """Goes through a script in its order; answers with where it may end."""
+    here, later = list(start), list[tuple[int, list[str]]]()
+    items: list[Simple | Redirect] = [*script.commands, *script.redirects]
+    for item in sorted(items, key=lambda item: item.at):
+        while later and item.at > later[-1][0]:
+            here = _either(here, later.pop()[1])
+        if isinstance(item, Redirect):
+            _redirect(item, here, found)
+            continue
+        for inner in item.inner:
+            here = _either(here, _follow(inner, here, found))
+        before, here = here, _changed(item, here, found)
+        if here is not before:
+            later.append((item.sure_until, before))
+    while later:
+        here = _either(here, later.pop()[1])
+    if len(here) > MOST_FOLDERS:
+        found.unclear.append(Unclear("it changes folders too often to say where it is", "cd"))
+        return here[:MOST_FOLDERS]
+    return here
+
+
+def _either(some: list[str], others: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*some, *others]))
+
+
+def _redirect(redirect: Redirect, here: Sequence[str], found: Touched) -> None:
+    path = path_of(redirect.target)
+    if path is None:
+        if redirect.is_write:
+            found.unclear.append(
+                Unclear("only the shell will know the file that is written", f"> {redirect.target.plain}")
+            )
+        return
+    if path in NOTHING or path.startswith("/dev/fd/"):
+        return
+    if path.startswith(("/dev/tcp/", "/dev/udp/")):
+        found.unclear.append(Unclear("the shell connects to the network", f"> {redirect.target.plain}"))
+        return
+    (found.writes if redirect.is_write else found.reads).extend(_from(here, path))
+
+
+def _changed(command: Simple, here: list[str], found: Touched) -> list[str]:
+    """Where a command leads; the same list when it leads nowhere else."""
+    if not command.words[0].is_static or command.words[0].text not in CHANGING:
+        return here
+    rest = [
+        word for word in command.words[1:] if not (word.is_static and word.text in {"-L", "-P", "-e", "-@", "-n", "--"})
+    ]
+    name, target = command.words[0].text, rest[0] if rest else None
+    if name == "popd" or (target is None and name == "pushd") or (target is not None and target.text == "-"):
+        if len(here) == 1 and here[0] == START:
+            found.unclear.append(Unclear("nobody knows which folder was there before", command.plain))
+        return _either(here, [START, *found.folders])
+    path = HOME if target is None else path_of(target)
+    if path is None or path.startswith("+") or (command.is_repeated and ".." in path):
+        found.unclear.append(Unclear("only the shell will know the folder it changes to", command.plain))
+        return here
+    new = _from(here, path)
+    found.folders.extend(new)
+    if len(new) > MOST_FOLDERS:
+        found.unclear.append(Unclear("it changes folders too often to say where it is", command.plain))
+        return new[:MOST_FOLDERS]
+    return new
+
+
+def _from(here: Sequence[str], path: str) -> list[str]:
+    if path.startswith(("/", HOME)):
+        return [path]
+    return list(dict.fromkeys(path if folder == START else posixpath.join(folder, path) for folder in here))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,9 @@ Lists of names, written down so that they can be read: with blank space between 
 import re
 from collections.abc import Callable, Sequence
 
-from app.text.bash.name_lists import names
+from app.text.bash.needs import NOTHING, path_of
 from app.text.bash.parse import Redirect, Script, Simple
-from app.text.bash.unclear import Unclear
-from app.text.bash.words import Kind, Word
-from app.text.bash.working_dirs import NOTHING, path_of
+from app.text.bash.script import Kind, Unclear, Word, names
 
 ANY = names("""
     : arch b2sum base32 base64 basename cat cksum cmp column comm cut df dirname du echo egrep exit expand expr false

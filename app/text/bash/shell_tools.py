@@ -15,9 +15,8 @@ from app.core.tools import Effect
 from app.text.bash import parse
 from app.text.bash.needs import LONGEST_SHOWN, SHELL, CommandNeeds, wanted
 from app.text.bash.safe_commands import is_safe
-from app.text.bash.unclear import Unclear
-from app.text.patch.from_shell import Patch, intercepted_patch
-from app.text.patch.relocate import relocated
+from app.text.bash.script import Unclear
+from app.text.patch.from_shell import Patch, intercepted_patch, relocated
 
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat"}
 """So that programs write for a reader without a screen."""

@@ -8,9 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.text.bash.name_lists import names
-from app.text.bash.unclear import Unclear
-from app.text.bash.words import Kind, Word
+from app.text.bash.script import Kind, Unclear, Word, names
 
 Words = Sequence[Word]
 

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.core.errors import CallError
 from app.core.ports import Change, Snapshot
-from app.text.edit.diff import Diff, Span, compare, lines_of, unified
+from app.text.edit.diff import Diff, Lines, Span, compare, lines_of, unified
 from app.text.file_text import Content, read
-from app.text.lazy_lines import Lines
 
 MOST_DIFF = 256 * 1024
+MOST_COMPARED = 256 * 1024
+"""Bytes of a file whose diff is shown."""
 NOWHERE = "/dev/null"
 MARK = "\ufeff"
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\]')
@@ -134,6 +136,23 @@ def facts(drafts: Iterable[Draft]) -> dict[str, Any]:
         "files": files,
     }
     return about | {"diff_cut": True} if is_cut else about
+
+
+def facts_of(path: str, before: Snapshot | None, after: bytes | None, kind: str) -> dict[str, Any]:
+    """The facts that every mutating tool gives. None on a side that should be there: it was not looked at."""
+    old, new = _text(before.data if before else None, path), _text(after, path)
+    is_told = (before is None) == (kind == "added") and (after is None) == (kind == "deleted")
+    if is_told and (old or before is None) and (new or after is None):
+        return facts([Draft(path=path, before=before, old=old, new=new)])
+    file = {"path": path, "kind": kind, "additions": 0, "deletions": 0}
+    return {"diff": "", "additions": 0, "deletions": 0, "files": [file]}
+
+
+def _text(data: bytes | None, path: str) -> Content | None:
+    try:
+        return None if data is None else read(data, path)
+    except CallError:
+        return None
 
 
 def _about(draft: Draft, diff: Diff) -> dict[str, Any]:

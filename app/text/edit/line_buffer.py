@@ -1,4 +1,4 @@
-"""Manuscripts: the text of a file while edits are made to it, one after the other. Its line ends stay its own."""
+"""Line buffer."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from app.text.edit.diff import Span, compare
 # What begins a line and what ends it, where lines are searched: no text that is edited has a NUL.
 BEGIN, END = "\0", "\n"
 T = TypeVar("T")
+
+MOST_COMPARED = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +171,54 @@ def _spliced(items: list[T], spans: Iterable[Span], of: Callable[[str], T]) -> l
 def _form(lines: Sequence[str]) -> str:
     """Lines such that each is told from the next: what is found begins and ends with whole lines."""
     return BEGIN + (END + BEGIN).join(lines) + END if lines else ""
+
+
+class Endless(Exception):
+    """So many places nearly fit that they are not all looked at: the text repeats itself again and again."""
+
+
+def outdented(*texts: Sequence[str]) -> list[list[str]]:
+    """Texts without the indentation that all their lines have in common."""
+    depths = [len(line) - len(line.lstrip()) for text in texts for line in text if line.strip()]
+    least = min(depths, default=0)
+    return [[line[least:] if line.strip() else line for line in text] for text in texts]
+
+
+def indented(lines: Sequence[str], add: str) -> list[str]:
+    return [add + line if line.strip() else line for line in lines]
+
+
+def shifted_places(script: LineBuffer, lines: Sequence[str], *, apart: bool = False) -> Iterator[tuple[int, str]]:
+    """Where outdented lines stand on a script, and what is before each of them there. Blank lines fit blank lines.
+
+    `apart`: of places that meet, only the first. Else there may be more than it takes; then it raises `Endless`.
+    """
+    first = next((number for number, line in enumerate(lines) if line.strip()), None)
+    if first is None:
+        return
+    left = MOST_COMPARED
+    for start in script.places([line.lstrip() for line in lines], bare=True, apart=apart):
+        left -= 0 if apart else len(lines)
+        if left < 0:
+            raise Endless
+        add = indent_before(script.lines[start + first], lines[first])
+        if add is not None and all(fits(script.lines[start + n], line, add) for n, line in enumerate(lines)):
+            yield start, add
+
+
+def indent_before(there: str, line: str) -> str | None:
+    """What stands before a line in the file where both are the same but for that; None where the file has less."""
+    return there.removesuffix(line) if there.endswith(line) else None
+
+
+def fits(there: str, line: str, add: str) -> bool:
+    return there == add + line if line.strip() else not there.strip()
+
+
+def replacing(start: int, old: Sequence[str], new: Sequence[str]) -> Splice:
+    """New lines for old ones that stand from `start` on. What both begin and end with stays as it is there."""
+    least = min(len(old), len(new))
+    head = next((n for n in range(least) if old[n] != new[n]), least)
+    tail = next((n for n in range(least - head) if old[-1 - n] != new[-1 - n]), least - head)
+    stop = start + len(old)
+    return Splice(start + head, stop - tail, new[head : len(new) - tail])

@@ -1,15 +1,12 @@
-"""Nearest: the lines of a file that come closest to lines that are not in it.
-
-A few passes over the file find places worth a look, and only so many of them are looked at, as far as a purse of
-fixed size lasts: what is far away is not found by trying everything.
-"""
+"""Nearest."""
 
 import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from app.text.edit.similarity import WorkBudget, likeness
-from app.text.edit.text_views import numbered
+WIDTH = 256
+"""Bits of a row that are worked on in about one step."""
 
 ENOUGH = 0.6
 MOST_WANTED = 100
@@ -26,6 +23,81 @@ STEPS = 400_000
 
 Votes = dict[int, float]
 """For each line at which the wanted ones may begin, how much speaks for it."""
+
+
+@dataclass(slots=True)
+class WorkBudget:
+    """Work that may still be done, in steps. What cannot be paid for is not done, and not counted."""
+
+    left: int
+
+    def pay(self, steps: int) -> bool:
+        if steps > self.left:
+            return False
+        self.left -= steps
+        return True
+
+
+def distance(a: str, b: str, purse: WorkBudget) -> int | None:
+    """The Levenshtein distance of two texts; None when the purse does not have the steps for it.
+
+    A row of the table is one number with a bit for each character of the longer text (Hyyrö's form of Myers' method),
+    so a step is a character of the shorter one.
+    """
+    if a == b:
+        return 0
+    a, b = _trimmed(a, b)
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    if not shorter:
+        return len(longer)
+    if not purse.pay((len(longer) + len(shorter)) * (1 + len(longer) // WIDTH)):
+        return None
+    return _bit_distance(longer, shorter)
+
+
+def likeness(a: str, b: str, purse: WorkBudget) -> float | None:
+    """1.0 for equal texts, 0.0 for texts with nothing in common, and for two empty ones."""
+    size = max(len(a), len(b))
+    if not size:
+        return 0.0
+    away = distance(a, b, purse)
+    return None if away is None else 1 - away / size
+
+
+def most_likeness(a: str, b: str) -> float:
+    """What `likeness` cannot be above: their lengths alone tell so much."""
+    if a == b:
+        return 1.0 if a else 0.0
+    size = max(len(a), len(b))
+    return 1 - (size - min(len(a), len(b))) / size
+
+
+def _trimmed(a: str, b: str) -> tuple[str, str]:
+    """Both without what they begin and end with alike, which does not change their distance."""
+    start, least = 0, min(len(a), len(b))
+    while start < least and a[start] == b[start]:
+        start += 1
+    end = 0
+    while end < least - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    return a[start : len(a) - end], b[start : len(b) - end]
+
+
+def _bit_distance(longer: str, shorter: str) -> int:
+    bits: dict[str, int] = {}
+    for place, char in enumerate(longer):
+        bits[char] = bits.get(char, 0) | 1 << place
+    full, last, count = (1 << len(longer)) - 1, 1 << len(longer) - 1, len(longer)
+    more, less = full, 0
+    for char in shorter:
+        same = bits.get(char, 0)
+        across = same | less
+        down = (((same & more) + more) ^ more) | same
+        up, back = less | ~(down | more), more & down
+        count += bool(up & last) - bool(back & last)
+        up, back = up << 1 | 1, back << 1
+        more, less = (back | ~(across | up)) & full, up & across & full
+    return count
 
 
 def nearest(lines: Sequence[str], wanted: Sequence[str]) -> range | None:
@@ -68,7 +140,16 @@ def _votes_of_scraps(text: str, sought: Sequence[str], size: int) -> Votes:
 
 def _places(text: str, piece: str) -> list[int]:
     """The lines a piece stands in, if they are not too many to tell one place from another."""
-    return list(numbered(text, piece)) if text.count(piece) <= MOST_SEEN else []
+    return list(line_numbers(text, piece)) if text.count(piece) <= MOST_SEEN else []
+
+
+def line_numbers(text: str, piece: str) -> Iterator[int]:
+    """The line, counted from 0, of each occurrence of a piece; occurrences may overlap."""
+    line, seen, at = 0, 0, text.find(piece)
+    while at >= 0:
+        line, seen = line + text.count("\n", seen, at), at
+        yield line
+        at = text.find(piece, at + 1)
 
 
 def _counted(found: Iterable[tuple[int, Sequence[int]]]) -> Votes:

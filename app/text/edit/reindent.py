@@ -7,8 +7,8 @@ read: each of them stands for the one the file has.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from app.text.edit.candidates import SPACES
 from app.text.edit.diff import Span, compare
-from app.text.edit.text_views import SPACES
 
 Levels = Mapping[str, str]
 """Indents as given, and what they are in the file."""

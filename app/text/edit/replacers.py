@@ -1,31 +1,39 @@
-"""Replacers: where in a text an edit is meant, from the letter to the gist.
+"""Replacers."""
 
-Nine replacers are tried in their order; each names pieces of the text that may be meant, and the first piece that is
-there only once is replaced (with `replace_all`: the first piece at all, wherever it is there). A piece that is much
-larger than what was asked for is never replaced. They are those of OpenCode, without its defects: the new text is
-taken literally, the indentation of the file is kept, and so are its line ends.
-
-None of them costs more than a few passes over the text: they search in views of it (see `pages`), look at no more
-than `MOST_PLACES` places each, and of the pieces they name no more than `MOST_CHECKED` different ones are looked up.
-"""
-
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.core.errors import EditMismatch
+from app.text.edit.candidates import (
+    MOST_PLACES,
+    SPACES,
+    Candidate,
+    TextViews,
+    block_anchor,
+    context_aware,
+    escape_normalized,
+    exact,
+    indentation_flexible,
+    line_trimmed,
+    trimmed_boundary,
+    whitespace_normalized,
+)
 from app.text.edit.line_endings import Hit, NormalizedText, Spliced, fold, literal
+from app.text.edit.nearest_lines import line_numbers, nearest
 from app.text.edit.reindent import reindent
-from app.text.edit.replacers_anchored import block_anchor, context_aware, whitespace_normalized
-from app.text.edit.text_views import MOST_PLACES, SPACES, Candidate, TextViews, bared, numbered
 
 MOST_CHECKED = 32
 MOST_LINES = 5
 
-_ESCAPE = re.compile(r"""\\([ntr'"`\\$]|\n)""")
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+MOST_SHOWN = 30
+LONGEST_SHOWN = 300
+
+ADVICE = {
+    "ambiguous": "give more of what stands around the one that is meant, or set replace_all to change all of them",
+    "disproportionate": "read the file again and give all of the text that is to be replaced",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,53 +85,6 @@ def _searched(edit: _Edit, strict: bool) -> Replaced:
     raise _ambiguous(page, ambiguous[0].text, edit.wanted) if ambiguous else _not_found()
 
 
-def exact(page: TextViews, wanted: str) -> Iterator[Candidate]:
-    """The text itself, if it is there."""
-    yield Candidate(wanted)
-
-
-def line_trimmed(page: TextViews, wanted: str) -> Iterator[Candidate]:
-    """Lines that are the wanted ones but for the white space around them."""
-    lines = bared(wanted.removesuffix("\n"))
-    return (Candidate(page.cut(first, len(lines)), is_whole=True) for first in page.windows(lines))
-
-
-def indentation_flexible(page: TextViews, wanted: str) -> Iterator[Candidate]:
-    """Lines that are the wanted ones, all moved in or out by as much."""
-    lines = wanted.split("\n")
-    moved = _moved_out(lines)
-    for first in page.windows(bared(wanted)):
-        if _moved_out(page.lines[first : first + len(lines)]) == moved:
-            yield Candidate(page.cut(first, len(lines)), is_whole=True)
-
-
-def escape_normalized(page: TextViews, wanted: str) -> Iterator[Candidate]:
-    """The text that is meant when what is escaped in it, or in the file, should not be."""
-    plain = _unescaped(wanted).replace("\r\n", "\n")
-    if plain in page.text:
-        yield Candidate(plain)
-    if "\\" not in page.text:
-        return
-    count = plain.count("\n") + 1
-    for first in _plain_windows(page, plain):
-        block = page.cut(first, count)
-        if _unescaped(block) == plain:
-            yield Candidate(block)
-
-
-def trimmed_boundary(page: TextViews, wanted: str) -> Iterator[Candidate]:
-    """The text without the white space around it, or as many lines that are blank but for it."""
-    trimmed = wanted.strip(SPACES)
-    if trimmed == wanted or trimmed not in page.text:
-        return
-    yield Candidate(trimmed)
-    count, lines = wanted.count("\n") + 1, bared(trimmed)
-    for first in page.windows(lines):
-        if page.cut(first, len(lines)).strip(SPACES) == trimmed:
-            for begin in page.around(first, first + len(lines) - 1, count):
-                yield Candidate(page.cut(begin, count), is_whole=True)
-
-
 Strategy = Callable[[TextViews, str], Iterator[Candidate]]
 
 STRATEGIES: tuple[tuple[str, Strategy], ...] = (
@@ -172,30 +133,6 @@ def _is_out_of_proportion(piece: str, wanted: str) -> bool:
     return lines > 1 and len(piece.strip(SPACES)) > max(size + 500, size * 4)
 
 
-def _moved_out(lines: list[str]) -> list[str]:
-    """Lines without the indentation they share; blank ones are left as they are."""
-    indents = [len(line) - len(line.lstrip(SPACES)) for line in lines if line.strip(SPACES)]
-    shared = min(indents, default=0)
-    return [line[shared:] if line.strip(SPACES) else line for line in lines]
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)
-
-
-def _plain_windows(page: TextViews, plain: str) -> Iterator[int]:
-    """Where lines stand that may be the plain ones without their escapes.
-
-    Lines are freed of their escapes one by one. A line in which a line end is escaped would be two, so it fits
-    nowhere. A backslash at the end of a line escapes what ends it, unless the line is the last one.
-    """
-    lines = [_unescaped(f"{line}\n")[:-1] if "\\" in line else line for line in page.lines]
-    text = "\n" + "\n".join("\0" if "\n" in line else line for line in lines)
-    if plain.endswith("\\"):
-        return numbered(text, f"\n{plain[:-1]}")
-    return numbered(f"{text}\n", f"\n{plain}\n")
-
-
 def _not_found() -> EditMismatch:
     return EditMismatch("old_string was not found", details={"reason": "not_found"})
 
@@ -204,7 +141,7 @@ def _ambiguous(page: TextViews, piece: str, wanted: str) -> EditMismatch:
     """How often and where it is there, so that the model can say which one it means."""
     text = page.text
     count = max(2, text.count(piece))
-    lines = list(dict.fromkeys(line + 1 for line in islice(numbered(text, piece), MOST_LINES)))
+    lines = list(dict.fromkeys(line + 1 for line in islice(line_numbers(text, piece), MOST_LINES)))
     what = "old_string" if piece == wanted else "what comes nearest to old_string"
     details = {"reason": "ambiguous", "count": count, "lines": lines}
     return EditMismatch(f"{what} is there {count} times ({_listed(lines, count)})", details=details)
@@ -220,3 +157,43 @@ def _refused(page: TextViews, at: int, piece: str) -> EditMismatch:
 def _listed(lines: list[int], count: int) -> str:
     shown = ", ".join(str(line) for line in lines)
     return f"{'line' if len(lines) == 1 else 'lines'} {shown}" + (" and more" if count > MOST_LINES else "")
+
+
+def explained(mismatch: EditMismatch, path: str, edit: tuple[str, str], text: str | None) -> EditMismatch:
+    """The same mismatch of an edit (old and new string) of this path, with advice.
+
+    `text` is what the file says; None when that may not be shown.
+    """
+    details = {"path": path} | (mismatch.details or {})
+    advice = ADVICE.get(details["reason"])
+    if advice is not None:
+        return EditMismatch(f"In {path}, {mismatch.message}; {advice}.", details=details)
+    said, more = [f"old_string is not in {path}."], dict[str, Any]()
+    if text is not None:
+        more = _clues(text, *edit)
+    if "already_applied" in more:
+        said.append(f"But new_string is, in line {more['already_applied']}: the edit seems to be made already.")
+    if "nearest" in more:
+        said.append(f"Did you mean to replace these lines?\n{_numbered_lines(**more['nearest'])}")
+    if not more:
+        said.append("Read the file again, and give the text as it stands there.")
+    return EditMismatch(" ".join(said), details=details | more)
+
+
+def _clues(text: str, old: str, new: str) -> dict[str, Any]:
+    """Whether the edit is made already, in which line, and what is most like the text it looks for."""
+    folded = fold(text)
+    clues: dict[str, Any] = {}
+    at = folded.text.find(folded.take(new)) if new.strip() else -1
+    if at >= 0:
+        clues["already_applied"] = folded.text.count("\n", 0, at) + 1
+    lines = folded.text.split("\n")
+    close = nearest(lines, folded.take(old).split("\n"))
+    if close is not None:
+        shown = [line[:LONGEST_SHOWN] for line in lines[close.start : close.stop][:MOST_SHOWN]]
+        clues["nearest"] = {"line": close.start + 1, "text": "\n".join(shown)}
+    return clues
+
+
+def _numbered_lines(line: int, text: str) -> str:
+    return "\n".join(f"L{number}: {shown}" for number, shown in enumerate(text.split("\n"), line))

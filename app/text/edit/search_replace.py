@@ -1,25 +1,14 @@
-"""SEARCH/REPLACE blocks, read from a model's text:
-
-    src/a.py
-    ```python
-    <<<<<<< SEARCH
-    lines of the file
-    =======
-    lines that come instead
-    >>>>>>> REPLACE
-    ```
-
-Markers have five to nine signs. The file may also be named inside the fence, and a block that names none is for the
-file of the block before. A second divider ends a block that has no last marker. Where lines of the file look like a
-divider, the one with as many signs as the block's first marker counts.
-"""
+"""SR."""
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
 from app.core.errors import InvalidArgs
 from app.text.edit.fences import LOOKED_BACK, name_before, opening, quote
+from app.text.edit.line_buffer import Endless, LineBuffer, Match, Splice, indented, outdented, replacing, shifted_places
 
 HEAD = re.compile(r"(<{5,9}) SEARCH>?$")
 DIVIDER = re.compile(r"={5,9}$")
@@ -32,6 +21,10 @@ UNCLEAR = (
     "Expected one `=======` only: more than one line here may divide the block. Write its three markers with another"
     " number of signs (5 to 9) than the lines of the file have."
 )
+
+DOTS = "..."
+
+Lines = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ def parse(content: str, path: str | None = None) -> tuple[list[Block], list[str]
             path = name_before(lines[max(0, at - LOOKED_BACK) : at]) or path
             if path is None:
                 raise _unreadable(lines, at, UNNAMED)
-            search, replace, end = _sides(lines, at)
+            search, replace, end = _split_block(lines, at)
             blocks.append(Block(path, tuple(search), tuple(replace), at + 1))
             at = end
         at += 1
@@ -82,7 +75,7 @@ def _is_shell(lines: Sequence[str], at: int) -> bool:
     return not any(HEAD.match(line.strip()) for line in lines[at + 1 : at + 3])
 
 
-def _sides(lines: Sequence[str], head: int) -> tuple[Sequence[str], Sequence[str], int]:
+def _split_block(lines: Sequence[str], head: int) -> tuple[Sequence[str], Sequence[str], int]:
     """What a block looks for, what comes instead, and its last line."""
     end, dividers = head + 1, list[int]()
     while end < len(lines) and not HEAD.match(line := lines[end].strip()) and not UPDATED.match(line):
@@ -112,3 +105,98 @@ def _divided(lines: Sequence[str], head: int, dividers: Sequence[int], end: int)
 def _unreadable(lines: Sequence[str], at: int, expected: str) -> InvalidArgs:
     told = f"The content cannot be read as SEARCH/REPLACE blocks, see its line {at + 1}:\n"
     return InvalidArgs(told + quote(lines, at, expected), details={"line": at + 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Lines as dots part them; blank lines before dots belong to them."""
+
+    parts: list[Lines]
+    dots: list[Lines]
+
+
+def find(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    return (
+        _in_place(script, search, replace)
+        or _without_blank_line(script, search, replace)
+        or _elided(script, search, replace)
+        or _unwrapped(script, search, replace)
+    )
+
+
+def _in_place(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    return _exact(script, search, replace) or _shifted(script, search, replace)
+
+
+def _exact(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    start = next(script.places(search), None)
+    if start is None:
+        return None
+    return Match("exact", (Splice(start, start + len(search), replace),), script.count(search))
+
+
+def _shifted(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    old, new = outdented(search, replace)
+    found, candidates = list[tuple[int, str]](), shifted_places(script, old)
+    with suppress(Endless):
+        for place in candidates:
+            found.append(place)
+    if not found:
+        return None
+    start, add = found[0]
+    splice = replacing(start, old, new)
+    return Match("indentation", (Splice(splice.start, splice.stop, indented(splice.lines, add)),), len(found))
+
+
+def _without_blank_line(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    if len(search) <= 2 or search[0].strip():
+        return None
+    found = _in_place(script, search[1:], replace)
+    return found and Match("leading_blank_line", found.splices, found.places)
+
+
+def _elided(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    old, new = _pieces(search), _pieces(replace)
+    if not old.dots or old.dots != new.dots:
+        return None
+    splices, end = list[Splice](), len(script.lines)
+    for part, instead in zip(old.parts, new.parts, strict=True):
+        if part:
+            found = list(islice(script.places(part), 2))
+            if len(found) != 1:
+                return None
+            splices.append(Splice(found[0], found[0] + len(part), instead))
+        elif instead:
+            splices.append(Splice(end, end, instead))
+    ordered = sorted(splices, key=lambda splice: (splice.start, splice.stop))
+    is_apart = all(one.stop <= next_one.start for one, next_one in pairwise(ordered))
+    return Match("elision", tuple(splices)) if splices and is_apart else None
+
+
+def _pieces(lines: Lines) -> Pieces:
+    pieces, start = Pieces([], []), 0
+    for at, line in enumerate(lines):
+        if line.lstrip() != DOTS:
+            continue
+        end = at
+        while end > start and not lines[end - 1].strip():
+            end -= 1
+        pieces.parts.append(lines[start:end])
+        pieces.dots.append(lines[end : at + 1])
+        start = at + 1
+    pieces.parts.append(lines[start:])
+    return pieces
+
+
+def _unwrapped(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    inner = _inside(search)
+    if inner is search or not any(line.strip() for line in inner):
+        return None
+    found = _in_place(script, inner, _inside(replace))
+    return found and Match("unwrapped", found.splices, found.places)
+
+
+def _inside(lines: Lines) -> Lines:
+    """What stands between fences, if these lines begin and end with them."""
+    fence = opening(lines[0].strip()) if len(lines) > 1 else None
+    return lines[1:-1] if fence and lines[-1].strip() == fence.closing else lines

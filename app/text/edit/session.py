@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.core.ports import Snapshot
-from app.text.edit import search_replace_match, udiff_match
+from app.text.edit import search_replace, udiff
 from app.text.edit.draft import Draft
 from app.text.edit.line_buffer import LineBuffer, Match, Splice
 from app.text.edit.search_replace import Block
-from app.text.edit.udiff import Hunk
-from app.text.edit.udiff_match import Unclear
+from app.text.edit.udiff import Hunk, Unclear
 from app.text.edit.whole_file import Whole
 from app.text.file_text import Content, read
 
@@ -114,7 +113,7 @@ class EditSession:
     def _block(self, block: Block, sheet: EditedFile) -> Applied | Rejected:
         if block.is_addition:
             return _add(sheet, block.replace)
-        found = search_replace_match.find(sheet.script, block.search, block.replace) if sheet.exists else None
+        found = search_replace.find(sheet.script, block.search, block.replace) if sheet.exists else None
         if found:
             return _put(sheet, found)
         return self._elsewhere(block, sheet) or Rejected(sheet.name, "no_match" if sheet.exists else "no_file")
@@ -122,7 +121,7 @@ class EditSession:
     def _elsewhere(self, block: Block, sheet: EditedFile) -> Applied | None:
         """In another file that the edits name, if that is one place and no more."""
         others = [other for other in self.sheets.values() if other is not sheet]
-        found = [(other, search_replace_match.find(other.script, block.search, block.replace)) for other in others]
+        found = [(other, search_replace.find(other.script, block.search, block.replace)) for other in others]
         fitting = [(other, match) for other, match in found if match]
         if len(fitting) != 1 or fitting[0][1].places != 1:
             return None
@@ -137,7 +136,7 @@ class EditSession:
             return _add(sheet, hunk.new)
         if not sheet.exists:
             return Rejected(sheet.name, "no_file")
-        found = udiff_match.find(sheet.script, hunk.lines, self.every)
+        found = udiff.find(sheet.script, hunk.lines, self.every)
         if isinstance(found, Unclear):
             return Rejected(sheet.name, "not_unique", found.places)
         return _put(sheet, found) if found else Rejected(sheet.name, "no_match")

@@ -10,34 +10,9 @@ Whole files put in place or taken away: what the result tells of it, as far as b
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from app.core.errors import CallError, InvalidArgs
-from app.core.ports import Snapshot
-from app.text.edit.draft import Draft, facts
+from app.core.errors import InvalidArgs
 from app.text.edit.fences import Fence, name_on, opening, quote
-from app.text.file_text import Content, read
-
-MOST_COMPARED = 256 * 1024
-"""Bytes of a file whose diff is shown."""
-
-
-def facts_of(path: str, before: Snapshot | None, after: bytes | None, kind: str) -> dict[str, Any]:
-    """The facts that every mutating tool gives. None on a side that should be there: it was not looked at."""
-    old, new = _text(before.data if before else None, path), _text(after, path)
-    is_told = (before is None) == (kind == "added") and (after is None) == (kind == "deleted")
-    if is_told and (old or before is None) and (new or after is None):
-        return facts([Draft(path=path, before=before, old=old, new=new)])
-    file = {"path": path, "kind": kind, "additions": 0, "deletions": 0}
-    return {"diff": "", "additions": 0, "deletions": 0, "files": [file]}
-
-
-def _text(data: bytes | None, path: str) -> Content | None:
-    try:
-        return None if data is None else read(data, path)
-    except CallError:
-        return None
-
 
 RANKS = ("block", "mentioned", "given")
 """How a file came by its name, the surest first. Of several texts for one file, the surest counts, then the first."""

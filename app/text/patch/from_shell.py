@@ -1,24 +1,56 @@
-"""Patches that come as shell commands, which models do that were taught so: they are run as the tool `apply_patch`.
+"""Patches in shell commands."""
 
-    apply_patch <<'EOF' …               the whole script, with any tag
-    cd folder && apply_patch <<'EOF' …  the same in a folder
-    apply_patch '…'                     the patch as the one argument
-    ["bash", "-lc", any of these]       and argv `["apply_patch", patch]`
-
-Anything more than that is an ordinary command, which the shell may run as it is.
-"""
-
+import posixpath
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from app.core.errors import InvalidArgs
+from app.text.bash.needs import path_of
 from app.text.bash.parse import Script, Simple, parse
-from app.text.bash.unclear import Unclear
-from app.text.bash.words import Word
-from app.text.bash.working_dirs import path_of
+from app.text.bash.script import Unclear, Word
 from app.text.bash.wrappers import SHELLS, basename
-from app.text.patch.lenient import NAMES
+from app.text.patch.lenient import NAMES, read
+from app.text.patch.parse import ADD, DELETE, MOVE, UPDATE, Operation, Update
+
+_PATH = re.compile(
+    rf"^(?P<header>{'|'.join(re.escape(header) for header in (ADD, DELETE, UPDATE, MOVE))})(?P<path>.*?)[ \t\r]*$",
+    re.MULTILINE,
+)
 
 FLAGS = frozenset({"-c", "-lc"})
+
+
+def relocated(text: str, folder: str) -> str:
+    """A patch whose paths start in a folder, with paths that start above it.
+
+    Whether that went well is seen by reading both: they must say the same but for the folder. A patch that cannot be
+    read at all stays as it is, for whoever applies it to say why.
+    """
+    if posixpath.normpath(folder) == ".":
+        return text
+    try:
+        wanted = [_relocated(operation, folder) for operation in read(text)]
+    except InvalidArgs:
+        return text
+    moved = _PATH.sub(lambda found: found["header"] + _join(folder, found["path"].strip().strip("\"'`")), text)
+    if read(moved) != wanted:
+        raise InvalidArgs(
+            "This patch is wrapped in a way that its paths cannot be put into the folder it is for; use the tool"
+            " apply_patch, with the patch alone and paths that start in the workspace."
+        )
+    return moved
+
+
+def _relocated(operation: Operation, folder: str) -> Operation:
+    moved = replace(operation, path=_join(folder, operation.path))
+    if isinstance(moved, Update) and moved.move_to is not None:
+        return replace(moved, move_to=_join(folder, moved.move_to))
+    return moved
+
+
+def _join(folder: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Audience, Context, Effect, go_on, typed
 from app.text.edit.draft import changes_of, facts
+from app.text.patch.apply import StagedFiles
 from app.text.patch.lenient import read
 from app.text.patch.parse import GRAMMAR, Add, Delete, Operation, Update, paths_of
-from app.text.patch.staged_files import StagedFiles
 
 SUCCESS = "Success. Updated the following files:"
 DESCRIPTION = """\

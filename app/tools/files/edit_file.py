@@ -15,8 +15,7 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, go_on, typed
 from app.text.edit.draft import Draft, facts, of_file
-from app.text.edit.mismatch import explained
-from app.text.edit.replacers import EXACT, Replaced, replace
+from app.text.edit.replacers import EXACT, Replaced, explained, replace
 from app.text.file_text import Content
 from app.tools.files.list_dir import advising
 

@@ -14,7 +14,7 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, go_on, typed
 from app.core.util.clocks import rfc3339
-from app.text.edit.whole_file import MOST_COMPARED, facts_of
+from app.text.edit.draft import MOST_COMPARED, facts_of
 
 
 class Args(BaseModel, extra="forbid"):

@@ -13,9 +13,9 @@ from app.core.ports import PathScope
 from app.core.results import Result, attach
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, Truncation, typed
-from app.text import images, indent_block, line_slices
+from app.text import file_lines, images
+from app.text.file_lines import Line, Shape
 from app.text.file_text import MARKS
-from app.text.indent_block import Line, Shape
 from app.tools.files import list_dir, view_image
 
 SNIFFED_BYTES = 8192
@@ -116,12 +116,12 @@ def _content(args: Args, file: BinaryIO, stop: Event) -> Result:
 
 
 def _slice(args: Args, file: BinaryIO, stop: Event) -> Result:
-    seen = line_slices.skip(file, args.offset - 1, stop)
+    seen = file_lines.skip(file, args.offset - 1, stop)
     shown, size, has_more = list[str](), 0, False
-    for seen, line in enumerate(line_slices.lines_of(file, stop), args.offset):
+    for seen, line in enumerate(file_lines.lines_of(file, stop), args.offset):
         if has_more := len(shown) == args.limit or size > MOST_OUTPUT:
             break
-        shown.append(f"L{seen}: {line_slices.shown(line)}")
+        shown.append(f"L{seen}: {file_lines.shown(line)}")
         size += len(shown[-1]) + 1
     if not shown:
         raise InvalidArgs(f"offset {args.offset} is past the end: {args.file_path} has {_count(seen)}.")
@@ -136,11 +136,11 @@ def _block(args: Args, file: BinaryIO) -> Result:
     anchor = asked.anchor_line or args.offset
     shape = Shape(levels=asked.max_levels, siblings=asked.include_siblings, header=asked.include_header)
     limit = min(args.limit, asked.max_lines or args.limit)
-    block = indent_block.block(data, anchor, shape, limit=limit, room=MOST_OUTPUT)
+    block = file_lines.block(data, anchor, shape, limit=limit, room=MOST_OUTPUT)
     if block is None:
         lines = data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
         raise InvalidArgs(f"anchor_line {anchor} is past the end: {args.file_path} has {_count(lines)}.")
-    shown = [f"L{line.number}: {line_slices.shown(_bytes(data, line))}" for line in block.lines]
+    shown = [f"L{line.number}: {file_lines.shown(_bytes(data, line))}" for line in block.lines]
     if block.is_long:
         after = block.lines[-1].number + 1 if block.lines else anchor
         shown.append(f"[cut here because it is long; go on with mode slice and offset {after}]")
@@ -149,7 +149,7 @@ def _block(args: Args, file: BinaryIO) -> Result:
 
 
 def _bytes(data: bytes, line: Line) -> bytes:
-    return data[line.start : min(line.end, line.start + line_slices.KEPT_BYTES)]
+    return data[line.start : min(line.end, line.start + file_lines.KEPT_BYTES)]
 
 
 def _image(args: Args, file: BinaryIO) -> Result:

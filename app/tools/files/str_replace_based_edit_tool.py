@@ -11,9 +11,9 @@ from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, go_on, typed
+from app.text.edit.diff import Lines
 from app.text.edit.draft import Draft, facts, of_file
 from app.text.file_text import Content
-from app.text.lazy_lines import Lines
 from app.tools.files import edit_file, read_file, write_file
 from app.tools.files.list_dir import advising
 

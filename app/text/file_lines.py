@@ -1,18 +1,17 @@
-"""Indentation: the block of code around a line, found by how far lines are indented.
+"""File lines."""
 
-From the anchor the block grows in turns, a line up and a line down, over lines that are indented at least as far as
-its outermost level. Without siblings each side takes one line of that level, the block's own head and foot; upwards
-the comments above the head may follow. A blank line belongs to the line above it.
-
-Lines are found in the bytes as they are needed. Nothing is split, so a line more costs no more in a longer file.
-"""
-
+import os
 import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from threading import Event
+from typing import BinaryIO
 
-from app.text import line_slices
+LINE_BYTES = 500
+# Decoding never makes a line shorter, so a few bytes more than can be shown are all that matters of it.
+KEPT_BYTES = LINE_BYTES + 12
+BLOCK = 262_144
 
 TAB_WIDTH = 4
 LEVEL_WIDTH = 4
@@ -25,6 +24,50 @@ _SPACES = (
 _BLANK = re.compile(_SPACES)
 _COMMENT = re.compile(_SPACES + rb"(?:#|//|--)")
 _INDENT = re.compile(rb"[\t ]*+")
+
+
+def skip(file: BinaryIO, lines: int, stop: Event) -> int:
+    """Leave so many lines behind. Answers how many there were, which is less when the file ends before."""
+    seen, last = 0, b"\n"
+    while seen < lines and not stop.is_set() and (block := file.read(BLOCK)):
+        found = block.count(b"\n")
+        if seen + found >= lines:
+            file.seek(after(block, lines - seen) - len(block), os.SEEK_CUR)
+            return lines
+        seen, last = seen + found, block[-1:]
+    return seen + (last != b"\n")
+
+
+def after(data: bytes, lines: int) -> int:
+    """Where the text goes on after so many lines, one at least; all of them must end in it.
+
+    Each step counts one half of what is left, so it is all counted twice at most.
+    """
+    low, high = 0, len(data)
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = data.count(b"\n", low, middle)
+        if found >= lines:
+            high = middle
+        else:
+            low, lines = middle, lines - found
+    return high
+
+
+def lines_of(file: BinaryIO, stop: Event) -> Iterator[bytes]:
+    """Every line from here on, in the little of it that can be shown: a line of a gigabyte takes no memory."""
+    while (line := file.readline(KEPT_BYTES)) and not stop.is_set():
+        rest = line
+        while rest and not rest.endswith(b"\n") and not stop.is_set():
+            rest = file.readline(BLOCK)
+        yield line
+
+
+def shown(line: bytes) -> str:
+    """A line without its end, bad bytes replaced, cut at a whole character."""
+    end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
+    text = line.removesuffix(end).decode(errors="replace")
+    return text.encode()[:LINE_BYTES].decode(errors="ignore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +112,7 @@ def block(data: bytes, anchor: int, shape: Shape, *, limit: int, room: int) -> B
         is_long = room <= 0
         if is_long or len(lines) == limit:
             return Block(_trimmed(data, lines), is_cut=True, is_long=is_long)
-        room -= min(line.end - line.start, line_slices.LINE_BYTES) + len(f"L{line.number}: ")
+        room -= min(line.end - line.start, LINE_BYTES) + len(f"L{line.number}: ")
         lines.append(line) if line.number >= anchor else lines.appendleft(line)
     return Block(_trimmed(data, lines))
 
@@ -87,7 +130,7 @@ def _line_at(data: bytes, number: int) -> Line | None:
     if number > 1:
         if data.count(b"\n") < number - 1:
             return None
-        start = line_slices.after(data, number - 1)
+        start = after(data, number - 1)
     return _line(data, number, start) if start < len(data) else None
 
 

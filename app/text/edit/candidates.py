@@ -1,24 +1,177 @@
-"""Anchors: blocks found by their first and last lines. What stands between them has to be much alike.
-
-Both replacers are linear in the text: a first line is paired with one last line only, the next one, and blocks of a
-wrong length are dropped unseen. The rest is paid from a purse of fixed size; a search that the purse does not last
-for finds nothing, because the best of a part may not be the best of all.
-
-Spacings: text found when any white space is taken for one space.
-"""
+"""Candidates."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, islice
+from typing import NamedTuple
 
-from app.text.edit.similarity import WorkBudget, likeness, most_likeness
-from app.text.edit.text_views import SPACES, Candidate, TextViews, bared, tightened
+from app.text.edit.nearest_lines import WorkBudget, likeness, line_numbers, most_likeness
+
+SPACES = (
+    "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""What counts as white space. Python's own idea of it differs a little from the one the replacers were made with."""
+
+MOST_PLACES = 1000
+"""Places of one thing that are looked at. Whoever means one of more than these has to say which."""
+
+RUN = re.compile(f"[{SPACES}]+")
+_RUN_IN_LINE = re.compile(f"[{SPACES.replace(chr(10), '')}]+")
+
+_ESCAPE = re.compile(r"""\\([ntr'"`\\$]|\n)""")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
 MOST_WORDS = 8
 """Words, the longest ones, that are looked for before a whole text is made tight for nothing."""
 
 _WORD = re.compile(f"[^{SPACES}]+")
+
+
+class Candidate(NamedTuple):
+    """A piece of the text that may be meant. `is_whole`: it was found as whole lines, indentation included."""
+
+    text: str
+    is_whole: bool = False
+
+
+class TextViews:
+    """A text whose lines end in line feeds."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines without their ends. A text that ends in a line feed has an empty last one."""
+        return self.text.split("\n")
+
+    @cached_property
+    def bare(self) -> list[str]:
+        """Lines without the white space around them."""
+        return [line.strip(SPACES) for line in self.lines]
+
+    @cached_property
+    def tight(self) -> list[str]:
+        """Bare lines in which any white space is one space."""
+        return [line.strip(" ") for line in _RUN_IN_LINE.sub(" ", self.text).split("\n")]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(len(line) + 1 for line in self.lines)]
+
+    @cached_property
+    def _bare_text(self) -> str:
+        """Bare lines with a line feed on both sides of each, so that a search meets whole lines only."""
+        return "\n" + "\n".join(self.bare) + "\n"
+
+    def cut(self, first: int, count: int) -> str:
+        """So many lines from this one on, without the end of the last."""
+        return self.text[self._starts[first] : self._starts[first + count] - 1]
+
+    def windows(self, bare: Sequence[str]) -> Iterator[int]:
+        """Where these lines stand, white space around each left aside: the first line's number for each place."""
+        return _places(self._bare_text, "\n" + "\n".join(bare) + "\n")
+
+    def around(self, first: int, last: int, count: int) -> range:
+        """Where so many lines can begin that contain these ones and otherwise only blank ones."""
+        before = self._blanks(range(first - 1, first - 1 - (count - 1 - last + first), -1))
+        after = self._blanks(range(last + 1, last + 1 + (count - 1 - last + first)))
+        return range(max(first - before, last - count + 1), min(first, last + after - count + 1) + 1)
+
+    def _blanks(self, numbers: range) -> int:
+        """How many of these lines, from the first of them on, are there and blank."""
+        for seen, number in enumerate(numbers):
+            if not 0 <= number < len(self.bare) or self.bare[number]:
+                return seen
+        return len(numbers)
+
+
+def _places(text: str, sought: str) -> Iterator[int]:
+    return islice(line_numbers(text, sought), MOST_PLACES)
+
+
+def bared(text: str) -> list[str]:
+    """The bare lines of a text."""
+    return [line.strip(SPACES) for line in text.split("\n")]
+
+
+def tightened(text: str) -> str:
+    """A text in which any white space, line ends too, is one space, and none is around it."""
+    return RUN.sub(" ", text).strip(" ")
+
+
+def exact(page: TextViews, wanted: str) -> Iterator[Candidate]:
+    """The text itself, if it is there."""
+    yield Candidate(wanted)
+
+
+def line_trimmed(page: TextViews, wanted: str) -> Iterator[Candidate]:
+    """Lines that are the wanted ones but for the white space around them."""
+    lines = bared(wanted.removesuffix("\n"))
+    return (Candidate(page.cut(first, len(lines)), is_whole=True) for first in page.windows(lines))
+
+
+def indentation_flexible(page: TextViews, wanted: str) -> Iterator[Candidate]:
+    """Lines that are the wanted ones, all moved in or out by as much."""
+    lines = wanted.split("\n")
+    moved = _moved_out(lines)
+    for first in page.windows(bared(wanted)):
+        if _moved_out(page.lines[first : first + len(lines)]) == moved:
+            yield Candidate(page.cut(first, len(lines)), is_whole=True)
+
+
+def escape_normalized(page: TextViews, wanted: str) -> Iterator[Candidate]:
+    """The text that is meant when what is escaped in it, or in the file, should not be."""
+    plain = _unescaped(wanted).replace("\r\n", "\n")
+    if plain in page.text:
+        yield Candidate(plain)
+    if "\\" not in page.text:
+        return
+    count = plain.count("\n") + 1
+    for first in _plain_windows(page, plain):
+        block = page.cut(first, count)
+        if _unescaped(block) == plain:
+            yield Candidate(block)
+
+
+def trimmed_boundary(page: TextViews, wanted: str) -> Iterator[Candidate]:
+    """The text without the white space around it, or as many lines that are blank but for it."""
+    trimmed = wanted.strip(SPACES)
+    if trimmed == wanted or trimmed not in page.text:
+        return
+    yield Candidate(trimmed)
+    count, lines = wanted.count("\n") + 1, bared(trimmed)
+    for first in page.windows(lines):
+        if page.cut(first, len(lines)).strip(SPACES) == trimmed:
+            for begin in page.around(first, first + len(lines) - 1, count):
+                yield Candidate(page.cut(begin, count), is_whole=True)
+
+
+def _moved_out(lines: list[str]) -> list[str]:
+    """Lines without the indentation they share; blank ones are left as they are."""
+    indents = [len(line) - len(line.lstrip(SPACES)) for line in lines if line.strip(SPACES)]
+    shared = min(indents, default=0)
+    return [line[shared:] if line.strip(SPACES) else line for line in lines]
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)
+
+
+def _plain_windows(page: TextViews, plain: str) -> Iterator[int]:
+    """Where lines stand that may be the plain ones without their escapes.
+
+    Lines are freed of their escapes one by one. A line in which a line end is escaped would be two, so it fits
+    nowhere. A backslash at the end of a line escapes what ends it, unless the line is the last one.
+    """
+    lines = [_unescaped(f"{line}\n")[:-1] if "\\" in line else line for line in page.lines]
+    text = "\n" + "\n".join("\0" if "\n" in line else line for line in lines)
+    if plain.endswith("\\"):
+        return _places(text, f"\n{plain[:-1]}")
+    return _places(f"{text}\n", f"\n{plain}\n")
 
 
 def whitespace_normalized(page: TextViews, wanted: str) -> Iterator[Candidate]:
