@@ -2,6 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUN_ARGS ?=
+FULL ?=
 
 .PHONY: setup setup-test run test faults conformance lint fmt types openapi migrate bench check lock
 
@@ -21,11 +22,13 @@ run: setup
 test: setup-test
 	@bash scripts/need curl bubblewrap
 	@bash scripts/need chromium chromium-driver || echo "no chromium here: the browser tests are skipped"
-	$(BIN)/python -m pytest -q -m "not faults and not conformance" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -m "not faults and not conformance" -n 2 --dist worksteal --durations=20
 
+# A sample of the kill points, failing writes and random rounds; FULL=1 runs all of them.
 faults: setup-test
 	@bash scripts/need gcc libc6-dev bubblewrap
-	$(BIN)/python -m pytest -q -m faults tests
+	TOOLCRIB_TEST_FULL=$(if $(FULL),1) $(BIN)/python -m pytest -q -m "faults or more_examples" -n 2 --dist loadgroup \
+		--hypothesis-profile=$(if $(FULL),full,faults) --durations=20 tests
 
 conformance: setup-test
 	@bash scripts/need bubblewrap

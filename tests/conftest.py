@@ -11,8 +11,11 @@ from app.store import db, migrate
 from tests.support.services import Crib, RunningService, copy_database
 from tests.support.toy_tools import Toys
 
-settings.register_profile("house", deadline=None)  # no test asserts a wall-clock time
-settings.load_profile("house")
+# No test asserts a wall-clock time. `make faults` selects the profile `faults`, with FULL=1 `full`.
+settings.register_profile("default", deadline=None)
+settings.register_profile("faults", deadline=None, max_examples=400)
+settings.register_profile("full", deadline=None, max_examples=2_000)
+settings.load_profile("default")
 
 
 @pytest.fixture(scope="session")

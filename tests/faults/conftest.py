@@ -7,20 +7,6 @@ import pytest
 
 from tests.faults.service_processes import Service, Zygote
 
-HITS = pytest.StashKey[dict[str, int]]()
-
-
-@pytest.fixture(scope="session")
-def hits(pytestconfig: pytest.Config) -> dict[str, int]:
-    """How often each point at which a service can be killed was reached; shown when all is done."""
-    return pytestconfig.stash.setdefault(HITS, {})
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if found := config.stash.get(HITS, None):
-        terminalreporter.section(f"{sum(found.values())} kills at {len(found)} points")
-        terminalreporter.line(", ".join(f"{point} {count}" for point, count in found.items()))
-
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:

@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import app.service
@@ -85,15 +86,22 @@ _WRITES = {
 }
 
 
+RECORD = "record"
+
+
 @dataclass(slots=True)
 class Fuse:
-    """Kills the process when its point is reached for the n-th time."""
+    """Kills the process when its point is reached for the n-th time, or writes down all points as they are reached."""
 
     point: str
-    left: int
+    left: int = 0
+    log: Path | None = None
     held: set[str] = field(default_factory=set)
 
     def reach(self, *points: str) -> None:
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.writelines(f"{point}\n" for point in points)
         if self.point in points:
             self.left -= 1
             if not self.left:
@@ -105,10 +113,11 @@ class Fuse:
 
 
 def arm(fault: str, toys: Any) -> None:
-    """`point:n`: let this process die when the point is reached for the n-th time. `toys` is where `leave_mark` is."""
-    point, _, count = fault.partition(":")
-    assert point in POINTS, f"there is no point {point}"
-    fuse = Fuse(point, int(count))
+    """`point:n`: let this process die when the point is reached for the n-th time; `record:file`: let it live, and
+    write the points it reaches to the file. `toys` is where `leave_mark` is."""
+    point, _, more = fault.partition(":")
+    assert point in (*POINTS, RECORD), f"there is no point {point}"
+    fuse = Fuse(point, log=Path(more)) if point == RECORD else Fuse(point, int(more))
     _arm_stages(fuse, toys)
     _arm_commits(fuse)
 
