@@ -10,7 +10,7 @@ from starlette.routing import Route
 from app import __version__
 from app.api import asks as ask_routes
 from app.api import attachments as attachment_routes
-from app.api import calls, events, health, keys, metrics, openapi, tickets
+from app.api import calls, events, health, keys, metrics, openapi, runs, tickets
 from app.api import files as file_routes
 from app.api import rules as rule_routes
 from app.api import sandbox as sandbox_routes
@@ -19,18 +19,14 @@ from app.api import sessions as session_routes
 from app.api import terminals as terminal_routes
 from app.api import tools as tool_routes
 from app.api.auth import HostGuard
-from app.api.create_call import CreateCall
+from app.api.create_call import create_call
 from app.api.http import problems
-from app.api.http.access_log import AccessLog
-from app.api.http.body_limit import BodyLimit
-from app.api.http.fast_path import PATH, FastPathApp
+from app.api.http.body import BodyLimit
+from app.api.http.fast_path import FastPathApp
 from app.api.mcp import oauth as oauth_routes
 from app.api.mcp import resources as mcp_resource_routes
 from app.api.mcp import servers as mcp_server_routes
 from app.api.mcp.endpoint import McpEndpoint
-from app.api.runs import dialects
-from app.api.runs import routes as run_routes
-from app.api.runs.routes import CreateRun
 from app.api.tickets import Tickets
 from app.config import Settings
 from app.core.hooks import Hook
@@ -48,7 +44,7 @@ def create_app(
     tools: Iterable[Tool] = BUILTINS,
     hooks: Iterable[Hook] = (),
     redactor: Redactor | None = None,
-) -> FastAPI:
+) -> FastPathApp:
     """The service as an ASGI application; `app.state.house` is the house once it is open."""
     house = Service(settings, tools, hooks, redactor)
 
@@ -58,14 +54,13 @@ def create_app(
         yield
         await house.close()
 
-    create_call, create_run = CreateCall(), CreateRun()
     app = FastPathApp(
         create_call,
-        create_run,
+        runs.create_run,
         HostGuard([*settings.allowed_hosts, settings.host, *_public(settings)], settings.allowed_origins),
         BodyLimit(settings.body_limit, settings.file_limit),
         origins=settings.allowed_origins,
-        access_log=AccessLog() if settings.access_log else None,
+        has_access_log=settings.access_log,
         prefix=settings.root_path,
         title="Toolcrib",
         version=__version__,
@@ -80,23 +75,20 @@ def create_app(
     app.state.redactor = house.redactor
     app.state.services = None
     app.state.tickets = Tickets()
-    _add_routes(app, create_call, create_run)
+    _add_routes(app)
     problems.install(app)
     openapi.install(app)
     return app
 
 
-def _add_routes(app: FastAPI, create_call: CreateCall, create_run: CreateRun) -> None:
-    app.router.routes.append(Route(PATH, create_call, methods=["POST"], name="create_call", include_in_schema=False))
+def _add_routes(app: FastAPI) -> None:
     app.router.routes.append(Route("/mcp", McpEndpoint(), include_in_schema=False))
-    of_calls = (calls, attachment_routes, events, tool_routes, run_routes, dialects, ask_routes, rule_routes)
+    of_calls = (calls, attachment_routes, events, tool_routes, runs, ask_routes, rule_routes)
     of_sessions = (session_routes, file_routes, terminal_routes)
     of_servers = (mcp_server_routes, oauth_routes, mcp_resource_routes)
     for module in (*of_calls, *of_sessions, *of_servers, keys, secret_routes, sandbox_routes, tickets, health, metrics):
         app.include_router(module.router)
     app.include_router(oauth_routes.pages)
-    # Behind the others: where a method is not allowed, the first route of a path says which are.
-    app.router.routes.append(Route("/v1/run/{name}", create_run, methods=["POST"], include_in_schema=False))
 
 
 def _public(settings: Settings) -> list[str]:

@@ -47,7 +47,6 @@ from app.dispatch.permission.stage import PermissionStage
 from app.dispatch.recovery import recover
 from app.dispatch.redaction import CallRedactor
 from app.dispatch.retention import Limits, Retention
-from app.dispatch.runs import RunStore
 from app.dispatch.session.repl_kernels import Kernels
 from app.dispatch.session.sessions import Sessions
 from app.dispatch.session.terminals import Terminals
@@ -60,6 +59,7 @@ from app.mcp.server.app import McpServerApp
 from app.mcp_setup import McpDeps, McpSetup
 from app.net.outbound import CheckedOutbound
 from app.plugins import load_hooks, load_tools, require_tools_dir
+from app.runs.submit import Runs
 from app.sandbox.files.ownership import make_data_dir, tool_owner
 from app.sandbox.files.roots import Root, RootSet, open_extras
 from app.sandbox.files.uploads import SpooledUploads
@@ -192,7 +192,7 @@ class Service:
             network_policy=self._policy,
             servers=self._neighbourhood.book,
             oauth=oauth,
-            runs=RunStore(self._engine, self._writer, self.redactor),
+            runs=Runs(self._dispatcher, self._engine, self._writer, self.redactor),
             stdio_over_rest=self.settings.mcp.stdio_over_rest,
         )
 

@@ -23,7 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dispatch": {"core", "store"},
     "mcp": {"core", "store", "dispatch"},
     "providers": {"core"},
-    "api": {"core", "store", "dispatch", "mcp", "providers"},
+    "runs": {"core", "store", "dispatch", "providers"},
+    "api": {"core", "store", "dispatch", "mcp", "providers", "runs"},
 }
 UNRESTRICTED = {"cli"}
 """Packages that, like the modules at the top, may import everything."""

@@ -7,16 +7,15 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from app.api.auth import Answerer, AskReader, Services, ServicesDep
-from app.api.create_call import refuse_when_stopping
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, not_found
+from app.api.http.responses import json_response, page_response
 from app.api.rules import Text, refuse_secrets
 from app.api.schemas import examples
 from app.api.schemas.views import AskView, Page
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision, misfit
 from app.core.principals import Key
 from app.core.rules import Action, Rule, RuleScope
-from app.core.util.json_codec import dumps
 from app.dispatch.permission.asks import AnswerRefused, AskEnded
 from app.mcp import elicitation_forms
 from app.store import asks
@@ -123,14 +122,13 @@ async def list_asks(
         sight=services.sessions.sight(key),
     )
     page = await asks.page(services.engine, wanted, limit + 1)
-    more = page[limit - 1].id if len(page) > limit else None
-    return Response(dumps({"data": [ask.view() for ask in page[:limit]], "next_cursor": more}), media_type=JSON)
+    return page_response(page, limit, cursor=lambda ask: ask.id, view=Ask.view)
 
 
 @router.get("/{id}", response_model=AskView)
 async def get_ask(id: AskId, key: AskReader, services: ServicesDep) -> Response:
     """One ask, with its answer if it has one."""
-    return Response(dumps((await _seen(services, key, id)).view()), media_type=JSON)
+    return json_response((await _seen(services, key, id)).view())
 
 
 @router.post("/{id}/answer", response_model=AskView, responses=ENDED)
@@ -143,11 +141,11 @@ async def answer_ask(request: Request, id: AskId, said: Answered, key: Answerer,
         ended = await services.asks.answer(ask, answer, key)
     except AskEnded as over:
         if over.ask.is_open:
-            refuse_when_stopping(services)
+            services.dispatcher.running.require_accepting()
         raise Problem(409, "AskEnded", str(over)) from None
     except AnswerRefused as refused:
         raise Problem(403, "Forbidden", str(refused)) from None
-    return Response(dumps(ended.view()), media_type=JSON)
+    return json_response(ended.view())
 
 
 async def _seen(services: Services, key: Key, id: str) -> Ask:

@@ -4,7 +4,7 @@ What a key sees of calls and sessions. What it does not see is not there.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends
@@ -14,21 +14,19 @@ from starlette.types import Scope as AsgiScope
 
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.http.sse import StreamSlots
-from app.api.keyed_locks import KeyedLocks
 from app.api.readiness import Readiness
 from app.core.calls import Call
 from app.core.network_policy import NetworkPolicy
 from app.core.ports import Clock, WorkspaceLocator
 from app.core.principals import Key, Scope
 from app.core.sandbox import SandboxInspector
-from app.core.sessions import Session
+from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.util.ids import Ids
 from app.dispatch.call_stats import CallStats
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events.hub import EventHub
 from app.dispatch.permission.asks import AskQueue
 from app.dispatch.permission.rules import RuleStore
-from app.dispatch.runs import RunStore
 from app.dispatch.session.sessions import Sessions
 from app.dispatch.tools.file_tools import FileTools
 from app.dispatch.tools.listing import Listing
@@ -36,6 +34,7 @@ from app.dispatch.tools.runtime_tools import RuntimeTools
 from app.mcp.client.manager import ServerManager
 from app.mcp.client.oauth.manager import OAuthManager
 from app.mcp.server.app import McpServerApp
+from app.runs.submit import Runs
 from app.store import calls
 from app.store.principals import Keyring
 from app.store.secrets import SecretStore
@@ -73,9 +72,8 @@ class Services:
     file_tools: FileTools
     servers: ServerManager
     oauth: OAuthManager
-    runs: RunStore
+    runs: Runs
     stdio_over_rest: bool
-    idempotency_locks: KeyedLocks = field(default_factory=KeyedLocks)
 
 
 async def _use(request: Request) -> Services:
@@ -186,6 +184,15 @@ async def call_seen(services: Services, key: Key, id: str) -> Call:
     if call is None or not await services.sessions.shows_records(key, call.principal, call.session):
         raise not_found(f"call {id}")
     return call
+
+
+async def session_named(services: Services, key: Key, id: str | None) -> Session:
+    """The key's own session of this id, by default the default session."""
+    id = id or DEFAULT_SESSION
+    session = services.sessions.peek(key.principal, id) or await services.sessions.find(key.principal, id)
+    if session is None or not services.sessions.shows(key, session):
+        raise not_found(f"session {id}")
+    return session
 
 
 async def session_seen(services: Services, key: Key, id: str, principal: str | None = None) -> Session:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -9,19 +10,22 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from app.api import batches
-from app.api.auth import Reader, Runner, ServicesDep, call_seen
+from app.api.auth import Reader, Runner, Services, ServicesDep, call_seen, session_named
 from app.api.client_results import ResultRequest, take
-from app.api.create_call import DEFAULT_WAIT, MAX_WAIT, answer, sessions_of, settled
+from app.api.create_call import DEFAULT_WAIT, MAX_WAIT, call_response, trace_context, wait_with_client
 from app.api.events import After, LastEventId, event_answer
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
+from app.api.http.responses import json_response, list_response, page_response
 from app.api.schemas import examples
 from app.api.schemas.views import CallView, EventView, Page
 from app.api.tickets import Watcher
 from app.core.calls import Call, CallRequest, Status, note_calls
+from app.core.principals import Key
+from app.core.sessions import Session
 from app.core.util.clocks import microseconds
 from app.core.util.ids import earliest
-from app.core.util.json_codec import dumps
+from app.dispatch.live_calls import committed_call
+from app.runs.submit import BatchItem
 from app.store import calls, outputs
 from app.store.calls import CallFilter
 from app.store.events import EventFilter
@@ -80,13 +84,16 @@ async def create_call_batch(
     Answered in order, each call as it stands after `wait` seconds. When one of the calls has another body than the
     one its Idempotency-Key was used with, the answer is 409 and none is made; only a call that is being made with
     the key `{key}/{i}` by itself at the same moment can be found out too late for that."""
-    where = await sessions_of(request.headers, services, key, batch.calls)
-    asked = list(zip(batch.calls, where, strict=True))
-    lives = await batches.begin(services, key, asked, request.headers, idempotency_key)
+    sessions = await _sessions_of(request.headers, services, key, batch.calls)
+    items = [BatchItem(call, session) for call, session in zip(batch.calls, sessions, strict=True)]
+    lives = await services.runs.submit_batch(
+        items, key, idempotency_key=idempotency_key, origin=trace_context(request.headers)
+    )
     note_calls(request.scope, *(live.call.id for live in lives))
-    await batches.attend(request.receive, lives, asked, wait)
-    views = [(await settled(services, live)).view() for live in lives]
-    return Response(dumps({"data": views, "next_cursor": None}), media_type=JSON)
+    to_cancel = [live for live, call in zip(lives, batch.calls, strict=True) if call.cancel_on_disconnect]
+    await wait_with_client(request.receive, lives, wait, cancel_on_disconnect=to_cancel)
+    views = [(await committed_call(services.engine, live)).view() for live in lives]
+    return list_response(views)
 
 
 @router.get("", response_model=Page[CallView])
@@ -115,8 +122,7 @@ async def list_calls(
         sight=services.sessions.sight(key),
     )
     page = await calls.page(services.engine, wanted, limit + 1)
-    more = page[limit - 1].id if len(page) > limit else None
-    return Response(dumps({"data": [c.view() for c in page[:limit]], "next_cursor": more}), media_type=JSON)
+    return page_response(page, limit, cursor=lambda call: call.id, view=Call.view)
 
 
 @router.get("/{id}", response_model=CallView)
@@ -132,7 +138,7 @@ async def get_call(
         if live := services.dispatcher.running.get(id):
             await live.wait(wait)
         call = await call_seen(services, key, id)  # without a live one it has ended while it was read
-    return Response(dumps(call.view()), media_type=JSON)
+    return json_response(call.view())
 
 
 @router.post("/{id}/cancel", response_model=CallView)
@@ -142,7 +148,7 @@ async def cancel_call(id: CallId, key: Runner, services: ServicesDep) -> Respons
     live = services.dispatcher.running.get(id)
     if live is not None:
         await services.dispatcher.cancel(live)
-    return Response(dumps((await call_seen(services, key, id)).view()), media_type=JSON)
+    return json_response((await call_seen(services, key, id)).view())
 
 
 @router.post(
@@ -161,7 +167,7 @@ async def post_call_result(
     when the end is recorded."""
     live = take(services, await call_seen(services, key, id), given)
     await live.wait(DEFAULT_WAIT)
-    return await answer(services, live, request.scope.get("root_path", ""))
+    return await call_response(services, live, request.scope.get("root_path", ""))
 
 
 @router.get(
@@ -220,6 +226,18 @@ async def list_call_events(
     wanted = EventFilter(principal=call.principal, call=id)
     start = after if after is not None else last_event_id
     return await event_answer(request, services, key, wanted, after=start or 0, limit=limit, output_after=output_after)
+
+
+async def _sessions_of(
+    headers: Mapping[str, str], services: Services, key: Key, batch: list[CallRequest]
+) -> list[Session]:
+    """The session of each call, all of which existed at one moment."""
+    while True:
+        departures = services.sessions.departures
+        named = headers.get("toolcrib-session")
+        sessions = [await session_named(services, key, call.session or named) for call in batch]
+        if departures == services.sessions.departures:
+            return sessions
 
 
 def _id_at(moment: datetime | None) -> str | None:

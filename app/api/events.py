@@ -6,14 +6,14 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
 from app.api.auth import Services, ServicesDep
-from app.api.http.json_body import JSON
+from app.api.http.body import JSON
 from app.api.http.problems import Problem, events_gone, forbidden
+from app.api.http.responses import page_response
 from app.api.http.sse import EventStream
 from app.api.schemas.views import EventView, Page
 from app.api.tickets import Watcher
 from app.core.events import ASKS, EventType
 from app.core.principals import Key, Scope
-from app.core.util.json_codec import dumps
 from app.store import events
 from app.store.events import EventFilter
 
@@ -77,15 +77,10 @@ async def event_answer(
     if wanted.call is None and after is not None and services.hub.has_lost(after):
         raise events_gone(services.hub.floor + 1)
     if JSON in request.headers.get("accept", ""):
-        return Response(await _page(services, wanted, after or 0, limit), media_type=JSON)
+        page = await events.page(services.engine, wanted, after or 0, None, limit + 1)
+        return page_response(page, limit, cursor=lambda row: str(row[0].seq), view=lambda row: row[0].view(row[1]))
     frames = services.hub.follow(services.engine, wanted, after, output_after=output_after)
     return EventStream(frames, lambda: services.keyring.holds(key.id), slot=services.stream_slots.slot(key))
-
-
-async def _page(services: Services, wanted: EventFilter, after: int, limit: int) -> bytes:
-    page = await events.page(services.engine, wanted, after, None, limit + 1)
-    more = str(page[limit - 1][0].seq) if len(page) > limit else None
-    return dumps({"data": [event.view(call) for event, call in page[:limit]], "next_cursor": more})
 
 
 def _heard(key: Key, named: frozenset[EventType] | None) -> frozenset[EventType] | None:

@@ -14,17 +14,17 @@ from starlette.types import Receive
 
 from app.api.auth import Runner, Services, ServicesDep, session_seen
 from app.api.calls import Wait
-from app.api.create_call import DEFAULT_WAIT, claim_of, holder_of, refuse_when_stopping, settled, trace_context
-from app.api.http.json_body import JSON
+from app.api.create_call import DEFAULT_WAIT, trace_context
 from app.api.http.problems import CALL, Problem, problem_of_code
+from app.api.http.responses import json_response
 from app.api.sessions import Principal, SessionId
 from app.core.calls import Call, CallRequest, note_calls
 from app.core.errors import CallError, Refusal
 from app.core.ports import Stamp, Upload, Workspace
 from app.core.principals import Key
 from app.core.sessions import Session
-from app.core.util.json_codec import dumps
-from app.dispatch.live_calls import LiveCall
+from app.dispatch import idempotency
+from app.dispatch.live_calls import LiveCall, committed_call
 from app.dispatch.uploads import keep_until_end
 from app.store.calls import Claim
 
@@ -63,14 +63,17 @@ class Transfer:
 
         Which upload holds the content makes no difference to an Idempotency-Key, what it holds does.
         """
-        claim = claim_of(idempotency_key, CallRequest(tool=tool, arguments=arguments), self.session)
-        asked = CallRequest(tool=tool, arguments=arguments if upload is None else arguments | {"upload": upload})
-        live = self._submit(asked, claim, upload)
+        request = CallRequest(tool=tool, arguments=arguments)
+        claim = None if idempotency_key is None else idempotency.claim_of(idempotency_key, request, self.session)
+        if upload is not None:
+            request = CallRequest(tool=tool, arguments=arguments | {"upload": upload})
+        live = self._submit(request, claim, upload)
         if claim is not None:
-            live = await holder_of(self.services, live, claim)
+            running = self.services.dispatcher.running
+            live = await idempotency.holder_of(running, self.services.engine, live, claim)
         note_calls(self.request.scope, live.call.id)
         await live.wait(self.wait)
-        return await settled(self.services, live)
+        return await committed_call(self.services.engine, live)
 
     def _submit(self, asked: CallRequest, claim: Claim | None, upload: str | None) -> LiveCall:
         dispatcher, origin = self.services.dispatcher, trace_context(self.request.headers)
@@ -114,7 +117,7 @@ class Transfer:
         """The answer while the call waits, for a person or its turn."""
         prefix = self.request.scope.get("root_path", "")
         headers = {"Location": f"{prefix}/v1/calls/{call.id}", CALL: call.id}
-        return Response(dumps(call.view()), 202, headers, JSON)
+        return json_response(call.view(), 202, headers)
 
 
 async def _transfer(
@@ -126,7 +129,7 @@ async def _transfer(
     wait: Wait = DEFAULT_WAIT,
 ) -> Transfer:
     session = await session_seen(services, key, id, principal)
-    refuse_when_stopping(services)
+    services.dispatcher.running.require_accepting()
     return Transfer(request, services, key, session, wait)
 
 

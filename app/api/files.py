@@ -11,12 +11,11 @@ from fastapi.responses import Response
 
 from app.api.file_calls import FilePath, Transfer, Transferred, pieces
 from app.api.http import ranges
-from app.api.http.json_body import JSON
 from app.api.http.problems import CALL, Problem, of_call, problem_of_call
 from app.api.http.ranges import About, Download, Span, tags_of
+from app.api.http.responses import json_response
 from app.api.schemas.views import CallView, FileView, Page, WrittenFileView
 from app.core.calls import Call
-from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/sessions", tags=["files"])
 
@@ -72,7 +71,7 @@ async def list_files(
         return transfer.later(call)
     found = _result(call)["structured"]
     page = {"data": found["entries"], "next_cursor": found["next"]}
-    return Response(dumps(page), headers={CALL: call.id}, media_type=JSON)
+    return json_response(page, headers={CALL: call.id})
 
 
 @router.get("/{id}/files/{path:any_path}", **DOWNLOAD)
@@ -118,10 +117,10 @@ async def put_file(
     view = {"type": "file", "call": call.id} | {name: facts[name] for name in ("path", "size", "modified", "etag")}
     headers = {CALL: call.id, "ETag": f'"{facts["etag"]}"'}
     if not facts["created"]:
-        return Response(dumps(view), headers=headers, media_type=JSON)
+        return json_response(view, headers=headers)
     prefix = transfer.request.scope.get("root_path", "")
     headers["Location"] = f"{prefix}/v1/sessions/{transfer.session.id}/files/{quote(facts['path'])}"
-    return Response(dumps(view), 201, headers, JSON)
+    return json_response(view, 201, headers)
 
 
 @router.delete("/{id}/files/{path:any_path}", status_code=204, responses=LATER | CONDITIONAL)

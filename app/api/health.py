@@ -5,7 +5,8 @@ from fastapi.responses import Response
 
 from app import __version__
 from app.api.auth import Services, key_in_request
-from app.api.http.json_body import JSON
+from app.api.http.body import JSON
+from app.api.http.responses import json_response
 from app.api.schemas.views import HealthView, ReadinessView
 from app.core.principals import Scope
 from app.core.util.json_codec import dumps
@@ -18,7 +19,7 @@ MAY_KNOW_WHY = (Scope.CALLS_READ, Scope.METRICS)
 @router.get("/healthz", response_model=HealthView)
 async def get_health(request: Request) -> Response:
     """The process is alive."""
-    return Response(dumps({"status": "ok", "version": __version__}), media_type=JSON)
+    return json_response({"status": "ok", "version": __version__})
 
 
 @router.get("/readyz", response_model=ReadinessView, responses={503: {"model": ReadinessView}})

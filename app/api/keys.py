@@ -7,13 +7,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints
 
 from app.api.auth import Admin, ServicesDep
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, not_found
+from app.api.http.responses import json_response, list_response
 from app.api.key_bounds import BoundsRequest
 from app.api.schemas.views import KeyView, NewKeyView, Page
 from app.core.principals import DEFAULT_SCOPES, PRINCIPAL_NAME, Scope, make_key
 from app.core.sessions import InvalidSession
-from app.core.util.json_codec import dumps
 from app.store import principals
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=JsonRoute)
@@ -38,7 +38,7 @@ class KeyRequest(
 async def list_keys(key: Admin, services: ServicesDep) -> Response:
     """All keys, the revoked ones too; never their tokens."""
     known = await principals.all_keys(services.engine)
-    return Response(dumps({"data": [k.view() for k in known], "next_cursor": None}), media_type=JSON)
+    return list_response([k.view() for k in known])
 
 
 @router.post("", response_model=NewKeyView, status_code=201)
@@ -51,7 +51,7 @@ async def create_key(asked: KeyRequest, key: Admin, services: ServicesDep) -> Re
     made, token = make_key(services.ids, asked.principal, asked.name, asked.scopes, bounds)
     await services.writer.submit(lambda batch: principals.add_key(batch, made))
     services.keyring.put(made)
-    return Response(dumps(made.view() | {"token": token}), 201, media_type=JSON)
+    return json_response(made.view() | {"token": token}, 201)
 
 
 @router.delete("/{id}", status_code=204, responses={409: {"description": "A key cannot revoke itself."}})

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.api.create_call import DEFAULT_WAIT, MAX_WAIT
-from app.api.http.json_body import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
+from app.api.http.body import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 from app.api.http.problems import MEDIA_TYPE, ProblemBody
 from app.api.schemas.mcp import (
     ContentsView,

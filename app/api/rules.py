@@ -8,8 +8,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from app.api.auth import RuleReader, RuleWriter, Services, ServicesDep, session_seen
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
+from app.api.http.responses import json_response, list_response
 from app.api.schemas import examples
 from app.api.schemas.views import KeptRuleView, Page
 from app.core.principals import Key, Scope
@@ -17,7 +18,6 @@ from app.core.redaction import Redactor
 from app.core.rules import Action, Rule, RuleScope, StoredRule
 from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import InvalidSession
-from app.core.util.json_codec import dumps
 from app.dispatch.permission.rules import DEFAULT_WORKSPACE
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=JsonRoute)
@@ -85,7 +85,7 @@ async def list_rules(
         for kept in services.rules.listed(key.sees)
         if scope in (None, kept.scope) and session in (None, kept.session) and await _is_shown(kept, key, services)
     ]
-    return Response(dumps({"data": known, "next_cursor": None}), media_type=JSON)
+    return list_response(known)
 
 
 @router.post("", response_model=KeptRuleView, status_code=201)
@@ -114,7 +114,7 @@ async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, ser
         created_at=at,
     )
     await services.rules.add(kept)
-    return Response(dumps(kept.view()), 201, media_type=JSON)
+    return json_response(kept.view(), 201)
 
 
 @router.delete("/{id}", status_code=204)

@@ -6,11 +6,10 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from app.api.auth import Reader, ServicesDep
-from app.api.http.json_body import JSON
 from app.api.http.problems import forbidden
+from app.api.http.responses import json_response
 from app.api.schemas.views import SandboxView
 from app.core.principals import Scope
-from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/sandbox", tags=["sandbox"])
 
@@ -25,4 +24,4 @@ async def get_sandbox(key: Reader, services: ServicesDep, fresh: Fresh = False) 
     if fresh and not is_admin:
         raise forbidden()
     report = await (services.sandbox.renew() if fresh else services.sandbox.known())
-    return Response(dumps(report.view() if is_admin else report.summary()), media_type=JSON)
+    return json_response(report.view() if is_admin else report.summary())

@@ -7,8 +7,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from app.api.auth import Reader, SecretWriter, ServicesDep
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
+from app.api.http.responses import json_response, list_response
 from app.api.schemas import examples
 from app.api.schemas.views import Page, SecretView
 from app.core.principals import Key, Scope
@@ -22,7 +23,6 @@ from app.core.secrets import (
     InvalidSecret,
     SecretConfigured,
 )
-from app.core.util.json_codec import dumps
 from app.core.util.urls import MAX_HOST
 
 router = APIRouter(prefix="/v1/secrets", tags=["secrets"], route_class=JsonRoute)
@@ -64,7 +64,7 @@ class SecretRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [e
 async def list_secrets(key: Reader, services: ServicesDep, is_global: IsGlobal = False) -> Response:
     """One's own secrets and everybody's, by name; never their values."""
     known = services.secrets.listed(None if is_global else key.principal)
-    return Response(dumps({"data": [secret.view() for secret in known], "next_cursor": None}), media_type=JSON)
+    return list_response([secret.view() for secret in known])
 
 
 @router.get("/{name}", response_model=SecretView)
@@ -73,7 +73,7 @@ async def get_secret(name: Name, key: Reader, services: ServicesDep, is_global: 
     found = services.secrets.find(GLOBAL_PRINCIPAL if is_global else key.principal, name)
     if found is None:
         raise not_found(f"secret {name}")
-    return Response(dumps(found[0].view()), media_type=JSON)
+    return json_response(found[0].view())
 
 
 @router.put("/{name}", response_model=SecretView, responses=CREATED | CONFIGURED)
@@ -88,7 +88,7 @@ async def put_secret(
         raise Problem(422, "InvalidRequest", str(error)) from None
     except SecretConfigured as error:
         raise _configured(error) from None
-    return Response(dumps(kept.view()), 201 if is_new else 200, media_type=JSON)
+    return json_response(kept.view(), 201 if is_new else 200)
 
 
 @router.delete("/{name}", status_code=204, responses=CONFIGURED)

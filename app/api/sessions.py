@@ -8,8 +8,9 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from app.api.auth import Reader, Runner, Services, ServicesDep, session_seen
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JSON, JsonRoute
 from app.api.http.problems import Problem, not_found
+from app.api.http.responses import json_response, list_response, page_response
 from app.api.schemas.sessions import (
     BOUNDARIES,
     SessionChange,
@@ -46,12 +47,10 @@ async def list_sessions(
     """The sessions this key may see, by principal and id."""
     owner = key.sees or principal
     if principal not in (None, owner):
-        return Response(dumps({"data": [], "next_cursor": None}), media_type=JSON)
+        return list_response([])
     after = None if cursor is None else (cursor.partition("/")[0], cursor.partition("/")[2])
     page = await sessions.page(services.engine, owner, after, limit + 1, services.sessions.sight(key))
-    last = page[limit - 1] if len(page) > limit else None
-    more = last and f"{last.principal}/{last.id}"
-    return Response(dumps({"data": [one.view() for one in page[:limit]], "next_cursor": more}), media_type=JSON)
+    return page_response(page, limit, cursor=lambda last: f"{last.principal}/{last.id}", view=Session.view)
 
 
 @router.post("", response_model=SessionView, status_code=201, responses=TAKEN)
@@ -73,13 +72,13 @@ async def create_session(request: Request, asked: SessionRequest, key: Runner, s
         if asked.workspace is None and placed.workspace is not None:
             services.workspaces.discard(placed.workspace)
         raise _taken(session)
-    return Response(dumps(placed.view()), 201, media_type=JSON)
+    return json_response(placed.view(), 201)
 
 
 @router.get("/{id}", response_model=SessionView)
 async def get_session(id: SessionId, key: Reader, services: ServicesDep, principal: Principal = None) -> Response:
     """One session."""
-    return Response(dumps((await session_seen(services, key, id, principal)).view()), media_type=JSON)
+    return json_response((await session_seen(services, key, id, principal)).view())
 
 
 @router.patch("/{id}", response_model=SessionView)
@@ -105,7 +104,7 @@ async def change_session(
     changed = await services.sessions.change(session, edit)
     if changed is None:
         raise not_found(f"session {id}")
-    return Response(dumps(changed.view()), media_type=JSON)
+    return json_response(changed.view())
 
 
 @router.delete("/{id}", status_code=204, responses=ALWAYS)

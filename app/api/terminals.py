@@ -8,14 +8,14 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from app.api.auth import Reader, Runner, ServicesDep, session_seen
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, not_found
+from app.api.http.responses import json_response, list_response
 from app.api.schemas import examples
 from app.api.schemas.views import Page, TerminalView
 from app.api.sessions import Principal, SessionId
 from app.core.errors import InvalidArgs
 from app.core.sandbox import WindowSize
-from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/sessions/{id}/terminals", tags=["sessions"], route_class=JsonRoute)
 
@@ -36,7 +36,7 @@ async def list_terminals(id: SessionId, key: Reader, services: ServicesDep, prin
     write_stdin was told so."""
     session = await session_seen(services, key, id, principal)
     found = services.dispatcher.terminals.list(session.principal, session.id)
-    return Response(dumps({"data": [one.view() for one in found], "next_cursor": None}), media_type=JSON)
+    return list_response([one.view() for one in found])
 
 
 @router.get("/{terminal}", response_model=TerminalView)
@@ -48,7 +48,7 @@ async def get_terminal(
     found = services.dispatcher.terminals.find(session.principal, session.id, terminal)
     if found is None:
         raise _missing(terminal)
-    return Response(dumps(found.view()), media_type=JSON)
+    return json_response(found.view())
 
 
 @router.delete("/{terminal}", status_code=204)

@@ -8,13 +8,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from app.api.auth import AskReader, ServicesDep, call_seen, require_key, unauthorized
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
 from app.api.http.problems import forbidden
+from app.api.http.responses import json_response
 from app.api.schemas import examples
 from app.api.schemas.views import TicketView
 from app.core.principals import Key, Scope, digest, new_token
 from app.core.util.clocks import rfc3339
-from app.core.util.json_codec import dumps
 
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"], route_class=JsonRoute)
 
@@ -89,7 +89,7 @@ async def create_ticket(
         await call_seen(services, key, call)
     token = _tickets(request).sell(key, call, services.clock.monotonic())
     body = {"ticket": token, "expires_at": rfc3339(services.clock.now() + SECONDS * 1_000_000)}
-    return Response(dumps(body), 201, {"Cache-Control": "no-store"}, JSON)
+    return json_response(body, 201, {"Cache-Control": "no-store"})
 
 
 async def _may_watch(

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query
 from fastapi.responses import Response
 
-from app.api.http.json_body import JSON
 from app.api.http.problems import not_found
+from app.api.http.responses import json_response
 from app.core.rules import matches
-from app.core.util.json_codec import dumps
 from app.providers import registry
 from app.providers.dialects import Choice, Dialect, ExportOptions, Mode, Strictness
 from app.providers.replies import offer_of
@@ -95,7 +94,7 @@ class ExportRequest:
         if self.choice is not None:
             body = self.dialect.fill_request(exported.tools, self.choice, self.dialect.quirks, exported.warnings)
         headers = {WARNINGS: _header(exported.warnings)} if exported.warnings else None
-        return Response(dumps(body), headers=headers, media_type=JSON)
+        return json_response(body, headers=headers)
 
 
 async def wish(

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import Field, TypeAdapter, model_validator
 
-from app.api.auth import Admin, Reader, Services, ServicesDep, ToolWriter
-from app.api.create_call import session_of
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.auth import Admin, Reader, Services, ServicesDep, ToolWriter, session_named
+from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
+from app.api.http.responses import json_response, page_response
 from app.api.schemas import examples
 from app.api.schemas.views import ImportView, Page, ReloadView, ToolLineView, ToolView
 from app.api.tool_export import HEADERS, Wished
@@ -17,7 +17,6 @@ from app.core.custom_tools import NAME, AnyDefinition, ClientDefinition, HttpDef
 from app.core.principals import Key, Scope
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Audience, Effect
-from app.core.util.json_codec import dumps
 from app.dispatch.tools.listing import ToolFilter
 from app.dispatch.tools.registry import NameTaken
 from app.dispatch.tools.runtime_tools import InvalidDefinition
@@ -100,7 +99,7 @@ async def list_tools(
 ) -> Response:
     """The tools this key may use, in the order of their names. With `q` the best `limit` of them, in one page. With
     `format` those that can be used, all in one answer, as a provider's request takes them."""
-    where = await session_of({}, services, key, session)
+    where = await session_named(services, key, session)
     audience = Audience(
         provider=provider or wish.provider,
         model=model or where.model,
@@ -112,10 +111,7 @@ async def list_tools(
     if wish.dialect is not None:
         return wish.offer(found[:limit] if q is not None else found, audience.model)
     page = found[:limit] if q is not None else [tool for tool in found if cursor is None or tool["name"] > cursor]
-    more = page[limit - 1]["name"] if len(page) > limit else None
-    return Response(
-        dumps({"data": [_part(tool, fields) for tool in page[:limit]], "next_cursor": more}), media_type=JSON
-    )
+    return page_response(page, limit, cursor=lambda tool: str(tool["name"]), view=lambda tool: _part(tool, fields))
 
 
 @router.post("", response_model=ToolView, responses=CREATED | TAKEN)
@@ -129,7 +125,7 @@ async def create_tool(asked: ToolRequest, key: ToolWriter, services: ServicesDep
         raise Problem(422, "InvalidTool", str(error)) from None
     except NameTaken as error:
         raise Problem(409, "NameTaken", str(error)) from None
-    return Response(dumps(await services.listing.show(tool)), 201 if is_new else 200, media_type=JSON)
+    return json_response(await services.listing.show(tool), 201 if is_new else 200)
 
 
 @router.post("/openapi", response_model=ImportView)
@@ -143,14 +139,14 @@ async def import_tools(asked: ImportRequest, key: ToolWriter, services: Services
     except InvalidDefinition as error:
         raise Problem(422, "InvalidDocument", str(error)) from None
     views = [await services.listing.show(tool) for tool in made]
-    return Response(dumps({"data": views, "skipped": [one._asdict() for one in skipped]}), media_type=JSON)
+    return json_response({"data": views, "skipped": [one._asdict() for one in skipped]})
 
 
 @router.post("/reload", response_model=ReloadView)
 async def reload_tools(key: Admin, services: ServicesDep) -> Response:
     """Read the files of tools anew, which executes them, and ask every tool again whether it can be used."""
     names, failed = await services.file_tools.reload()
-    return Response(dumps({"loaded": names, "failed": [one._asdict() for one in failed]}), media_type=JSON)
+    return json_response({"loaded": names, "failed": [one._asdict() for one in failed]})
 
 
 @router.get("/{name}", response_model=ToolView)
@@ -158,11 +154,11 @@ async def get_tool(
     name: Name, key: Reader, services: ServicesDep, session: SessionId = None, probe: Probe = False
 ) -> Response:
     """One tool with its schema, by any of its names."""
-    where = await session_of({}, services, key, session)
+    where = await session_named(services, key, session)
     tool = services.listing.get(name, where, key)
     if tool is None:
         raise not_found(f"tool {name}")
-    return Response(dumps(await services.listing.show(tool, probe=probe)), media_type=JSON)
+    return json_response(await services.listing.show(tool, probe=probe))
 
 
 @router.delete("/{name}", status_code=204, responses={409: {"description": "It was not registered over HTTP."}})

@@ -218,6 +218,14 @@ class TooBusy(Refusal):
     code = "Overloaded"
 
 
+class Stopping(Refusal):
+    code = "Stopping"
+
+
+class NotRecorded(Refusal):
+    code = "NotRecorded"
+
+
 class StoreError(Exception):
     """The memory failed; whatever was asked of it did not happen."""
 

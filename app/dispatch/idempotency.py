@@ -12,7 +12,7 @@ from app.dispatch.live_calls import LiveCall, LiveCalls
 from app.store import calls
 from app.store.calls import Claim, Claimed
 
-MOST = 256
+MAX_KEY_LENGTH = 256
 
 
 class BadKey(ValueError):
@@ -27,10 +27,14 @@ class Unreadable(Exception):
     """The call that holds the key cannot be read."""
 
 
+def check_key(key: str) -> None:
+    if not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise BadKey(f"1 to {MAX_KEY_LENGTH} characters are needed.")
+
+
 def claim_of(key: str, asked: CallRequest, session: Session, part: str = "") -> Claim:
     """What a key claims for this request; `part` tells the calls of one request apart."""
-    if not 0 < len(key) <= MOST:
-        raise BadKey(f"1 to {MOST} characters are needed.")
+    check_key(key)
     body = asked.model_dump() | {"session": session.id}
     return Claim(_digest(f"{key}{part}".encode()), _digest(dumps(body, sort=True)))
 

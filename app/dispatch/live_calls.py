@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from app.core.asks import Ask
 from app.core.back_channel import BackChannel
 from app.core.calls import Call, CallRequest, Status
-from app.core.errors import CallError, Canceled, Interrupted, TimedOut
+from app.core.errors import CallError, Canceled, Interrupted, NotRecorded, Stopping, StoreError, TimedOut
 from app.core.ports import Trace
 from app.core.principals import Key
 from app.core.results import Result
@@ -19,6 +21,7 @@ from app.dispatch.capacity import Capacity
 from app.dispatch.client_run import ClientRun
 from app.dispatch.events.output_spool import Spool
 from app.dispatch.gate import BatchSlot, GateHold
+from app.store import calls
 from app.store.calls import Claim, Claimed
 
 log = logging.getLogger(__name__)
@@ -257,6 +260,19 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
         waiter.set_result(None)
 
 
+async def committed_call(engine: AsyncEngine, live: LiveCall) -> Call:
+    """The call as it is committed: from memory when it has ended, else from the store."""
+    if live.is_done and live.failure is None and live.call.is_final:
+        return live.call
+    await live.wait_open()
+    if isinstance(live.failure, StoreError) and not live.is_open:
+        raise live.failure
+    stored = await calls.get(engine, live.call.id, None)
+    if stored is None:
+        raise NotRecorded("The call could not be recorded and was not run.", retry_after=5)
+    return stored
+
+
 class LiveCalls:
     """All live calls by id."""
 
@@ -274,6 +290,11 @@ class LiveCalls:
 
     def get(self, id: str) -> LiveCall | None:
         return self._calls.get(id)
+
+    def require_accepting(self) -> None:
+        """Raises `Stopping` when the service takes no more calls."""
+        if self.is_draining:
+            raise Stopping("The service is stopping and takes no more calls.", retry_after=5)
 
     def start(self, live: LiveCall) -> None:
         self._capacity.enter(live.key if live.parent is None else None)

@@ -17,7 +17,7 @@ from tests.api.test_api_access import new_key
 from tests.support.mcp_wire import called
 from tests.support.services import HANG, KEY, RunningService, listening, until
 
-LOGGER = "app.api.http.access_log"
+LOGGER = "app.access"
 EVENTS = {"Accept": "text/event-stream"}
 
 

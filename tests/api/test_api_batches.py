@@ -54,7 +54,7 @@ async def test_a_batch_sent_again_is_answered_with_the_same_calls(
     assert [call["status"] for call in first.json()["data"]] == ["completed", "completed", "error", "completed"]
     assert toys.notes == ["1", "2"]
     assert len(service.rows("SELECT * FROM calls")) == 4
-    assert len(service.services.idempotency_locks._locks) == 0
+    assert len(service.services.runs._locks) == 0
 
 
 async def test_many_at_once_are_one_batch(client: httpx.AsyncClient, service: RunningService, toys: Toys) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.http import json_body
-from app.api.http.json_body import JSON, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, excess, parse
+from app.api.http import body as json_body
+from app.api.http.body import JSON, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, excess, parse
 from app.api.http.problems import Problem
 from tests.support.services import RunningService
 
@@ -128,11 +128,11 @@ def test_the_scan_counts_what_the_parser_would_build(value: Any, is_escaped: boo
 
 def outside(body: bytes, piece: int) -> list[bytes]:
     """As it is cut into pieces of this size."""
-    was, json_body._PIECE = json_body._PIECE, piece
+    was, json_body._CHUNK_BYTES = json_body._CHUNK_BYTES, piece
     try:
         return list(json_body._outside_strings(body))
     finally:
-        json_body._PIECE = was
+        json_body._CHUNK_BYTES = was
 
 
 def count(value: Any, kind: type) -> int:
@@ -142,7 +142,7 @@ def count(value: Any, kind: type) -> int:
 
 @pytest.mark.parametrize("piece", [1, 7, 64 * 1024])
 def test_depth_is_the_same_however_it_is_cut(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_body, "_PIECE", piece)
+    monkeypatch.setattr(json_body, "_CHUNK_BYTES", piece)
     rng = random.Random(7)
     for _ in range(50):
         levels = rng.randint(55, 75)

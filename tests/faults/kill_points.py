@@ -135,7 +135,7 @@ def _arm_stages(fuse: Fuse, toys: Any) -> None:
     _wrap(Spool, "_send", before=lambda spool: fuse.reach(*(["output.spool"] if spool._pieces else [])))
     _wrap(EventHub, "publish_output", after=at("output.told"))
     _wrap(Dispatcher, "_close", before=at("finish"))
-    _wrap(create_call, "answer", after=at("answer"))
+    _wrap(create_call, "call_response", after=at("answer"))
     _wrap(Dispatcher, "cancel", before=at("cancel"))
     _wrap(LiveCalls, "cancel", before=at("cancel.stop"))
     _wrap(app.service, "recover", before=at("recover"), after=at("recover.done"))

@@ -19,10 +19,13 @@ from app.core.calls import Call
 from app.core.errors import Refusal, StoreError, TooManyCalls
 from app.core.redaction import Redactor
 from app.core.util.json_codec import dumps
+from app.dispatch import idempotency
+from app.runs.plan import RunError
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+RUN_STATUSES = {"NotFound": 404, "RunGone": 410}
 
 
 class ProblemBody(BaseModel):
@@ -86,7 +89,8 @@ def forbidden() -> Problem:
 
 def install(app: FastAPI) -> None:
     """Let every error that leaves a route be a problem."""
-    for kind in (Problem, HTTPException, RequestValidationError, Refusal, StoreError, Exception):
+    handled = (Problem, HTTPException, RequestValidationError, Refusal, RunError, StoreError, Exception)
+    for kind in (*handled, idempotency.BadKey, idempotency.Conflict, idempotency.Unreadable):
         app.add_exception_handler(kind, _answer)
 
 
@@ -117,6 +121,15 @@ def problem_of(error: Exception) -> Problem:
         case Refusal():
             status = 429 if isinstance(error, TooManyCalls) else 503
             return Problem(status, error.code, str(error), {"Retry-After": str(error.retry_after)})
+        case RunError():
+            return Problem(RUN_STATUSES.get(error.code, 422), error.code, str(error))
+        case idempotency.BadKey():
+            return Problem(422, "InvalidRequest", f"Idempotency-Key: {error}")
+        case idempotency.Conflict():
+            return Problem(409, "IdempotencyConflict", f"This Idempotency-Key was used with another body, for {error}.")
+        case idempotency.Unreadable():
+            message = "The call that holds this Idempotency-Key cannot be read."
+            return Problem(503, "NotRecorded", message, {"Retry-After": "5"})
         case StoreError():
             log.error("the store refused: %s", error)
             return Problem(503, "StoreUnavailable", str(error), {"Retry-After": "5"})

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.api.auth import Services, require_key, services_of
-from app.api.http import json_body
+from app.api.http import body as http_body
 from app.api.http.problems import Problem
 from app.core.principals import Key, Scope
 from app.mcp.server.app import LISTEN
@@ -30,8 +30,8 @@ class McpEndpoint:
         scope[NAMES_IN_SCOPE] = _names(scope)
         message: Any = None
         if scope["method"] == "POST":
-            body = await json_body.read(receive)
-            message = scope[MESSAGE_IN_SCOPE] = json_body.parse(body, headers.get("content-type", json_body.JSON))
+            body = await http_body.read(receive)
+            message = scope[MESSAGE_IN_SCOPE] = http_body.parse(body, headers.get("content-type", http_body.JSON))
             receive = _again(body, receive)
         _check_sessions(message, services, key)
         with _room(scope, message, services, key):

@@ -7,14 +7,14 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.api.auth import Services, ServicesDep, ToolWriter
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, not_found
+from app.api.http.responses import json_response
 from app.api.mcp.servers import Name, Owner, refuse_bound
 from app.api.schemas.mcp import SignInView
 from app.core.mcp_servers import HttpServer
 from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.util.clocks import rfc3339
-from app.core.util.json_codec import dumps
 from app.mcp.client.oauth.authorization import UnknownState
 from app.mcp.client.oauth.discovery import NoAuthorizationServer
 from app.mcp.client.oauth.http import AuthFailed
@@ -60,7 +60,7 @@ async def create_mcp_sign_in(name: Name, key: ToolWriter, services: ServicesDep,
     except AuthFailed as error:
         raise Problem(502, "SignInFailed", str(error)) from None
     body = {"url": None, "expires_at": None} if door is None else {"url": door.url, "expires_at": rfc3339(door.until)}
-    return Response(dumps(body), 200, {"Cache-Control": "no-store"}, JSON)
+    return json_response(body, 200, {"Cache-Control": "no-store"})
 
 
 @router.delete("/{name}/auth", status_code=204)
@@ -96,7 +96,7 @@ async def get_client_document(services: ServicesDep) -> Response:
     about = services.oauth.document()
     if about is None:
         raise not_found("such document without a public_url that is https")
-    return Response(dumps(about), media_type=JSON)
+    return json_response(about)
 
 
 def _server(services: Services, name: str, owner: str | None) -> HttpServer:

@@ -9,11 +9,12 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api.auth import Reader, Runner, Services, ServicesDep
+from app.api.auth import Reader, Runner, Services, ServicesDep, session_named
 from app.api.calls import Wait
-from app.api.create_call import DEFAULT_WAIT, refuse_when_stopping, session_of, settled, trace_context
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.create_call import DEFAULT_WAIT, trace_context
+from app.api.http.body import JSON, JsonRoute
 from app.api.http.problems import CALL, Problem, not_found, of_call, problem_of_call, problem_of_code
+from app.api.http.responses import json_response
 from app.api.schemas import mcp as examples
 from app.api.schemas.mcp import ContentsView, MessagesView, PromptView, ResourceView, TemplateView
 from app.api.schemas.views import CallView, Page
@@ -24,6 +25,7 @@ from app.core.mcp_servers import MAX_NAME
 from app.core.principals import Key
 from app.core.sessions import Session
 from app.core.util.json_codec import Raw, dumps
+from app.dispatch.live_calls import committed_call
 from app.mcp.client.prompts import PROMPT
 from app.store import outputs
 
@@ -96,18 +98,18 @@ class Visit:
 
     async def call(self, tool: str, arguments: Raw, seconds: float) -> Call:
         """The call of this request, as it is when it has ended or was waited for long enough."""
-        refuse_when_stopping(self.services)
+        self.services.dispatcher.running.require_accepting()
         asked = CallRequest(tool=tool, arguments=arguments)
         origin = trace_context(self.request.headers)
         live = self.services.dispatcher.submit(asked, self.session, key=self.key, origin=origin)
         note_calls(self.request.scope, live.call.id)
         await live.wait(seconds)
-        return await settled(self.services, live)
+        return await committed_call(self.services.engine, live)
 
     def later(self, call: Call) -> Response:
         prefix = self.request.scope.get("root_path", "")
         headers = {"Location": f"{prefix}/v1/calls/{call.id}", CALL: call.id}
-        return Response(dumps(call.view()), 202, headers, JSON)
+        return json_response(call.view(), 202, headers)
 
     def answer(self, body: Raw) -> Response:
         """What servers say is not ours, and may hold anything; what a tool would have shown is shown here, too."""
@@ -116,11 +118,11 @@ class Visit:
 
 
 async def _looking(request: Request, key: Reader, services: ServicesDep, session: SessionId = None) -> Visit:
-    return Visit(request, services, key, await session_of({}, services, key, session))
+    return Visit(request, services, key, await session_named(services, key, session))
 
 
 async def _running(request: Request, key: Runner, services: ServicesDep, session: SessionId = None) -> Visit:
-    return Visit(request, services, key, await session_of({}, services, key, session))
+    return Visit(request, services, key, await session_named(services, key, session))
 
 
 Looking = Annotated[Visit, Depends(_looking)]
@@ -151,7 +153,7 @@ async def read_mcp_resource(
     result = json.loads(call.result or "{}")
     page = await _page(visit.services, call, result["output"])
     body = {"server": server, "uri": uri, "contents": page["contents"], "attachments": result["attachments"]}
-    return Response(dumps(body | {"call": call.id}), headers={CALL: call.id}, media_type=JSON)
+    return json_response(body | {"call": call.id}, headers={CALL: call.id})
 
 
 @router.get("/templates", response_model=Page[TemplateView], responses=SAID)
@@ -177,7 +179,7 @@ async def fill_mcp_prompt(visit: Running, asked: PromptRequest, wait: Wait = DEF
         raise problem_of_call(call)
     found = await _page(visit.services, call, json.loads(call.result or "{}")["output"])
     body: Raw = {"messages": []} | found | {"server": asked.server, "name": asked.name, "call": call.id}
-    return Response(dumps(body), headers={CALL: call.id}, media_type=JSON)
+    return json_response(body, headers={CALL: call.id})
 
 
 async def _page(services: Services, call: Call, shown: str) -> Raw:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from app.api.auth import Reader, Services, ServicesDep, ToolWriter
-from app.api.http.json_body import JSON, JsonRoute
+from app.api.http.body import JSON, JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.mcp.plaintext_secrets import forget_secrets, kept_secrets, shown
 from app.api.mcp.requests import ServerRequest, Wanted, wanted

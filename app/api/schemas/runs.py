@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from app.api.runs.options import parameters
+from app.api.create_call import DEFAULT_WAIT, MAX_WAIT
 from app.api.schemas.examples import CALL, RESULT
 from app.api.schemas.views import CallView
 from app.providers.registry import AUTO, NAMES
@@ -116,6 +116,43 @@ class DialectView(BaseModel, json_schema_extra={"examples": [DIALECT]}):
     note: str | None = Field(description="What else there is to know.")
 
 
+class RunOptions(BaseModel, frozen=True):
+    """The query of `POST /v1/run/{name}`. Defaults are those of the key and the service."""
+
+    wait: float = Field(
+        default=DEFAULT_WAIT,
+        ge=0,
+        le=MAX_WAIT,
+        allow_inf_nan=False,
+        description="Seconds to wait for the end of all calls; 0 answers as soon as they are recorded.",
+    )
+    replay: Literal["outputs", "full"] = Field(
+        default="outputs",
+        description="openai-responses: append only the outputs, or the whole output list before them.",
+    )
+    timeout: float | None = Field(
+        default=None, gt=0, le=86_400, description="Seconds each tool may run, instead of its own limit."
+    )
+    ask_timeout: float | None = Field(
+        default=None, gt=0, le=604_800, description="Seconds a person has to answer what a call asks."
+    )
+    on_ask: Literal["wait", "deny"] | None = Field(
+        default=None, description="`deny`: what would be asked is denied without asking."
+    )
+    cancel_on_disconnect: bool = Field(
+        default=False, description="Cancel the calls when the connection that made them closes."
+    )
+
+    def call_options(self) -> dict[str, Any]:
+        """The fields of every call's request."""
+        return {
+            "timeout": self.timeout,
+            "ask_timeout": self.ask_timeout,
+            "on_ask": self.on_ask,
+            "cancel_on_disconnect": self.cancel_on_disconnect,
+        }
+
+
 MESSAGE_BODY = (
     "The whole response of the provider, the assistant's message, the bare list of its calls, or the chunks of a "
     "finished stream; for the text dialects `{text}`."
@@ -150,6 +187,15 @@ _HEADERS = [
 ]
 
 
+def _options() -> list[dict[str, Any]]:
+    parameters = []
+    for name, schema in RunOptions.model_json_schema()["properties"].items():
+        description = schema.pop("description")
+        shown = {key: value for key, value in schema.items() if key != "title" and value is not None}
+        parameters.append({"name": name, "in": "query", "required": False, "description": description, "schema": shown})
+    return parameters
+
+
 def create_run() -> dict[str, Any]:
     return {
         "tags": ["runs"],
@@ -161,7 +207,7 @@ def create_run() -> dict[str, Any]:
             "run twice. With `Accept: text/event-stream` the calls' events are streamed, then `append` with the whole "
             "answer."
         ),
-        "parameters": [_NAME, *parameters(), *_HEADERS],
+        "parameters": [_NAME, *_options(), *_HEADERS],
         "requestBody": {
             "required": True,
             "description": MESSAGE_BODY,

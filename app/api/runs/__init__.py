@@ -1,1 +1,0 @@
-"""Routes for runs: a model's message in, what to append out."""
