@@ -242,6 +242,6 @@ class McpSetup:
 
 def _make(reception: ServerRequests, upstream: Upstream, raw: Raw, name: str, aliases: tuple[Alias, ...]) -> Tool:
     """This is done beside the loop, so what checks arguments is loaded here and not by the first call."""
-    json_schema.load()
-    parser, checker = json_schema.parser, json_schema.checker
+    json_schema.load_validator()
+    parser, checker = json_schema.make_parser, json_schema.make_checker
     return tools.make(upstream, raw, name, aliases, parser=parser, checker=checker, reception=reception)

@@ -26,8 +26,8 @@ def load_hooks(
             raise LookupError(name)
         return held[1]
 
-    reach = custom_hooks.Reach(processes=processes, outbound=outbound, sign=sign, clock=clock, environ=os.environ)
-    configured = custom_hooks.from_settings(settings.hooks, reach)
+    deps = custom_hooks.HookDeps(processes=processes, outbound=outbound, sign=sign, clock=clock, environ=os.environ)
+    configured = custom_hooks.from_settings(settings.hooks, deps)
     files, installed = custom_hooks.from_files(_hook_files(settings)), custom_hooks.from_entry_points()
     if failures := files.failures + installed.failures:  # a guard that is not there lets everything pass
         raise Misconfigured(f"A hook cannot be loaded: {failures[0]}. Mend it, or take it away.")

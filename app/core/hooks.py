@@ -39,7 +39,7 @@ class HookFailed(Exception):
 class HookRun(Protocol):
     """How a hook is reached. None is an answer too: nothing to say."""
 
-    async def __call__(self, point: Point, about: dict[str, Any]) -> dict[str, Any] | None: ...
+    async def __call__(self, point: Point, data: dict[str, Any], /) -> dict[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

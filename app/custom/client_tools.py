@@ -1,18 +1,16 @@
-"""Tools that the caller's own client runs: the line checks, records and waits; the client posts the result."""
+"""Tools that the client runs: the service checks and records the call and waits; the client posts the result."""
 
 from typing import Any
 
 from app.core.custom_tools import ClientDefinition
 from app.core.errors import ToolUnavailable
-from app.core.ports import PathScope
 from app.core.results import Result
-from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, Tool
-from app.custom.json_schema import parser
+from app.custom.json_schema import make_parser
 
 
 def make(definition: ClientDefinition, owner: str | None) -> Tool:
-    """The tool of a definition. What is not said to only read may write."""
+    """The tool of a definition. Without a declared effect it may write."""
     name = definition.name
 
     async def run(args: Any, ctx: Context) -> Result:
@@ -23,8 +21,8 @@ def make(definition: ClientDefinition, owner: str | None) -> Tool:
         title=definition.title or name.replace("_", " ").capitalize(),
         description=definition.description,
         schema=definition.parameters,
-        parse=parser(name, definition.parameters),
-        needs=_no_needs,
+        parse=make_parser(name, definition.parameters),
+        needs=lambda args, scope: [],  # its own name is its permission
         run=run,
         effect=Effect(definition.effect or Effect.WRITE),
         lane=Lane.NONE,
@@ -33,8 +31,3 @@ def make(definition: ClientDefinition, owner: str | None) -> Tool:
         owner=owner,
         is_client_run=True,
     )
-
-
-def _no_needs(args: Any, scope: PathScope) -> list[Need]:
-    """Its own name is its permission."""
-    return []

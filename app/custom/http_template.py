@@ -1,4 +1,4 @@
-"""HTTP requests made of arguments: a definition is prepared once, and filled at each call."""
+"""HTTP requests built from arguments: a definition is prepared once, and filled at each call."""
 
 import re
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from app.core.util.headers import check_header, check_name, check_secret
 from app.core.util.json_codec import dumps
 from app.core.util.urls import read_url
 
-JOINTS = {"comma": ",", "space": " ", "pipe": "|"}
-TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
-IN_QUERY = ("GET", "HEAD", "DELETE")
+SEPARATORS = {"comma": ",", "space": " ", "pipe": "|"}
+CONTENT_TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
+QUERY_METHODS = ("GET", "HEAD", "DELETE")
 
 _URL = re.compile(r"(?P<base>[A-Za-z]+://[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?")
 _SLOT = re.compile(r"\{([^{}/]+)\}")
@@ -41,40 +41,40 @@ class Template:
     timeout: float
 
     def placement(self, name: str) -> Placement:
-        """Where an argument goes that nobody placed: a schema may allow more than it names."""
+        """Where an argument goes; one that the schema does not name goes by the method."""
         return self.placements.get(name) or _by_method(self.method)
 
     @property
-    def own_query(self) -> set[str]:
+    def fixed_query_names(self) -> set[str]:
         """Parameters that no argument can set."""
         return {name for name, _ in self.fixed_query} | {use.name for use in self.secrets if use.into == "query"}
 
 
 def prepare(definition: HttpDefinition) -> Template:
-    """Raises `ValueError` with a sentence for what cannot be a request."""
-    found = _URL.fullmatch(definition.url)
-    if found is None:
-        raise ValueError("url: a URL that starts with http:// or https:// and has no fragment is needed.")
-    if "{" in found["base"] or "{" in (found["query"] or ""):
-        raise ValueError("url: arguments can fill the path only; those of the query are named in `places`.")
-    slots = _SLOT.findall(found["path"])
-    if {"{", "}"} & set(_SLOT.sub("", found["path"])):
-        raise ValueError("url: every { in the path needs a name and a } behind it.")
-    where = read_url(_SLOT.sub("x", definition.url))
-    placements = _place(definition, slots)
+    """The template of a definition; raises `ValueError` with a sentence when it cannot be a request."""
+    match = _URL.fullmatch(definition.url)
+    if match is None:
+        raise ValueError("url: must start with http:// or https:// and have no fragment.")
+    if "{" in match["base"] or "{" in (match["query"] or ""):
+        raise ValueError("url: {name} is allowed in the path only; put query arguments into `places`.")
+    slots = _SLOT.findall(match["path"])
+    if {"{", "}"} & set(_SLOT.sub("", match["path"])):
+        raise ValueError("url: every { in the path needs a name and a closing }.")
+    parsed = read_url(_SLOT.sub("x", definition.url))
+    placements = _placements(definition, slots)
     return Template(
         method=definition.method,
-        host=where.host,
-        base=where.origin,
-        path=found["path"] or "/",
-        query=found["query"] or "",
-        slots={one.name or name: name for name, one in placements.items() if one.place == "path"},
+        host=parsed.host,
+        base=parsed.origin,
+        path=match["path"] or "/",
+        query=match["query"] or "",
+        slots={placement.name or name: name for name, placement in placements.items() if placement.place == "path"},
         placements=placements,
         fixed_query=tuple((name, text) for name, text in definition.query.items() if isinstance(text, str)),
         fixed_headers=tuple((name, text) for name, text in definition.headers.items() if isinstance(text, str)),
         secrets=_check_fixed(definition, placements),
         encoding=definition.encoding,
-        has_body=any(one.place == "body" for one in placements.values()),
+        has_body=any(placement.place == "body" for placement in placements.values()),
         timeout=definition.timeout,
     )
 
@@ -85,23 +85,23 @@ def fill(template: Template, args: dict[str, Any], trace: str | None = None) -> 
     data: bytes | None = None
     body: Any = {} if template.has_body else None
     for name, value in args.items():
-        one = template.placement(name)
-        wire = one.name or name
-        match one.place:
+        placement = template.placement(name)
+        wire = placement.name or name
+        match placement.place:
             case "query":
-                query += _checked(name, _pairs(wire, value, one.style), template)
+                query += _unfixed(name, _pairs(wire, value, placement.style), template)
             case "header" if value is not None:
                 headers[wire] = _joined(name, value)
             case "body":
                 body = (body or {}) | {wire: value}
             case "whole_body":
-                data = _write(template, value)
+                data = _encode(template, value)
     if body is not None:
-        data = _write(template, body)
-    given = {name.lower() for name in headers}
-    if data is not None and "content-type" not in given:
-        headers["Content-Type"] = TYPES[template.encoding]
-    if trace and "traceparent" not in given:
+        data = _encode(template, body)
+    names = {name.lower() for name in headers}
+    if data is not None and "content-type" not in names:
+        headers["Content-Type"] = CONTENT_TYPES[template.encoding]
+    if trace and "traceparent" not in names:
         headers["traceparent"] = trace
     return HttpRequest(
         method=template.method,
@@ -113,19 +113,19 @@ def fill(template: Template, args: dict[str, Any], trace: str | None = None) -> 
     )
 
 
-def _place(definition: HttpDefinition, slots: list[str]) -> dict[str, Placement]:
-    """Every parameter with its place."""
+def _placements(definition: HttpDefinition, slots: list[str]) -> dict[str, Placement]:
+    """The placement of every parameter."""
     properties = definition.parameters.get("properties", {})
     if stray := next((name for name in definition.places if name not in properties), None):
         raise ValueError(f"places: {stray!r} is not among the parameters.")
     placements = {name: _placement(definition, name, slots) for name in properties}
-    taken: dict[tuple[str, str], str] = {}
+    users: dict[tuple[str, str], str] = {}
     for name, one in placements.items():
         key = (one.place, (one.name or name).lower() if one.place == "header" else one.name or name)
-        if key in taken:
-            raise ValueError(f"places: {taken[key]!r} and {name!r} would both be {key[1]!r} in the {one.place}.")
-        taken[key] = name
-    filled = {name for place, name in taken if place == "path"}
+        if key in users:
+            raise ValueError(f"places: {users[key]!r} and {name!r} are both sent as {key[1]!r} in the {one.place}.")
+        users[key] = name
+    filled = {name for place, name in users if place == "path"}
     if missing := next((slot for slot in slots if slot not in filled), None):
         raise ValueError(f"url: {{{missing}}} is not among the parameters.")
     if stray := next((name for name in filled if name not in slots), None):
@@ -135,16 +135,16 @@ def _place(definition: HttpDefinition, slots: list[str]) -> dict[str, Placement]
 
 
 def _placement(definition: HttpDefinition, name: str, slots: list[str]) -> Placement:
-    given = definition.places.get(name)
-    if isinstance(given, Placement):
-        return given
-    if given is not None:
-        return Placement(place=given)
+    placement = definition.places.get(name)
+    if isinstance(placement, Placement):
+        return placement
+    if placement is not None:
+        return Placement(place=placement)
     return Placement(place="path") if name in slots else _by_method(definition.method)
 
 
 def _by_method(method: str) -> Placement:
-    return Placement(place="query" if method in IN_QUERY else "body")
+    return Placement(place="query" if method in QUERY_METHODS else "body")
 
 
 def _check_body(definition: HttpDefinition, placements: dict[str, Placement]) -> None:
@@ -152,18 +152,18 @@ def _check_body(definition: HttpDefinition, placements: dict[str, Placement]) ->
     if definition.method in ("GET", "HEAD") and {"body", "whole_body"} & set(places):
         raise ValueError(f"places: a {definition.method} request has no body.")
     if "whole_body" in places and (places.count("whole_body") > 1 or "body" in places):
-        raise ValueError("places: beside an argument that is the whole body there can be no other in it.")
+        raise ValueError("places: `whole_body` excludes other arguments in the body.")
 
 
 def _check_fixed(definition: HttpDefinition, placements: dict[str, Placement]) -> tuple[SecretUse, ...]:
-    """The secrets to send along, once it is sure that no argument can take the place of what is fixed."""
+    """The secrets to send, after checking that no argument overrides a fixed header or parameter."""
     fixed = {("header", name.lower()) for name in definition.headers} | {("query", name) for name in definition.query}
     for name, one in placements.items():
         wire = one.name or name
         if one.place == "header":
             check_name(wire)
         if (one.place, wire.lower() if one.place == "header" else wire) in fixed:
-            raise ValueError(f"places: {name!r} would take the place of what is fixed as {wire!r}.")
+            raise ValueError(f"places: {name!r} would override the fixed {wire!r}.")
     for name, text in definition.headers.items():
         check_header(name, text if isinstance(text, str) else "")
     return tuple(_uses(definition))
@@ -171,8 +171,8 @@ def _check_fixed(definition: HttpDefinition, placements: dict[str, Placement]) -
 
 def _uses(definition: HttpDefinition) -> Iterator[SecretUse]:
     kinds = (("header", definition.headers), ("query", definition.query), ("cookie", definition.cookies))
-    for into, given in kinds:
-        for name, one in given.items():
+    for into, values in kinds:
+        for name, one in values.items():
             if isinstance(one, SecretHeader):
                 check_secret_name(one.secret)
                 use = SecretUse(one.secret, into, name, one.form)  # type: ignore[arg-type]
@@ -181,39 +181,39 @@ def _uses(definition: HttpDefinition) -> Iterator[SecretUse]:
 
 
 def _path(template: Template, args: dict[str, Any]) -> str:
-    """The path, filled. What an argument says stays in its segment."""
+    """The filled path. An argument stays within its segment."""
 
-    def put(found: re.Match[str]) -> str:
-        name = template.slots[found[1]]
+    def replace(slot: re.Match[str]) -> str:
+        name = template.slots[slot[1]]
         text = _joined(name, args.get(name))
         if not text:
             raise InvalidArgs(f"`{name}` is part of the URL's path and cannot be empty.", details={"fields": [name]})
         if {".", ".."} & set(re.split(r"[/\\]", text)):
-            raise InvalidArgs(f"`{name}` is part of the URL's path and cannot hold . or .. as a step.")
-        return quote(text, safe="", errors="replace")
+            raise InvalidArgs(f"`{name}` is part of the URL's path and cannot contain . or .. as a segment.")
+        return _quote(text)
 
-    return _SLOT.sub(put, template.path)
+    return _SLOT.sub(replace, template.path)
 
 
-def _query(given: str, pairs: list[tuple[str, str]]) -> str:
-    written = [f"{_quote(name)}={_quote(text)}" for name, text in pairs]
-    whole = "&".join([*([given] if given else []), *written])
-    return f"?{whole}" if whole else ""
+def _query(fixed: str, pairs: list[tuple[str, str]]) -> str:
+    encoded = [f"{_quote(name)}={_quote(text)}" for name, text in pairs]
+    query = "&".join([*([fixed] if fixed else []), *encoded])
+    return f"?{query}" if query else ""
 
 
 def _quote(text: str) -> str:
     return quote(text, safe="", errors="replace")
 
 
-def _checked(name: str, pairs: Iterator[tuple[str, str]], template: Template) -> Iterator[tuple[str, str]]:
+def _unfixed(name: str, pairs: Iterator[tuple[str, str]], template: Template) -> Iterator[tuple[str, str]]:
     for wire, text in pairs:
-        if wire in template.own_query:
-            raise InvalidArgs(f"`{name}` would set {wire!r}, which is fixed; leave it out.", details={"fields": [name]})
+        if wire in template.fixed_query_names:
+            raise InvalidArgs(f"`{name}` would override the fixed {wire!r}; leave it out.", details={"fields": [name]})
         yield wire, text
 
 
 def _pairs(wire: str, value: Any, style: str) -> Iterator[tuple[str, str]]:
-    """An argument as query parameters; null is left out."""
+    """An argument as query parameters, without nulls."""
     match value:
         case None:
             return
@@ -223,10 +223,10 @@ def _pairs(wire: str, value: Any, style: str) -> Iterator[tuple[str, str]]:
         case dict() if style == "deep":
             for member, inner in value.items():
                 yield from _pairs(f"{wire}[{member}]", inner, style)
-        case dict() if style in JOINTS:
-            yield wire, JOINTS[style].join(_text(part) for pair in value.items() for part in pair)
-        case list() if style in JOINTS:
-            yield wire, JOINTS[style].join(map(_text, value))
+        case dict() if style in SEPARATORS:
+            yield wire, SEPARATORS[style].join(_text(part) for pair in value.items() for part in pair)
+        case list() if style in SEPARATORS:
+            yield wire, SEPARATORS[style].join(map(_text, value))
         case list() if style != "json":
             for item in value:
                 yield from _pairs(f"{wire}[]" if style == "deep" else wire, item, style)
@@ -235,9 +235,11 @@ def _pairs(wire: str, value: Any, style: str) -> Iterator[tuple[str, str]]:
 
 
 def _joined(name: str, value: Any) -> str:
-    """An argument as one piece of text."""
+    """An argument as one string."""
     if isinstance(value, dict):
-        raise InvalidArgs(f"`{name}` goes where an object cannot be written.", details={"fields": [name]})
+        raise InvalidArgs(
+            f"`{name}` cannot be an object: it is sent in the path or a header.", details={"fields": [name]}
+        )
     return ",".join(map(_text, value)) if isinstance(value, list) else _text(value)
 
 
@@ -247,10 +249,10 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else dumps(value).decode()
 
 
-def _write(template: Template, body: Any) -> bytes:
+def _encode(template: Template, body: Any) -> bytes:
     if template.encoding == "json":
         return dumps(body)
     if not isinstance(body, dict):
-        raise InvalidArgs("The body is a form, and takes an object.")
+        raise InvalidArgs("The body is a form and must be an object.")
     pairs = [pair for name, value in body.items() for pair in _pairs(name, value, "repeat")]
     return _query("", pairs).removeprefix("?").encode()

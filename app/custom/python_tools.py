@@ -1,4 +1,4 @@
-"""Tools of Python files and installed packages. To load them is to execute them."""
+"""Tools of Python files and installed packages. Loading executes them."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,12 +18,12 @@ GROUP = "toolcrib.tools"
 
 
 def load(files: Iterable[Path]) -> Loaded:
-    """Every tool of these files and of the packages that offer some. What is broken is reported, and costs itself."""
+    """Every tool of these files and of the installed packages. A broken file is reported and skipped."""
     loaded = Loaded()
     for file in files:
         try:
             tools = list(_tools_in(_execute(file)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is somebody else's code, and it is reported
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the operator's code; reported
             loaded.failed.append(Unloaded(file.name, _reason(error)))
         else:
             loaded.found += [Found(file.name, replace(tool, source="file")) for tool in tools]
@@ -49,7 +49,7 @@ def _load_point(point: EntryPoint, loaded: Loaded) -> None:
 
 
 def _execute(file: Path) -> ModuleType:
-    """A module of its own; it can be found by its name, as classes in it need, and is not kept when it breaks."""
+    """Execute a file as a module of its own; its classes need it in `sys.modules`."""
     name = f"_toolcrib_file_{sha256(str(file).encode()).hexdigest()[:16]}"
     loader = _FreshLoader(name, str(file))
     spec = spec_from_file_location(name, file, loader=loader)
@@ -64,7 +64,7 @@ def _execute(file: Path) -> ModuleType:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Compiles anew each time: a cache goes by seconds, and would miss a change that follows quickly."""
+    """Compiles every time: the bytecode cache compares mtimes in seconds and would miss a quick change."""
 
     def get_code(self, fullname: str) -> CodeType:
         code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
@@ -72,11 +72,11 @@ class _FreshLoader(SourceFileLoader):
 
 
 def _tools_in(module: ModuleType) -> Iterator[Tool]:
-    """The tools defined in a module, in their order; one that was imported from another is that one's."""
+    """The tools defined in a module, in their order, without those it imports."""
     seen: list[Tool] = []
     for value in vars(module).values():
         tool = _tool_of(value)
-        if tool is None or any(tool is one for one in seen):
+        if tool is None or any(tool is other for other in seen):
             continue
         if isinstance(value, Tool) or getattr(value, "__module__", None) == module.__name__:
             seen.append(tool)
@@ -84,7 +84,7 @@ def _tools_in(module: ModuleType) -> Iterator[Tool]:
 
 
 def _tool_of(value: Any) -> Tool | None:
-    """A tool itself, or a function that carries one."""
+    """A tool, or the tool of a decorated function."""
     tool = value if isinstance(value, Tool) else getattr(value, "tool", None)
     return tool if isinstance(tool, Tool) else None
 

@@ -15,7 +15,8 @@ from app.core.custom_tools import HttpDefinition
 from app.core.errors import InvalidArgs
 from app.core.tools import Effect, Tool
 from app.custom.http_tools import make
-from app.custom.openapi.parse import parse, read
+from app.custom.openapi.document import parse
+from app.custom.openapi.importer import read
 from tests.support.http_servers import Peer, Seen, reply, serving
 from tests.support.outbound_context import context
 

@@ -23,7 +23,7 @@ from app.core.hooks import Hook, HookFailed, Point
 from app.core.network_policy import NetworkPolicy, SessionSecrets
 from app.core.ports import HttpRequest, HttpResponse
 from app.core.util.clocks import SystemClock
-from app.custom.hooks import Loaded, PythonRun, Reach, from_entry_points, from_files, from_settings
+from app.custom.hooks import HookDeps, Loaded, PythonRun, from_entry_points, from_files, from_settings
 from app.sandbox.files.workspaces import python_files
 from app.sandbox.process.trusted import TrustedProcesses
 from tests.support.services import HANG, until
@@ -56,8 +56,8 @@ class PlainOutbound:
         return HttpResponse(status=got.status_code, headers=got.headers, body=got.content, url=request.url)
 
 
-def reach() -> Reach:
-    return Reach(
+def reach() -> HookDeps:
+    return HookDeps(
         processes=TrustedProcesses(),
         outbound=PlainOutbound(),
         sign=lambda name: SECRETS[name],
@@ -102,7 +102,9 @@ def test_a_setting_becomes_the_hook_it_describes() -> None:
 
 def test_a_webhook_without_a_wire_out_is_said_at_the_start() -> None:
     setting = HookSetting(name="guard", on=[BEFORE], url="http://127.0.0.1/")
-    deaf = Reach(processes=TrustedProcesses(), outbound=None, sign=SECRETS.__getitem__, clock=SystemClock(), environ={})
+    deaf = HookDeps(
+        processes=TrustedProcesses(), outbound=None, sign=SECRETS.__getitem__, clock=SystemClock(), environ={}
+    )
 
     with pytest.raises(Misconfigured, match="The hook guard is a webhook, and this service sends no requests"):
         from_settings([setting], deaf)
@@ -127,7 +129,7 @@ async def test_a_command_may_have_nothing_to_say(script: str) -> None:
     ("script", "reason"),
     [
         ("echo ' Not on a Friday. ' >&2; echo '{\"arguments\": {}}'; exit 2", "Not on a Friday."),
-        ("exit 2", "The hook guard said no."),
+        ("exit 2", "The hook guard denied this."),
         (r"printf 'bytes \xff' >&2; exit 2", "bytes \ufffd"),
     ],
 )
@@ -246,7 +248,7 @@ async def test_a_webhook_without_a_secret_is_not_signed(hookery: Hookery) -> Non
 
 
 async def test_a_secret_that_is_not_there_is_a_failure_and_nothing_is_sent(hookery: Hookery) -> None:
-    with pytest.raises(HookFailed, match=r"^its secret lost is not there$"):
+    with pytest.raises(HookFailed, match=r"^its secret lost does not exist$"):
         await ask(of(url=hookery.url, secret="lost"))
 
     assert hookery.asked == []

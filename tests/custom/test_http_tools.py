@@ -270,7 +270,7 @@ async def test_what_is_no_text_is_attached(peer: Peer) -> None:
 
     result = await run({}, url=peer.url())
 
-    assert result.output == "The answer is 9 bytes of image/png, which is no text; it is attached."
+    assert result.output == "The response is 9 bytes of image/png, not text; it is attached."
     assert result.attachments == (Attachment("image/png", f"data:image/png;base64,{base64.b64encode(png).decode()}"),)
 
 
@@ -279,7 +279,7 @@ async def test_what_is_no_text_and_more_than_is_read_is_only_told(peer: Peer) ->
 
     result = await run({}, url=peer.url())
 
-    told = "The answer is 4,194,304 bytes of application/zip, which is no text; it is too large to attach."
+    told = "The response is 4,194,304 bytes of application/zip, not text; it is too large to attach."
     assert result.output == told
     assert result.attachments == ()
 
@@ -287,7 +287,7 @@ async def test_what_is_no_text_and_more_than_is_read_is_only_told(peer: Peer) ->
 async def test_an_answer_without_a_body_says_so(peer: Peer) -> None:
     peer.pages["/"] = b"HTTP/1.1 204 No Content\r\n\r\n"
 
-    assert (await run({}, url=peer.url(), method="DELETE")).output == "204 No Content, and no text."
+    assert (await run({}, url=peer.url(), method="DELETE")).output == "204 No Content, with an empty body."
 
 
 async def test_a_head_request_tells_the_headers(peer: Peer) -> None:
@@ -301,7 +301,7 @@ async def test_an_answer_that_is_too_long_is_cut_and_says_so(peer: Peer) -> None
 
     result = await run({}, url=peer.url())
 
-    assert result.output.endswith("\n\n[The answer goes on; only its first 4,194,304 bytes were read.]")
+    assert result.output.endswith("\n\n[The response was cut: only its first 4,194,304 bytes were read.]")
     assert (result.metadata["bytes"], result.metadata["cut"], result.structured) == (4_194_304, True, None)
 
 
@@ -326,7 +326,7 @@ async def test_a_status_that_is_no_success_is_an_error_that_keeps_the_body(
     with pytest.raises(HttpFailed) as failed:
         await run({}, url=peer.url("/", "api.example"))
 
-    says = "what it says is in the output" if body else "it says nothing more"
+    says = "its body is in the output" if body else "its body is empty"
     assert failed.value.as_dict() == {
         "code": f"HttpStatus:{status[:3]}",
         "message": f"GET api.example answered {status}; {says}.",
@@ -343,8 +343,8 @@ async def test_a_status_that_is_no_success_is_an_error_that_keeps_the_body(
         ({"url": "ftp://api.example/"}, "http:// or https://"),
         ({"url": "/relative"}, "http:// or https://"),
         ({"url": "https:///x"}, "host"),
-        ({"url": "https://{host}/x"}, "fill the path only"),
-        ({"url": "https://api.example/?q={q}"}, "fill the path only"),
+        ({"url": "https://{host}/x"}, "allowed in the path only"),
+        ({"url": "https://api.example/?q={q}"}, "allowed in the path only"),
         ({"url": "https://api.example/#x"}, "fragment"),
         ({"url": "https://user:pw@api.example/"}, "user name"),
         ({"url": "https://api.example/a b"}, "blanks"),
@@ -357,13 +357,13 @@ async def test_a_status_that_is_no_success_is_an_error_that_keeps_the_body(
         ({"parameters": of(a={}), "places": {"a": "body"}}, "a GET request has no body"),
         ({"parameters": of(a={}), "places": {"a": {"place": "header", "name": "Host"}}}, "written by the service"),
         ({"parameters": of(a={}), "places": {"a": {"place": "header", "name": "a b"}}}, "name of a header"),
-        ({"parameters": of(a={}, b={}), "places": {"b": {"place": "query", "name": "a"}}}, "would both be 'a'"),
+        ({"parameters": of(a={}, b={}), "places": {"b": {"place": "query", "name": "a"}}}, "both sent as 'a'"),
         (
             {"parameters": of(a={}, b={}), "method": "PUT", "places": {"a": "whole_body", "b": "body"}},
-            "no other in it",
+            "excludes other arguments",
         ),
-        ({"parameters": of(x={}), "places": {"x": "header"}, "headers": {"X": "1"}}, "take the place of"),
-        ({"parameters": of(x={}), "query": {"x": {"secret": "TOKEN"}}}, "take the place of"),
+        ({"parameters": of(x={}), "places": {"x": "header"}, "headers": {"X": "1"}}, "would override the fixed"),
+        ({"parameters": of(x={}), "query": {"x": {"secret": "TOKEN"}}}, "would override the fixed"),
         ({"headers": {"Content-Length": "1"}}, "written by the service"),
         ({"headers": {"Transfer-Encoding": "chunked"}}, "written by the service"),
         ({"headers": {"X": "a\r\nY: b"}}, "line breaks"),

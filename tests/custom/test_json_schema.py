@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import InvalidArgs
-from app.custom.json_schema import check, parser
+from app.custom.json_schema import check_schema, make_parser
 
 Schema = dict[str, Any]
 
@@ -17,7 +17,7 @@ def of(**properties: Any) -> Schema:
 def told(schema: Schema, args: Any) -> tuple[str, list[str]]:
     """What a model is told about arguments that do not fit."""
     with pytest.raises(InvalidArgs) as refused:
-        parser("tool", schema)(args)
+        make_parser("tool", schema)(args)
     prefix = "tool cannot take these arguments: "
     assert refused.value.message.startswith(prefix)
     assert refused.value.details is not None
@@ -61,7 +61,7 @@ CHAIN = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(500)} | {"d500": 
 )
 def test_a_schema_that_cannot_describe_arguments_is_refused_with_a_sentence(schema: Schema, sentence: str) -> None:
     with pytest.raises(ValueError, match=r"^parameters: ") as refused:
-        check(schema)
+        check_schema(schema)
 
     assert sentence in str(refused.value)
 
@@ -78,13 +78,13 @@ def test_a_schema_that_cannot_describe_arguments_is_refused_with_a_sentence(sche
     ],
 )
 def test_what_only_looks_odd_is_a_schema(schema: Schema) -> None:
-    check(schema)
+    check_schema(schema)
 
 
 def test_arguments_that_fit_come_back_as_they_are() -> None:
     args = {"a": 1, "b": [True, None], "more": {"x": 1.5}}
 
-    assert parser("tool", of(a={"type": "integer"}, b={"type": "array"}))(args) is args
+    assert make_parser("tool", of(a={"type": "integer"}, b={"type": "array"}))(args) is args
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_arguments_that_fit_come_back_as_they_are() -> None:
 def test_what_was_sent_as_text_is_read_where_the_schema_wants_it(schema: Schema, given: Any, read: Any) -> None:
     args = {"a": given}
 
-    parsed = parser("tool", of(a=schema))(args)
+    parsed = make_parser("tool", of(a=schema))(args)
 
     assert parsed == {"a": read}
     assert type(parsed["a"]) is type(read)
@@ -193,7 +193,7 @@ def test_local_references_work_also_where_a_schema_holds_itself() -> None:
     }
     schema = of(list={"$ref": "#/$defs/node"}) | {"$defs": {"node": node}}
 
-    assert parser("tool", schema)({"list": {"v": "1", "next": {"v": 2}}}) == {"list": {"v": 1, "next": {"v": 2}}}
+    assert make_parser("tool", schema)({"list": {"v": "1", "next": {"v": 2}}}) == {"list": {"v": 1, "next": {"v": 2}}}
     assert told(schema, {"list": {"v": 1, "next": {}}})[1] == ["list.next.v"]
 
 
@@ -201,11 +201,11 @@ def test_a_reference_of_draft_7_takes_the_place_of_what_stands_beside_it() -> No
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"n": {"type": "integer"}}}
     schema |= of(a={"$ref": "#/definitions/n", "type": "string"})
 
-    assert parser("tool", schema)({"a": 3}) == {"a": 3}
+    assert make_parser("tool", schema)({"a": 3}) == {"a": 3}
 
 
 def test_a_long_text_is_not_matched_with_a_pattern_that_could_take_forever() -> None:
-    parse = parser("tool", of(a={"pattern": "^(a+)+$"}))
+    parse = make_parser("tool", of(a={"pattern": "^(a+)+$"}))
 
     assert parse({"a": "a" * 100 + "!"}) == {"a": "a" * 100 + "!"}
     with pytest.raises(InvalidArgs):
@@ -216,7 +216,7 @@ def test_a_check_that_would_multiply_is_given_up() -> None:
     defs: Schema = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(20)} | {
         "d20": {"type": "null"}
     }
-    parse = parser("tool", of(a={"$ref": "#/$defs/d0"}) | {"$defs": defs})
+    parse = make_parser("tool", of(a={"$ref": "#/$defs/d0"}) | {"$defs": defs})
 
     assert parse({"a": None}) == {"a": None}
     with pytest.raises(InvalidArgs, match="too long or too deep"):
@@ -229,11 +229,11 @@ def test_arguments_too_deep_to_check_are_refused() -> None:
         args = {"tree": args}
 
     with pytest.raises(InvalidArgs, match="too long or too deep"):
-        parser("tool", of(tree={"$ref": "#"}))(args)
+        make_parser("tool", of(tree={"$ref": "#"}))(args)
 
 
 def test_names_are_matched_with_patterns_only_as_far_as_that_is_quick() -> None:
-    parse = parser("tool", {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}})
+    parse = make_parser("tool", {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}})
 
     assert parse({"x-a": "1", "b": "c"}) == {"x-a": 1, "b": "c"}
     with pytest.raises(InvalidArgs, match="too long"):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.custom_tools import NAME, HttpDefinition, Placement, SecretHeader
-from app.custom.openapi.parse import Skipped, read
+from app.core.custom_tools import NAME, HttpDefinition, Placement, SecretHeader, Skipped
+from app.custom.openapi.importer import read
 
 Json = dict[str, Any]
 SERVER = "https://api.example/v1"
@@ -222,12 +222,12 @@ def test_json_is_preferred_among_several_bodies() -> None:
         ({"parameters": [param("x", "header", style="matrix")]}, "matrix"),
         ({"parameters": [{"$ref": "other.yaml#/x"}]}, "another document"),
         ({"parameters": [{"$ref": "#/components/parameters/Gone"}]}, "leads nowhere"),
-        ({"parameters": [{"name": "x"}]}, "no place"),
+        ({"parameters": [{"name": "x"}]}, "no `in`"),
         ({"parameters": [param("x", schema={"type": "wrong"})]}, "not a JSON Schema"),
-        ({"parameters": {"a": 1}}, "no list"),
+        ({"parameters": {"a": 1}}, "not a list"),
         (body({"type": "object"}, "multipart/form-data"), "multipart/form-data"),
         (body({"$ref": "#/components/schemas/Gone"}), "leads nowhere"),
-        ({"requestBody": {"content": {"application/json": [1]}}}, "not built as OpenAPI says"),
+        ({"requestBody": {"content": {"application/json": [1]}}}, "not valid OpenAPI"),
     ],
 )
 def test_an_operation_that_cannot_be_a_tool_is_skipped_with_its_reason(operation: Json, reason: str) -> None:
@@ -615,4 +615,6 @@ def test_swagger_2_is_read_too() -> None:
     assert put.places == {"id": "path", "name": "body"}
     assert put.parameters["required"] == ["id", "name"]
     assert (form.encoding, form.places) == ("form", {"id": "path", "name": "body"})
-    assert skipped == [Skipped("PATCH /pets/{id}", "its body is multipart/form-data, and only JSON and forms are sent")]
+    assert skipped == [
+        Skipped("PATCH /pets/{id}", "its body is multipart/form-data; only JSON and forms are supported")
+    ]

@@ -47,8 +47,8 @@ async def test_a_tool_is_what_its_server_says_of_it(crib: Crib) -> None:
         raw,
         TOOL,
         (Alias("toy__do"),),
-        parser=json_schema.parser,
-        checker=json_schema.checker,
+        parser=json_schema.make_parser,
+        checker=json_schema.make_checker,
         reception=reception,
     )
 

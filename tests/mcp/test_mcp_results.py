@@ -194,14 +194,14 @@ def test_what_the_server_notes_is_kept() -> None:
 )
 def test_the_output_schema_is_checked_as_it_is(schema: dict[str, Any], structured: Any, violation: str | None) -> None:
     """Numbers in texts are no numbers here: what a server sends is not put right, it is told."""
-    found = results.read({"content": [], "structuredContent": structured}, check=json_schema.checker(schema))
+    found = results.read({"content": [], "structuredContent": structured}, check=json_schema.make_checker(schema))
 
     told = found.metadata.get("output_schema_violation", "")
     assert told == "" if violation is None else violation in told
 
 
 def test_an_error_is_not_held_against_the_output_schema() -> None:
-    found = results.read({"content": [said("no")], "isError": True}, check=json_schema.checker({"type": "object"}))
+    found = results.read({"content": [said("no")], "isError": True}, check=json_schema.make_checker({"type": "object"}))
 
     assert found.metadata == {}
 
@@ -209,7 +209,7 @@ def test_an_error_is_not_held_against_the_output_schema() -> None:
 def test_the_output_schema_of_a_hostile_server_cannot_make_us_think_forever() -> None:
     slow = {"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}}
 
-    found = results.read({"structuredContent": {"a": "a" * 5000 + "!"}}, check=json_schema.checker(slow))
+    found = results.read({"structuredContent": {"a": "a" * 5000 + "!"}}, check=json_schema.make_checker(slow))
 
     assert found.structured == {"a": "a" * 5000 + "!"}
 

@@ -140,8 +140,8 @@ class Neighbourhood:
             upstream,
             raw,
             f"mcp__{upstream.definition.name}__{raw['name']}",
-            parser=json_schema.parser,
-            checker=json_schema.checker,
+            parser=json_schema.make_parser,
+            checker=json_schema.make_checker,
             reception=self.reception,
         )
 

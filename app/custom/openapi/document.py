@@ -1,4 +1,4 @@
-"""API descriptions as text: JSON or YAML, read into plain JSON values and nothing else."""
+"""API descriptions as text: JSON or YAML, parsed into JSON values only."""
 
 import json
 import re
@@ -7,31 +7,31 @@ from typing import Any
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 200
 MAX_NODES = 1_000_000
-"""What may be there once aliases stand for what they repeat."""
+"""Values after YAML aliases are expanded."""
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The object a description is. Raises `ValueError` with a sentence."""
+    """The root object of a description; raises `ValueError` with a sentence."""
     if len(text) > MAX_BYTES:
         raise ValueError(f"The description takes more than {MAX_BYTES // 1024 // 1024} MiB.")
     try:
-        found = _parse_json(text) if text.lstrip("\ufeff \t\r\n").startswith("{") else _parse_yaml(text)
+        document = _parse_json(text) if text.lstrip("\ufeff \t\r\n").startswith("{") else _parse_yaml(text)
     except RecursionError:
         raise ValueError("The description is nested too deep.") from None
-    if not isinstance(found, dict):
-        raise ValueError("The description is no object.")
-    return found
+    if not isinstance(document, dict):
+        raise ValueError("The description is not an object.")
+    return document
 
 
 def _parse_json(text: str) -> Any:
     def refuse(name: str) -> None:
-        raise ValueError(f"{name} is no JSON")
+        raise ValueError(f"{name} is not JSON")
 
     try:
         return json.loads(text.lstrip("\ufeff"), parse_constant=refuse)
     except ValueError as broken:
         try:
-            return _parse_yaml(text)  # YAML may begin with a brace too
+            return _parse_yaml(text)  # YAML may start with a brace too
         except ValueError:
             raise ValueError(f"The description is not JSON: {broken}.") from None
 
@@ -41,16 +41,16 @@ def _parse_yaml(text: str) -> Any:
 
     loader = _loader(yaml)
     try:
-        _measure(yaml, text, loader)
-        return _Plain().copy(yaml.load(text, Loader=loader), 0)
+        _check_depth(yaml, text, loader)
+        return _JsonCopier().copy(yaml.load(text, Loader=loader), 0)
     except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" in line {where.line + 1}" if where else ""
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
         raise ValueError(f"The description is neither JSON nor YAML: {getattr(error, 'problem', '')}{line}.") from None
 
 
 def _loader(yaml: Any) -> Any:
-    """The safe loader with the scalars of JSON only: no dates, no `yes` for true, no times read as numbers."""
+    """The safe loader with JSON's scalars only: no dates, no `yes` for true, no sexagesimal numbers."""
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
     for tag, pattern, firsts in (
@@ -64,8 +64,8 @@ def _loader(yaml: Any) -> Any:
     return loader
 
 
-def _measure(yaml: Any, text: str, loader: Any) -> None:
-    """Its depth is known before anything is built: the builder is recursive, and not in Python."""
+def _check_depth(yaml: Any, text: str, loader: Any) -> None:
+    """Before anything is built, as the builder recurses in C."""
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -76,8 +76,8 @@ def _measure(yaml: Any, text: str, loader: Any) -> None:
             depth -= 1
 
 
-class _Plain:
-    """Copies what YAML built, counting: a few aliases of aliases can stand for more than there is memory."""
+class _JsonCopier:
+    """Copies and counts what YAML built: nested aliases can expand to more than fits into memory."""
 
     def __init__(self) -> None:
         self._nodes = 0
@@ -85,7 +85,7 @@ class _Plain:
     def copy(self, value: Any, depth: int) -> Any:
         self._nodes += 1
         if self._nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise ValueError("The description says too much with its aliases, or is nested too deep.")
+            raise ValueError("The aliases of the description expand to too much, or it is nested too deep.")
         match value:
             case dict():
                 return {_key(name): self.copy(inner, depth + 1) for name, inner in value.items()}
@@ -94,7 +94,7 @@ class _Plain:
             case None | bool() | int() | float() | str():
                 return value
             case _:
-                raise ValueError(f"The description holds a {type(value).__name__}, which JSON does not know.")
+                raise ValueError(f"The description has a {type(value).__name__}, which is not a JSON type.")
 
 
 def _key(name: Any) -> str:
@@ -104,4 +104,4 @@ def _key(name: Any) -> str:
         case bool() | int() | float() | None:
             return json.dumps(name)
         case _:
-            raise ValueError("The description has a key that is no text.")
+            raise ValueError("The description has a key that is not a string.")

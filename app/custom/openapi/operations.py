@@ -1,4 +1,4 @@
-"""Operations of an API description, each as the definition of an http tool."""
+"""An operation of an API description as the definition of an HTTP tool."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from app.custom.openapi.schemas import Components
 from app.custom.openapi.security import Credential
 
 IGNORED_HEADERS = OWN | {"accept", "content-type", "authorization"}
-"""What a description may say of these is not for the caller."""
+"""Set by the service or by secrets, not by the model."""
 MAX_DESCRIPTION = 16_384
 MAX_TITLE = 128
 JSON = re.compile(r"(application/json|[^/]+/[^/]*\+json|\*/\*|application/\*)(;.*)?", re.IGNORECASE)
@@ -22,22 +22,22 @@ ORDER: tuple[Place, ...] = ("path", "query", "header", "body")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One entry of the paths, with what it inherits."""
+    """One operation, with what it inherits from its path and document."""
 
     method: str
     path: str
-    said: dict[str, Any]
-    shared: list[Any]
+    spec: dict[str, Any]
+    path_parameters: list[Any]
     server: str
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         return f"{self.method} {self.path}"
 
 
 @dataclass(slots=True)
 class Parameter:
-    """One thing the caller says: where it goes, under which name, and what it may be."""
+    """A parameter: where it goes, its name in the request (`wire`), and its schema."""
 
     place: Place
     wire: str
@@ -55,30 +55,30 @@ class Body:
 
 
 def define(operation: Operation, name: str, components: Components, secrets: list[Credential]) -> HttpDefinition:
-    """The definition of an operation. Raises `ValueError` with the reason why there can be none."""
+    """The definition of an operation; raises `ValueError` with the reason when there can be none."""
     body = _body(operation, components)
-    fixed = {(one.into, one.name.lower()) for one in secrets}
+    fixed = {(credential.into, credential.name.lower()) for credential in secrets}
     parameters = [
-        one
-        for one in (*_parameters(operation, components), *body.parameters)
-        if (one.place, one.wire.lower()) not in fixed
+        parameter
+        for parameter in (*_parameters(operation, components), *body.parameters)
+        if (parameter.place, parameter.wire.lower()) not in fixed
     ]
-    named = _name(parameters)
-    properties, defs = components.gather({name: one.schema for name, one in named.items()})
+    named = _assign_names(parameters)
+    properties, defs = components.gather({name: parameter.schema for name, parameter in named.items()})
     schema: dict[str, Any] = {"type": "object", "properties": properties}
-    if required := [name for name, one in named.items() if one.is_required]:
+    if required := [name for name, parameter in named.items() if parameter.is_required]:
         schema["required"] = required
     schema["additionalProperties"] = False
     return HttpDefinition.model_validate(
         {
             "kind": "http",
             "name": name,
-            "title": _text(operation.said.get("summary"))[:MAX_TITLE] or None,
+            "title": _text(operation.spec.get("summary"))[:MAX_TITLE] or None,
             "description": _describe(operation),
             "parameters": schema | ({"$defs": defs} if defs else {}),
             "method": operation.method,
-            "url": operation.server.rstrip("/") + _path(operation.path),
-            "places": {name: _placement(name, one) for name, one in named.items()},
+            "url": f"{operation.server.rstrip('/')}/{operation.path.removeprefix('/')}",
+            "places": {name: _placement(name, parameter) for name, parameter in named.items()},
             "encoding": body.encoding,
             "headers": _secrets(secrets, "header"),
             "query": _secrets(secrets, "query"),
@@ -88,48 +88,48 @@ def define(operation: Operation, name: str, components: Components, secrets: lis
 
 
 def _parameters(operation: Operation, components: Components) -> Iterator[Parameter]:
-    """Parameters of the path, the query and the headers; the operation's own before the path's."""
-    own = operation.said.get("parameters", [])
+    """Parameters of path, query and headers; the operation's own override those of its path item."""
+    own = operation.spec.get("parameters", [])
     if not isinstance(own, list):
-        raise ValueError("its parameters are no list")
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for given in (*operation.shared, *own):
-        one = components.resolve(given)
-        place, wire = one.get("in"), one.get("name")
+        raise ValueError("its parameters are not a list")
+    specs: dict[tuple[str, str], dict[str, Any]] = {}
+    for raw in (*operation.path_parameters, *own):
+        spec = components.resolve(raw)
+        place, wire = spec.get("in"), spec.get("name")
         if not isinstance(place, str) or not isinstance(wire, str):
-            raise ValueError("one of its parameters has no name or no place")
-        found[place, wire] = one
-    for (place, wire), one in found.items():
-        is_required = place == "path" or one.get("required") is True
+            raise ValueError("one of its parameters has no `name` or no `in`")
+        specs[place, wire] = spec
+    for (place, wire), spec in specs.items():
+        is_required = place == "path" or spec.get("required") is True
         if place == "cookie":
             if is_required:
-                raise ValueError(f"it needs the cookie {wire!r}, and arguments are not sent as cookies")
+                raise ValueError(f"it needs the cookie {wire!r}; arguments cannot be sent as cookies")
         elif place not in ("path", "query", "header"):
             raise ValueError(f"its parameter {wire!r} is in {place!r}, which is not known")
         elif place != "header" or wire.lower() not in IGNORED_HEADERS:
-            schema, style = _content(one, components)
+            schema, style = _schema_and_style(spec)
             yield Parameter(place, wire, schema, is_required, style)  # type: ignore[arg-type]
 
 
-def _content(one: dict[str, Any], components: Components) -> tuple[Any, Style]:
-    """The schema of a parameter, and how it is written."""
-    schema, style = one.get("schema"), _style(one)
-    content = one.get("content")
+def _schema_and_style(spec: dict[str, Any]) -> tuple[Any, Style]:
+    schema, style = spec.get("schema"), _style(spec)
+    content = spec.get("content")
     if schema is None and isinstance(content, dict) and content:
         schema, style = next(iter(content.values())).get("schema"), "json"
     schema = schema if isinstance(schema, dict) else {}
-    about = _text(one.get("description"))
-    return schema | ({"description": about} if about else {}), style
+    description = _text(spec.get("description"))
+    return schema | ({"description": description} if description else {}), style
 
 
-def _style(one: dict[str, Any]) -> Style:
-    usual = "form" if one.get("in") == "query" else "simple"
-    style = one.get("style", usual)
-    match one.get("in"), style:
+def _style(spec: dict[str, Any]) -> Style:
+    default = "form" if spec.get("in") == "query" else "simple"
+    style = spec.get("style", default)
+    match spec.get("in"), style:
         case "query", "form":
-            is_list = _kind(one.get("schema")) != "object"
-            if one.get("explode", True):
-                return "repeat" if is_list else "members"
+            if spec.get("explode", True):
+                schema = spec.get("schema")
+                is_object = isinstance(schema, dict) and schema.get("type") == "object"
+                return "members" if is_object else "repeat"
             return "comma"
         case "query", "spaceDelimited":
             return "space"
@@ -140,43 +140,39 @@ def _style(one: dict[str, Any]) -> Style:
         case _, "simple":
             return "repeat"
         case _:
-            raise ValueError(f"its parameter {one.get('name')!r} is written in the style {style!r}")
-
-
-def _kind(schema: Any) -> Any:
-    return schema.get("type") if isinstance(schema, dict) else None
+            raise ValueError(f"its parameter {spec.get('name')!r} has the unsupported style {style!r}")
 
 
 def _body(operation: Operation, components: Components) -> Body:
-    """A body that is an object becomes one parameter for each member; any other is the parameter `body`."""
-    if operation.said.get("requestBody") is None:
+    """An object becomes one parameter per member; any other body is the parameter `body`."""
+    if operation.spec.get("requestBody") is None:
         return Body()
-    given = components.resolve(operation.said["requestBody"])
-    content, is_required = given.get("content"), given.get("required") is True
+    spec = components.resolve(operation.spec["requestBody"])
+    content, is_required = spec.get("content"), spec.get("required") is True
     if not isinstance(content, dict) or not content or operation.method in ("GET", "HEAD"):
         return Body()
     media = next((type for type in content if JSON.fullmatch(type)), None)
     encoding = "json" if media else "form"
     if media is None and (media := next((type for type in content if type.startswith(FORM)), None)) is None:
         if is_required:
-            raise ValueError(f"its body is {', '.join(content)}, and only JSON and forms are sent")
+            raise ValueError(f"its body is {', '.join(content)}; only JSON and forms are supported")
         return Body()
     schema = (content[media] or {}).get("schema", {})
     members = _members(schema, components)
     if members is None:
-        about = {"description": _text(given.get("description"))} if given.get("description") else {}
-        return Body([Parameter("whole_body", "body", about | schema, is_required)], encoding)
-    needed = set(members.get("required", ())) if is_required else set()
-    found = [
-        Parameter("body", name, inner, name in needed)
+        description = {"description": _text(spec.get("description"))} if spec.get("description") else {}
+        return Body([Parameter("whole_body", "body", description | schema, is_required)], encoding)
+    required = set(members.get("required", ())) if is_required else set()
+    parameters = [
+        Parameter("body", name, inner, name in required)
         for name, inner in members["properties"].items()
         if not (isinstance(inner, dict) and inner.get("readOnly") is True)
     ]
-    return Body(found, encoding)
+    return Body(parameters, encoding)
 
 
 def _members(schema: Any, components: Components) -> dict[str, Any] | None:
-    """The properties of an object and which of them are required; None when it may be something else, too."""
+    """The `properties` and `required` of an object; None when the schema allows something else too."""
     if not isinstance(schema, dict):
         return None
     schema = components.resolve(schema)
@@ -198,40 +194,39 @@ def _members(schema: Any, components: Components) -> dict[str, Any] | None:
     return {"properties": properties, "required": required}
 
 
-def _name(parameters: list[Parameter]) -> dict[str, Parameter]:
-    """Every parameter under a name of its own that each provider takes; what comes first keeps the plain one."""
+def _assign_names(parameters: list[Parameter]) -> dict[str, Parameter]:
+    """Each parameter under a unique name that every provider accepts; the first keeps the plain name."""
     named: dict[str, Parameter] = {}
     for place in (*ORDER, "whole_body"):
-        for one in (one for one in parameters if one.place == place):
-            plain = one.wire if ARGUMENT.fullmatch(one.wire) else re.sub(r"[^A-Za-z0-9_.-]+", "_", one.wire)[:56]
-            name, count = plain.strip("_") if plain != one.wire else plain, 2
+        for parameter in (parameter for parameter in parameters if parameter.place == place):
+            wire = parameter.wire
+            plain = wire if ARGUMENT.fullmatch(wire) else re.sub(r"[^A-Za-z0-9_.-]+", "_", wire)[:56]
+            name, count = plain.strip("_") if plain != wire else plain, 2
             name = name or place
             if name in named:
                 name = f"{name}_{place}"[:64]
             while name in named:
                 name, count = f"{name[:60]}_{count}", count + 1
-            named[name] = one
+            named[name] = parameter
     return named
 
 
-def _placement(name: str, one: Parameter) -> Place | Placement:
-    is_plain = one.style == "repeat" and (one.wire == name or one.place == "whole_body")
-    return one.place if is_plain else Placement(place=one.place, name=one.wire, style=one.style)
-
-
-def _path(path: str) -> str:
-    return path if path.startswith("/") else f"/{path}"
+def _placement(name: str, parameter: Parameter) -> Place | Placement:
+    is_plain = parameter.style == "repeat" and (parameter.wire == name or parameter.place == "whole_body")
+    if is_plain:
+        return parameter.place
+    return Placement(place=parameter.place, name=parameter.wire, style=parameter.style)
 
 
 def _secrets(secrets: list[Credential], into: str) -> dict[str, SecretHeader]:
-    return {one.name: one.secret for one in secrets if one.into == into}
+    return {credential.name: credential.secret for credential in secrets if credential.into == into}
 
 
 def _describe(operation: Operation) -> str:
-    summary, more = _text(operation.said.get("summary")), _text(operation.said.get("description"))
-    told = summary if not more or more == summary else f"{summary}\n\n{more}" if summary else more
-    return told[:MAX_DESCRIPTION] or operation.place
+    summary, details = _text(operation.spec.get("summary")), _text(operation.spec.get("description"))
+    paragraphs = dict.fromkeys(text for text in (summary, details) if text)
+    return "\n\n".join(paragraphs)[:MAX_DESCRIPTION] or operation.label
 
 
-def _text(given: Any) -> str:
-    return given.strip() if isinstance(given, str) else ""
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""

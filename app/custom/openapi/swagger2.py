@@ -1,10 +1,10 @@
-"""Swagger 2.0, said in the words of OpenAPI 3.0."""
+"""Swagger 2.0 documents converted to OpenAPI 3.0."""
 
 from typing import Any
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
-JOINED = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}
-ABOUT = ("name", "in", "description", "required")
+STYLES = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}
+PARAMETER_FIELDS = ("name", "in", "description", "required")
 
 
 def upgrade(document: dict[str, Any]) -> dict[str, Any]:
@@ -15,12 +15,17 @@ def upgrade(document: dict[str, Any]) -> dict[str, Any]:
         "parameters": {name: _parameter(one) for name, one in shared.items()},
         "securitySchemes": _dict(document.get("securityDefinitions")),
     }
-    whole = {"openapi": "3.0.3", "info": document.get("info"), "servers": _servers(document), "components": components}
+    converted = {
+        "openapi": "3.0.3",
+        "info": document.get("info"),
+        "servers": _servers(document),
+        "components": components,
+    }
     if "security" in document:
-        whole["security"] = document["security"]
+        converted["security"] = document["security"]
     paths = {path: _item(item, document, shared) for path, item in _dict(document.get("paths")).items()}
-    moved: dict[str, Any] = _move(whole | {"paths": paths})
-    return moved
+    result: dict[str, Any] = _move_references(converted | {"paths": paths})
+    return result
 
 
 def _servers(document: dict[str, Any]) -> list[dict[str, str]]:
@@ -34,30 +39,32 @@ def _servers(document: dict[str, Any]) -> list[dict[str, str]]:
 def _item(item: Any, document: dict[str, Any], shared: dict[str, Any]) -> Any:
     if not isinstance(item, dict):
         return item
-    common = [_named(one, shared) for one in item.get("parameters") or ()]
-    made: dict[str, Any] = {}
+    common = [_dereference(one, shared) for one in item.get("parameters") or ()]
+    operations: dict[str, Any] = {}
     for method, operation in item.items():
         if method in METHODS and isinstance(operation, dict):
-            made[method] = _operation(operation, common, operation.get("consumes") or document.get("consumes"), shared)
-    return made
+            operations[method] = _operation(
+                operation, common, operation.get("consumes") or document.get("consumes"), shared
+            )
+    return operations
 
 
 def _operation(operation: dict[str, Any], common: list[Any], consumes: Any, shared: dict[str, Any]) -> dict[str, Any]:
-    own = [_named(one, shared) for one in operation.get("parameters") or ()]
+    own = [_dereference(one, shared) for one in operation.get("parameters") or ()]
     merged = {(one.get("in"), one.get("name")): one for one in (*common, *own) if isinstance(one, dict)}
-    made = {name: value for name, value in operation.items() if name not in ("parameters", "consumes", "produces")}
-    made["parameters"] = [_parameter(one) for one in merged.values() if one.get("in") not in ("body", "formData")]
+    converted = {name: value for name, value in operation.items() if name not in ("parameters", "consumes", "produces")}
+    converted["parameters"] = [_parameter(one) for one in merged.values() if one.get("in") not in ("body", "formData")]
     if body := next((one for one in merged.values() if one.get("in") == "body"), None):
         types = consumes if isinstance(consumes, list) and consumes else ["application/json"]
         content = {type: {"schema": body.get("schema", {})} for type in types}
-        made["requestBody"] = {"required": body.get("required") is True, "content": content}
+        converted["requestBody"] = {"required": body.get("required") is True, "content": content}
     elif fields := [one for one in merged.values() if one.get("in") == "formData"]:
-        made["requestBody"] = _form(fields, consumes)
-    return made
+        converted["requestBody"] = _form(fields, consumes)
+    return converted
 
 
 def _form(fields: list[dict[str, Any]], consumes: Any) -> dict[str, Any]:
-    """A form with a file in it can only be sent in parts."""
+    """A form with a file can only be sent as multipart."""
     is_multipart = any(one.get("type") == "file" for one in fields) or consumes == ["multipart/form-data"]
     required = [one["name"] for one in fields if one.get("required") is True]
     schema = {"type": "object", "properties": {one["name"]: _schema(one) for one in fields}, "required": required}
@@ -65,8 +72,8 @@ def _form(fields: list[dict[str, Any]], consumes: Any) -> dict[str, Any]:
     return {"required": bool(required), "content": {media: {"schema": schema}}}
 
 
-def _named(one: Any, shared: dict[str, Any]) -> Any:
-    """A parameter, or the shared one it refers to: bodies among them have to be seen before they move."""
+def _dereference(one: Any, shared: dict[str, Any]) -> Any:
+    """A parameter, or the shared one it refers to: body parameters must be known before they move."""
     reference = one.get("$ref") if isinstance(one, dict) else None
     if isinstance(reference, str) and reference.startswith("#/parameters/"):
         return shared.get(reference.removeprefix("#/parameters/"), one)
@@ -76,32 +83,36 @@ def _named(one: Any, shared: dict[str, Any]) -> Any:
 def _parameter(one: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in one:
         return one
-    made = {name: one[name] for name in ABOUT if name in one} | {"schema": _schema(one)}
-    if one.get("type") == "array" and one.get("in") == "query" and (joint := one.get("collectionFormat")) != "multi":
-        made |= {"style": JOINED.get(str(joint), "form"), "explode": False}
-    return made
+    converted = {name: one[name] for name in PARAMETER_FIELDS if name in one} | {"schema": _schema(one)}
+    if (
+        one.get("type") == "array"
+        and one.get("in") == "query"
+        and (separator := one.get("collectionFormat")) != "multi"
+    ):
+        converted |= {"style": STYLES.get(str(separator), "form"), "explode": False}
+    return converted
 
 
 def _schema(one: dict[str, Any]) -> dict[str, Any]:
     if isinstance(one.get("schema"), dict):
-        found: dict[str, Any] = one["schema"]
-        return found
+        schema: dict[str, Any] = one["schema"]
+        return schema
     return {name: value for name, value in one.items() if name not in ("name", "in", "required", "collectionFormat")}
 
 
-def _move(value: Any) -> Any:
-    """References to where things stand now."""
+def _move_references(value: Any) -> Any:
+    """References to the new locations."""
     match value:
         case {"$ref": str(reference)}:
             moved = reference.replace("#/definitions/", "#/components/schemas/", 1)
             return value | {"$ref": moved.replace("#/parameters/", "#/components/parameters/", 1)}
         case dict():
-            return {name: _move(inner) for name, inner in value.items()}
+            return {name: _move_references(inner) for name, inner in value.items()}
         case list():
-            return [_move(inner) for inner in value]
+            return [_move_references(inner) for inner in value]
         case _:
             return value
 
 
-def _dict(given: Any) -> dict[str, Any]:
-    return given if isinstance(given, dict) else {}
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
