@@ -27,8 +27,8 @@ test: setup-test
 # A sample of the kill points, failing writes and random rounds; FULL=1 runs all of them.
 faults: setup-test
 	@bash scripts/need gcc libc6-dev bubblewrap
-	TOOLCRIB_TEST_FULL=$(if $(FULL),1) $(BIN)/python -m pytest -q -m "faults or more_examples" -n 2 --dist loadgroup \
-		--hypothesis-profile=$(if $(FULL),full,faults) --durations=20 tests
+	TOOLCRIB_TEST_FULL=$(if $(FULL),1) $(BIN)/python -m pytest -q -m "faults$(if $(FULL), or sampled)" -n 2 --dist loadgroup \
+		--hypothesis-profile=$(if $(FULL),full,default) --durations=20 tests
 
 conformance: setup-test
 	@bash scripts/need bubblewrap

@@ -11,9 +11,8 @@ from app.store import db, migrate
 from tests.support.services import Crib, RunningService, copy_database
 from tests.support.toy_tools import Toys
 
-# No test asserts a wall-clock time. `make faults` selects the profile `faults`, with FULL=1 `full`.
+# No test asserts a wall-clock time. `make faults FULL=1` selects the profile `full`.
 settings.register_profile("default", deadline=None)
-settings.register_profile("faults", deadline=None, max_examples=400)
 settings.register_profile("full", deadline=None, max_examples=2_000)
 settings.load_profile("default")
 
