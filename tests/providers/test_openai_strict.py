@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from agents.strict_schema import ensure_strict_json_schema
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openai.lib._pydantic import _ensure_strict_json_schema
@@ -431,7 +431,9 @@ def _require_strict(strict: Schema) -> None:
     assert json.dumps(rewrite(strict)) == json.dumps(strict)
 
 
-def _require_an_answer(schema: Schema) -> None:
+@pytest.mark.sampled
+@given(ANYTHING | damaged_schemas())
+def test_anything_becomes_strict_or_is_given_up_and_stays_what_it_was(schema: Schema) -> None:
     before = copy.deepcopy(schema)
     strict = rewrite_or_reason(schema)
     assert strict
@@ -440,33 +442,9 @@ def _require_an_answer(schema: Schema) -> None:
         _require_strict(strict)
 
 
-@settings(max_examples=100)
-@given(ANYTHING | damaged_schemas())
-def test_anything_becomes_strict_or_is_given_up_and_stays_what_it_was(schema: Schema) -> None:
-    _require_an_answer(schema)
-
-
-@pytest.mark.faults
-@settings(max_examples=2_000)
-@given(ANYTHING | damaged_schemas())
-def test_anything_at_all_becomes_strict_or_is_given_up_and_stays_what_it_was(schema: Schema) -> None:
-    _require_an_answer(schema)
-
-
-@settings(max_examples=100)
+@pytest.mark.sampled
 @given(st.data())
 def test_arguments_go_there_and_come_back(data: st.DataObject) -> None:
-    _require_a_way_back(data)
-
-
-@pytest.mark.faults
-@settings(max_examples=2_000)
-@given(st.data())
-def test_arguments_of_all_kinds_go_there_and_come_back(data: st.DataObject) -> None:
-    _require_a_way_back(data)
-
-
-def _require_a_way_back(data: st.DataObject) -> None:
     """A null that the schema allows cannot be told from what was left out; all else comes back as it was.
 
     In a union, what one arm allows to be null another may not, so there only what is not null is compared, and that

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
@@ -237,16 +237,6 @@ VALUES = st.recursive(
 )
 
 
-def _require_only_nulls_to_go(schema: Schema, given_: Any) -> None:
-    before = copy.deepcopy((schema, given_))
-
-    stripped = strip_nulls(schema, given_)
-
-    assert (schema, given_) == before
-    assert without_nulls(stripped) == without_nulls(given_)
-    assert _is_less(stripped, given_)
-
-
 def _is_less(stripped: Any, given_: Any) -> bool:
     """Whether nothing is there that was not given."""
     if isinstance(stripped, dict):
@@ -259,33 +249,21 @@ def _is_less(stripped: Any, given_: Any) -> bool:
 ARGUMENTS = st.dictionaries(st.sampled_from([*NAMES, "kind"]), VALUES, max_size=5)
 
 
-@settings(max_examples=100)
+@pytest.mark.sampled
 @given(schemas() | damaged_schemas() | ANYTHING, ARGUMENTS | st.dictionaries(st.text(), JUNK))
 def test_whatever_comes_only_nulls_go(schema: Schema, given_: Any) -> None:
-    _require_only_nulls_to_go(schema, given_)
+    before = copy.deepcopy((schema, given_))
+
+    stripped = strip_nulls(schema, given_)
+
+    assert (schema, given_) == before
+    assert without_nulls(stripped) == without_nulls(given_)
+    assert _is_less(stripped, given_)
 
 
-@pytest.mark.faults
-@settings(max_examples=2_000)
-@given(schemas() | damaged_schemas() | ANYTHING, ARGUMENTS | st.dictionaries(st.text(), JUNK))
-def test_whatever_comes_at_length_only_nulls_go(schema: Schema, given_: Any) -> None:
-    _require_only_nulls_to_go(schema, given_)
-
-
-@settings(max_examples=100)
+@pytest.mark.sampled
 @given(st.data())
 def test_what_is_right_stays_right(data: st.DataObject) -> None:
-    _require_to_stay_right(data)
-
-
-@pytest.mark.faults
-@settings(max_examples=2_000)
-@given(st.data())
-def test_all_that_is_right_stays_right(data: st.DataObject) -> None:
-    _require_to_stay_right(data)
-
-
-def _require_to_stay_right(data: st.DataObject) -> None:
     """Arguments that no strict schema has been at, from a model that says null where it may."""
     schema = data.draw(schemas())
     given_ = data.draw(arguments(schema))

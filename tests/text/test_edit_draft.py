@@ -14,6 +14,7 @@ from app.core.ports import Change, Snapshot, Stamp
 from app.text.edit.diff import Span, compare, lines_of
 from app.text.edit.draft import MOST_DIFF, Draft, changes_of, facts, of_file
 from app.text.file_text import Content, read
+from tests.support.scale import rounds
 
 STAMP = Stamp(1, 2, 3, 4)
 LINES = st.lists(
@@ -66,7 +67,10 @@ def git_applied(diff: str, files: dict[str, bytes]) -> dict[str, bytes]:
         return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def apply_by_git(old: str, new: str, has_mark: bool, name: str) -> None:
+@pytest.mark.sampled
+@given(TEXTS, TEXTS, st.booleans(), st.sampled_from(NAMES))
+@settings(max_examples=rounds(60, 2_000))
+def test_git_applies_the_diff(old: str, new: str, has_mark: bool, name: str) -> None:
     mark = b"\xef\xbb\xbf" if has_mark else b""
     before, after = mark + old.encode(), mark + new.encode()
     assume(before != after)
@@ -74,19 +78,6 @@ def apply_by_git(old: str, new: str, has_mark: bool, name: str) -> None:
     diff = draft(name, before, after).diff()
 
     assert git_applied(diff.text, {name: before}) == {name: after}
-
-
-@given(TEXTS, TEXTS, st.booleans(), st.sampled_from(NAMES))
-@settings(max_examples=60)
-def test_git_applies_the_diff(old: str, new: str, has_mark: bool, name: str) -> None:
-    apply_by_git(old, new, has_mark, name)
-
-
-@pytest.mark.faults
-@given(TEXTS, TEXTS, st.booleans(), st.sampled_from(NAMES))
-@settings(max_examples=2000)
-def test_git_applies_thousands_of_diffs(old: str, new: str, has_mark: bool, name: str) -> None:
-    apply_by_git(old, new, has_mark, name)
 
 
 @pytest.mark.parametrize("name", NAMES)

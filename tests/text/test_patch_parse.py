@@ -17,6 +17,7 @@ from lark.exceptions import LarkError
 
 from app.core.errors import InvalidArgs
 from app.text.patch.parse import GRAMMAR, Add, Delete, Hunk, Update, parse, paths_of
+from tests.support.scale import rounds
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 JUDGE = Lark(GRAMMAR.replace("/(.*)/", "/(.+)/?"), parser="earley", lexer="dynamic", ambiguity="resolve")
@@ -203,16 +204,10 @@ def test_recorded_patches_are_read_as_the_grammar_reads_them() -> None:
     assert [read(patch) for patch in patches] == [judged(patch) for patch in patches]
 
 
-@settings(max_examples=150)
-@given(near_patches())
+@pytest.mark.sampled
+@settings(max_examples=rounds(150, 4_000))
+@given(st.one_of(near_patches(), st.lists(st.sampled_from(LINES), max_size=8).map("\n".join)))
 @example("*** Begin Patch\n*** Update File: a\n@@ \n*** End Patch")
 @example("*** Begin Patch\n*** Update File: a\n@@\n*** End of File\n*** End Patch\n")
 def test_the_parser_accepts_what_the_grammar_does(text: str) -> None:
-    assert read(text) == judged(text)
-
-
-@pytest.mark.faults
-@settings(max_examples=4000)
-@given(st.one_of(near_patches(), st.lists(st.sampled_from(LINES), max_size=8).map("\n".join)))
-def test_the_parser_accepts_what_the_grammar_does_over_and_over(text: str) -> None:
     assert read(text) == judged(text)

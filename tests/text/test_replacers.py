@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from app.core.errors import EditMismatch
@@ -248,7 +248,9 @@ def needles(draw: st.DrawFn, content: str) -> str:
     return spread(whole)
 
 
-def agree(data: st.DataObject) -> None:
+@pytest.mark.sampled
+@given(st.data())
+def test_the_fast_replacers_agree_with_the_plain_ones(data: st.DataObject) -> None:
     content = data.draw(texts())
     wanted, replace_all = data.draw(needles(content)), data.draw(st.booleans())
     assume(wanted.strip(SPACES))
@@ -264,25 +266,14 @@ def agree(data: st.DataObject) -> None:
         assert got == (content.replace(expected.piece, "", count), expected.strategy)
 
 
-@given(st.data())
-@settings(max_examples=100)
-def test_the_fast_replacers_agree_with_the_plain_ones(data: st.DataObject) -> None:
-    agree(data)
-
-
-@pytest.mark.faults
-@given(st.data())
-@settings(max_examples=2000)
-def test_the_fast_replacers_agree_with_the_plain_ones_on_thousands_of_edits(data: st.DataObject) -> None:
-    agree(data)
-
-
 ENDS = ["\r\n", "\n", "\r\n\r\n"]
 OLD = st.lists(st.sampled_from([*"abcdefghij", " ", "$", *ENDS]), min_size=1, max_size=16).map("".join)
 NEW = st.lists(st.sampled_from([*"uvwxyz", "$&", "\\1", "é", *ENDS]), min_size=1, max_size=6).map("".join)
 
 
-def undo(data: st.DataObject) -> None:
+@pytest.mark.sampled
+@given(st.data())
+def test_an_edit_and_its_reverse_give_the_text_back(data: st.DataObject) -> None:
     """An edit to the letter, and the same edit backwards."""
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     content = data.draw(OLD).replace("\r\n", "\n").replace("\n", end)
@@ -297,19 +288,6 @@ def undo(data: st.DataObject) -> None:
         assume(False)
 
     assert back.text == content
-
-
-@given(st.data())
-@settings(max_examples=100)
-def test_an_edit_and_its_reverse_give_the_text_back(data: st.DataObject) -> None:
-    undo(data)
-
-
-@pytest.mark.faults
-@given(st.data())
-@settings(max_examples=2000)
-def test_thousands_of_edits_can_be_reversed(data: st.DataObject) -> None:
-    undo(data)
 
 
 @given(

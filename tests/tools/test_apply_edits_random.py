@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import CallError, EditMismatch
@@ -21,7 +21,6 @@ from app.sandbox.files.workspace import LocalWorkspace
 from app.tools.files.apply_edits import _apply, tool
 from tests.tools.conftest import ToyLine
 
-FEW, MANY = settings(max_examples=100), settings(max_examples=2000)
 INDENTS = ("", "\t", "  ", "    ")
 OUTSIDE = b"nobody may touch this\n"
 
@@ -139,20 +138,12 @@ PLANS = plans().filter(lambda plan: len(plan.changes) > 0)
 FORMATS = st.sampled_from(["search_replace", "udiff"])
 
 
-@FEW
+@pytest.mark.sampled
 @given(PLANS, FORMATS, st.booleans())
 def test_what_is_made_can_be_undone_to_the_byte(plan: Plan, format: str, is_outdented: bool) -> None:
     undo(plan, format, is_outdented)
 
 
-@pytest.mark.faults
-@MANY
-@given(PLANS, FORMATS, st.booleans())
-def test_what_is_made_can_be_undone_to_the_byte_for_long(plan: Plan, format: str, is_outdented: bool) -> None:
-    undo(plan, format, is_outdented)
-
-
-@FEW
 @given(PLANS, st.lists(st.text(st.sampled_from("ab \té"), max_size=5), min_size=2, max_size=9))
 def test_a_whole_file_can_be_written_there_and_back(plan: Plan, lines: list[str]) -> None:
     with desk({"a.txt": plan.data}) as at:
@@ -264,14 +255,7 @@ def foretell(case: Case, **how: bool) -> None:
             assert {file["path"] for file in told["files"]} == changed
 
 
-@FEW
+@pytest.mark.sampled
 @given(cases(), st.booleans())
 def test_a_dry_run_foretells_the_real_one(case: Case, is_atomic: bool) -> None:
-    foretell(case, atomic=is_atomic)
-
-
-@pytest.mark.faults
-@MANY
-@given(cases(), st.booleans())
-def test_a_dry_run_foretells_the_real_one_for_long(case: Case, is_atomic: bool) -> None:
     foretell(case, atomic=is_atomic)

@@ -384,17 +384,11 @@ def there_and_back(ctx: Context, edit: Edit) -> None:
         assert tree(outside) == {"secret": b"kept\n", "ws/f": edit.restored}
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.sampled
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits())
 def test_a_patch_and_its_reverse_give_the_original_bytes(ctx: Context, edit: Edit) -> None:
     """But for the end of a last line without one: a line that a patch touches has its end afterwards."""
-    there_and_back(ctx, edit)
-
-
-@pytest.mark.faults
-@settings(max_examples=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(edits())
-def test_a_patch_and_its_reverse_give_the_original_bytes_over_and_over(ctx: Context, edit: Edit) -> None:
     there_and_back(ctx, edit)
 
 
@@ -448,18 +442,10 @@ def whole_or_nothing(ctx: Context, operations: list[list[str]]) -> None:
         assert str(outside) not in failure.message.replace(str(outside / "ws"), "")
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.sampled
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(OPERATION, min_size=1, max_size=4))
 @example([["*** Update File: f", "-b", "+x"], ["*** Delete File: ../secret"]])
 @example([["*** Update File: f", "*** Move to: d/h", "-b", "+x"]])
 def test_a_patch_of_any_kind_is_applied_whole_or_not_at_all(ctx: Context, operations: list[list[str]]) -> None:
-    whole_or_nothing(ctx, operations)
-
-
-@pytest.mark.faults
-@settings(max_examples=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(OPERATION, min_size=1, max_size=4))
-def test_patches_of_any_kind_are_applied_whole_or_not_at_all_over_and_over(
-    ctx: Context, operations: list[list[str]]
-) -> None:
     whole_or_nothing(ctx, operations)

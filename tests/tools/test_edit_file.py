@@ -383,19 +383,6 @@ def test_it_is_for_models_that_do_not_edit_by_patches(model: str | None, suits: 
 TEXT = st.text("ab \n\r\t\\$é\ufeff\0", max_size=12)
 
 
-def answer_typed(ctx: Context, workspace: Path, data: bytes, args: dict[str, Any]) -> None:
-    """Whatever is asked, the file is edited or there is a typed answer and the file is as it was."""
-    (workspace / "a.txt").write_bytes(data)
-    try:
-        result = asyncio.run(edit(ctx, **args))
-    except CallError:
-        assert (workspace / "a.txt").read_bytes() == data
-    else:
-        assert result.metadata["strategy"] or args["old"] == ""
-    assert {path.name for path in workspace.iterdir()} <= {"a.txt", "new.txt"}
-    (workspace / "new.txt").unlink(missing_ok=True)
-
-
 RANDOM_ARGS = st.fixed_dictionaries(
     {
         "path": st.sampled_from(["a.txt", "a.txt", "a.txt", "new.txt", "/", "", "a.txt/b", "../a.txt"]),
@@ -409,18 +396,19 @@ DATA = TEXT.map(str.encode) | TEXT.map(lambda text: MARK + text.encode()) | st.b
 SHARED = [HealthCheck.function_scoped_fixture]
 
 
+@pytest.mark.sampled
 @given(DATA, RANDOM_ARGS)
-@settings(max_examples=100, suppress_health_check=SHARED)
+@settings(suppress_health_check=SHARED)
 def test_any_edit_ends_in_a_change_or_a_typed_error(
     ctx: Context, workspace: Path, data: bytes, args: dict[str, Any]
 ) -> None:
-    answer_typed(ctx, workspace, data, args)
-
-
-@pytest.mark.faults
-@given(DATA, RANDOM_ARGS)
-@settings(max_examples=2000, suppress_health_check=SHARED)
-def test_thousands_of_edits_end_in_a_change_or_a_typed_error(
-    ctx: Context, workspace: Path, data: bytes, args: dict[str, Any]
-) -> None:
-    answer_typed(ctx, workspace, data, args)
+    """Whatever is asked, the file is edited or there is a typed answer and the file is as it was."""
+    (workspace / "a.txt").write_bytes(data)
+    try:
+        result = asyncio.run(edit(ctx, **args))
+    except CallError:
+        assert (workspace / "a.txt").read_bytes() == data
+    else:
+        assert result.metadata["strategy"] or args["old"] == ""
+    assert {path.name for path in workspace.iterdir()} <= {"a.txt", "new.txt"}
+    (workspace / "new.txt").unlink(missing_ok=True)
