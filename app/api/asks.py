@@ -11,7 +11,7 @@ from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, not_found
 from app.api.http.responses import json_response, page_response
 from app.api.rules import Text, refuse_secrets
-from app.api.schemas import examples
+from app.api.schemas import ASK_ID
 from app.api.schemas.views import AskView, Page
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision, misfit
 from app.core.principals import Key
@@ -23,7 +23,7 @@ from app.store.asks import AskFilter
 
 router = APIRouter(prefix="/v1/asks", tags=["asks"], route_class=JsonRoute)
 
-AskId = Annotated[str, Path(description="The ask's id.", examples=[examples.ASK_ID])]
+AskId = Annotated[str, Path(description="The ask's id.", examples=[ASK_ID])]
 Message = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 MOST_RULES = 32
 ALWAYS_ONLY = [
@@ -33,7 +33,7 @@ ALWAYS_ONLY = [
 ENDED: dict[int | str, dict[str, Any]] = {409: {"description": "It has its answer, or its time is over."}}
 
 
-class RuleEdit(BaseModel, extra="forbid", json_schema_extra={"examples": [{"pattern": "deploy/*"}]}):
+class RuleEdit(BaseModel, extra="forbid"):
     """A rule that an `allow_always` makes instead of the one the ask shows."""
 
     permission: Text | None = Field(
@@ -42,9 +42,7 @@ class RuleEdit(BaseModel, extra="forbid", json_schema_extra={"examples": [{"patt
     pattern: Text = Field(description="The edited pattern.", examples=["deploy/*"])
 
 
-class DecisionRequest(
-    BaseModel, extra="forbid", json_schema_extra={"examples": [examples.DECISION], "anyOf": ALWAYS_ONLY}
-):
+class DecisionRequest(BaseModel, extra="forbid", json_schema_extra={"anyOf": ALWAYS_ONLY}):
     """The answer to a permission."""
 
     decision: Literal["allow", "allow_once", "allow_always", "deny"] = Field(
@@ -65,7 +63,7 @@ class DecisionRequest(
         return self
 
 
-class ContentRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.CONTENT]}):
+class ContentRequest(BaseModel, extra="forbid"):
     """The answers to questions, or the form that an MCP server wants filled in."""
 
     content: dict[str, Any] = Field(
@@ -74,7 +72,7 @@ class ContentRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [
     )
 
 
-class RefusalRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.REFUSAL]}):
+class RefusalRequest(BaseModel, extra="forbid"):
     """No answer to questions or an elicitation, and none will come."""
 
     action: Literal["decline", "cancel"] = Field(description="`decline` says no, `cancel` goes away.")

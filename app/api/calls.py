@@ -16,7 +16,7 @@ from app.api.create_call import DEFAULT_WAIT, MAX_WAIT, call_response, trace_con
 from app.api.events import After, LastEventId, event_answer
 from app.api.http.body import JsonRoute
 from app.api.http.responses import json_response, list_response, page_response
-from app.api.schemas import examples
+from app.api.schemas import CALL_ID
 from app.api.schemas.views import CallView, EventView, Page
 from app.api.tickets import Watcher
 from app.core.calls import Call, CallRequest, Status, note_calls
@@ -30,7 +30,7 @@ from app.store import calls, outputs
 from app.store.calls import CallFilter
 from app.store.events import EventFilter
 
-CallId = Annotated[str, Path(description="The call's id.", examples=[examples.CALL_ID])]
+CallId = Annotated[str, Path(description="The call's id.", examples=[CALL_ID])]
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=JsonRoute)
 
@@ -52,7 +52,7 @@ def _dated(value: Any) -> Any:
 Moment = Annotated[datetime, BeforeValidator(_dated)]
 
 
-class BatchRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.BATCH]}):
+class BatchRequest(BaseModel, extra="forbid"):
     """Several calls of one message."""
 
     calls: list[CallRequest] = Field(min_length=1, max_length=MAX_BATCH, description="What to run, in order.")

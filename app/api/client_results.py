@@ -6,7 +6,6 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from app.api.auth import Services
 from app.api.http.problems import Problem
-from app.api.schemas import examples
 from app.core.calls import Call, Status
 from app.core.errors import CallError, ToolUnavailable
 from app.core.results import Attachment, Result
@@ -18,7 +17,7 @@ TAKEN = "The result of this call was posted already; the first one stands."
 STOPPING = "The service is stopping; post the result again when it is back."
 
 
-class PostedAttachment(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.ATTACHMENT]}):
+class PostedAttachment(BaseModel, extra="forbid"):
     """A file that goes along with a result."""
 
     type: Literal["file"] = Field(default="file", description="Always `file`.")
@@ -27,7 +26,7 @@ class PostedAttachment(BaseModel, extra="forbid", json_schema_extra={"examples":
     url: Url = Field(description="A data URL, or where it can be had over HTTP.")
 
 
-class PostedError(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.POSTED_ERROR]}):
+class PostedError(BaseModel, extra="forbid"):
     """Why the client could not do it, in words a model can act on."""
 
     code: Code | None = Field(
@@ -36,7 +35,7 @@ class PostedError(BaseModel, extra="forbid", json_schema_extra={"examples": [exa
     message: str = Field(min_length=1, max_length=16_384, description="One sentence for the model.")
 
 
-class ResultRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"examples": [examples.POSTED_RESULT]}):
+class ResultRequest(BaseModel, extra="forbid", strict=True):
     """What came of a call that the client ran. With an `error` the call fails, and keeps the rest as its result."""
 
     output: str | None = Field(default=None, description="What the model reads.", examples=["12 °C, rain"])

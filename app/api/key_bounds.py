@@ -5,7 +5,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.schemas import examples
 from app.core.principals import Bounds, OnAsk, Scope
 from app.core.rules import Action, Approval, Rule
 from app.core.sessions import InvalidSession
@@ -19,7 +18,7 @@ Folder = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern
 Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 
 
-class RuleLine(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.RULE]}):
+class RuleLine(BaseModel, extra="forbid"):
     """One rule; of several the last match wins."""
 
     permission: str = Field(
@@ -37,7 +36,7 @@ class RuleLine(BaseModel, extra="forbid", json_schema_extra={"examples": [exampl
 Rules = Annotated[list[RuleLine], Field(max_length=MAX_RULES)]
 
 
-class BoundsRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.BOUNDS]}):
+class BoundsRequest(BaseModel, extra="forbid"):
     """What a key is bound to, besides its scopes. What is left out binds nothing."""
 
     sessions: list[Pattern] = Field(

@@ -21,9 +21,7 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=JsonRoute)
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=PRINCIPAL_NAME)]
 
 
-class KeyRequest(
-    BaseModel, extra="forbid", json_schema_extra={"examples": [{"principal": "ci", "scopes": ["calls:run"]}]}
-):
+class KeyRequest(BaseModel, extra="forbid"):
     """What the new key is for."""
 
     principal: Name = Field(description="Who the key belongs to; made when it is new.", examples=["ci"])

@@ -11,7 +11,6 @@ from app.api.auth import RuleReader, RuleWriter, Services, ServicesDep, session_
 from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.http.responses import json_response, list_response
-from app.api.schemas import examples
 from app.api.schemas.views import KeptRuleView, Page
 from app.core.principals import Key, Scope
 from app.core.redaction import Redactor
@@ -45,7 +44,7 @@ FORMS = [
 ]
 
 
-class RuleRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.RULE_REQUEST], "anyOf": FORMS}):
+class RuleRequest(BaseModel, extra="forbid", json_schema_extra={"anyOf": FORMS}):
     """A rule to keep. Of several that match, the newest counts."""
 
     permission: Text = Field(description="For what: `read`, `edit`, `shell` … or a tool's name.", examples=["read"])

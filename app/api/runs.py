@@ -21,7 +21,8 @@ from app.api.http.body import JSON, JsonRoute
 from app.api.http.problems import invalid, not_found
 from app.api.http.responses import json_response, list_response
 from app.api.http.sse import EventStream
-from app.api.schemas.runs import MESSAGE, MESSAGE_BODY, PENDING, RUN, DialectView, ParsedView, RunOptions, RunView
+from app.api.schemas import EXAMPLES
+from app.api.schemas.runs import MESSAGE, MESSAGE_BODY, PENDING, DialectView, ParsedView, RunOptions, RunView
 from app.api.schemas.views import Page
 from app.core.calls import note_calls
 from app.core.errors import Canceled
@@ -39,7 +40,7 @@ from app.store.events import EventFilter
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=JsonRoute)
 
-RunId = Annotated[str, Path(max_length=128, description="The run's id.", examples=[RUN["id"]])]
+RunId = Annotated[str, Path(max_length=128, description="The run's id.", examples=[EXAMPLES["RunView"]["id"]])]
 DialectName = Annotated[
     str,
     Path(

@@ -10,7 +10,6 @@ from app.api.auth import Reader, SecretWriter, ServicesDep
 from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.http.responses import json_response, list_response
-from app.api.schemas import examples
 from app.api.schemas.views import Page, SecretView
 from app.core.principals import Key, Scope
 from app.core.secrets import (
@@ -37,7 +36,7 @@ VALUE_RULES: dict[str, Any] = {"minLength": MIN_VALUE, "maxLength": MAX_VALUE, "
 Domain = Annotated[str, Field(json_schema_extra={"pattern": DOMAIN, "maxLength": MAX_HOST + len("*.")})]
 
 
-class SecretRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.SECRET_REQUEST]}):
+class SecretRequest(BaseModel, extra="forbid"):
     """A secret to keep."""
 
     value: SecretStr = Field(

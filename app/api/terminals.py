@@ -11,7 +11,6 @@ from app.api.auth import Reader, Runner, ServicesDep, session_seen
 from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, not_found
 from app.api.http.responses import json_response, list_response
-from app.api.schemas import examples
 from app.api.schemas.views import Page, TerminalView
 from app.api.sessions import Principal, SessionId
 from app.core.errors import InvalidArgs
@@ -23,7 +22,7 @@ TerminalId = Annotated[int, Path(description="The terminal's number, which tools
 NO_TTY: dict[int | str, dict[str, Any]] = {409: {"description": "It was started without a tty, so it has no size."}}
 
 
-class SizeRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.SIZE]}):
+class SizeRequest(BaseModel, extra="forbid"):
     """The size of a terminal, in characters."""
 
     rows: int = Field(ge=1, le=1000, description="Lines.")

@@ -11,7 +11,7 @@ from app.api.auth import AskReader, ServicesDep, call_seen, require_key, unautho
 from app.api.http.body import JsonRoute
 from app.api.http.problems import forbidden
 from app.api.http.responses import json_response
-from app.api.schemas import examples
+from app.api.schemas import CALL_ID
 from app.api.schemas.views import TicketView
 from app.core.principals import Key, Scope, digest, new_token
 from app.core.util.clocks import rfc3339
@@ -65,14 +65,14 @@ class Tickets:
             del self._sold[next(iter(self._sold))]
 
 
-class TicketRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [{"call": examples.CALL_ID}]}):
+class TicketRequest(BaseModel, extra="forbid"):
     """What the new ticket is for."""
 
     call: str | None = Field(
         default=None,
         max_length=64,
         description="The one call whose events it opens; all events when not given.",
-        examples=[examples.CALL_ID],
+        examples=[CALL_ID],
     )
 
 

@@ -10,7 +10,7 @@ from app.api.auth import Admin, Reader, Services, ServicesDep, ToolWriter, sessi
 from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.http.responses import json_response, page_response
-from app.api.schemas import examples
+from app.api.schemas import EXAMPLES
 from app.api.schemas.views import ImportView, Page, ReloadView, ToolLineView, ToolView
 from app.api.tool_export import HEADERS, Wished
 from app.core.custom_tools import NAME, AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
@@ -36,19 +36,19 @@ TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "Another tool has
 CREATED: dict[int | str, dict[str, Any]] = {201: {"description": "It is new.", "model": ToolView}}
 
 
-class HttpToolRequest(HttpDefinition, json_schema_extra={"examples": [examples.HTTP_TOOL]}):
+class HttpToolRequest(HttpDefinition):
     """A tool to register that is one HTTP request."""
 
     replace: bool = Field(default=False, strict=True, description="Put it in place of the one registered by this name.")
 
 
-class ClientToolRequest(ClientDefinition, json_schema_extra={"examples": [examples.CLIENT_TOOL]}):
+class ClientToolRequest(ClientDefinition):
     """A tool to register that the caller runs itself."""
 
     replace: bool = Field(default=False, strict=True, description="Put it in place of the one registered by this name.")
 
 
-class ImportRequest(OpenApiImport, json_schema_extra={"examples": [examples.IMPORT]}):
+class ImportRequest(OpenApiImport):
     """An API whose operations become tools."""
 
     replace: bool = Field(
@@ -66,7 +66,10 @@ ToolRequest = Annotated[
     HttpToolRequest | ClientToolRequest,
     Body(
         discriminator="kind",
-        openapi_examples={"http": {"value": examples.HTTP_TOOL}, "client": {"value": examples.CLIENT_TOOL}},
+        openapi_examples={
+            "http": {"value": EXAMPLES["HttpToolRequest"]},
+            "client": {"value": EXAMPLES["ClientToolRequest"]},
+        },
     ),
 ]
 

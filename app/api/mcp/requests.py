@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from fastapi import Body
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
-from app.api.schemas import mcp as examples
+from app.api.schemas import EXAMPLES
 from app.core.mcp_servers import BearerAuth, HttpServer, InvalidServer, StdioServer
 from app.core.util.urls import InvalidUrl, read_url
 from app.mcp.client.config_entries import check, define, legal_name
@@ -15,7 +15,7 @@ Replace = Annotated[
 ]
 
 
-class HttpServerRequest(HttpServer, json_schema_extra={"examples": [examples.HTTP_SERVER]}):
+class HttpServerRequest(HttpServer):
     """A server elsewhere to connect to."""
 
     kind: Literal["http", "sse"] = Field(
@@ -24,33 +24,33 @@ class HttpServerRequest(HttpServer, json_schema_extra={"examples": [examples.HTT
     replace: Replace = False
 
 
-class StdioServerRequest(StdioServer, json_schema_extra={"examples": [examples.STDIO_SERVER]}):
+class StdioServerRequest(StdioServer):
     """A program of this machine to start. It takes an admin key, and `mcp.stdio_over_rest` in the settings."""
 
     kind: Literal["stdio"] = Field(default="stdio", description="A program that we start.")
     replace: Replace = False
 
 
-class TokenRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.TOKEN]}):
+class TokenRequest(BaseModel, extra="forbid"):
     """A token in clear."""
 
     type: Literal["bearer"] = Field(default="bearer", description="How it is sent.")
     token: str = Field(min_length=1, description="The token; it becomes a secret and is not shown again.")
 
 
-class ToolNames(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.TOOL_NAMES]}):
+class ToolNames(BaseModel, extra="forbid"):
     """Some tools of a server, by its own names."""
 
     tool_names: list[str] = Field(description="The tools.")
 
 
-class ApprovalRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.APPROVAL]}):
+class ApprovalRequest(BaseModel, extra="forbid"):
     """Which tools a person is asked for."""
 
     always: ToolNames = Field(description="Calls of these ask.")
 
 
-class ModelServerRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.MODEL_SERVER]}):
+class ModelServerRequest(BaseModel, extra="forbid"):
     """A server as it is written among the tools of a request to a model."""
 
     type: Literal["mcp"] = Field(description="An MCP server.")
@@ -104,9 +104,9 @@ ServerRequest = Annotated[
     Discriminator(_form),
     Body(
         openapi_examples={
-            "http": {"value": examples.HTTP_SERVER},
-            "stdio": {"value": examples.STDIO_SERVER},
-            "as sent to a model": {"value": examples.MODEL_SERVER},
+            "http": {"value": EXAMPLES["HttpServerRequest"]},
+            "stdio": {"value": EXAMPLES["StdioServerRequest"]},
+            "as sent to a model": {"value": EXAMPLES["ModelServerRequest"]},
         }
     ),
 ]

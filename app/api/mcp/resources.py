@@ -15,7 +15,6 @@ from app.api.create_call import DEFAULT_WAIT, trace_context
 from app.api.http.body import JSON, JsonRoute
 from app.api.http.problems import CALL, Problem, not_found, of_call, problem_of_call, problem_of_code
 from app.api.http.responses import json_response
-from app.api.schemas import mcp as examples
 from app.api.schemas.mcp import ContentsView, MessagesView, PromptView, ResourceView, TemplateView
 from app.api.schemas.views import CallView, Page
 from app.core.calls import Call, CallRequest, note_calls
@@ -59,7 +58,7 @@ CALLED: dict[int | str, dict[str, Any]] = SAID | {
 }
 
 
-class PromptRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.PROMPT_REQUEST]}):
+class PromptRequest(BaseModel, extra="forbid"):
     """A prompt to fill in."""
 
     server: str = Field(min_length=1, max_length=MAX_NAME, description="The server that has it.", examples=["docs"])

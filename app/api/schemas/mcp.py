@@ -1,107 +1,20 @@
-"""Shapes of MCP servers and what they have, for the OpenAPI document and for typed clients.
-
-Examples of MCP servers for the OpenAPI document.
-"""
+"""Responses about MCP servers, their resources and their prompts."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from app.api.schemas.examples import CALL_ID
 from app.api.schemas.views import AttachmentView
 
-AUTH: dict[str, Any] = {"type": "bearer", "secret": "DOCS_TOKEN"}
-HTTP_SERVER: dict[str, Any] = {"name": "docs", "url": "https://mcp.example.com/mcp", "auth": AUTH}
-STDIO_SERVER: dict[str, Any] = {
-    "name": "time",
-    "command": "uvx",
-    "args": ["mcp-server-time", "--local-timezone", "Europe/Vienna"],
-    "env": {"TZ_TOKEN": {"secret": "TZ_TOKEN"}},
-}
-TOKEN: dict[str, Any] = {"type": "bearer", "token": "becomes-a-secret-and-is-not-shown-again"}
-TOOL_NAMES: dict[str, Any] = {"tool_names": ["search"]}
-APPROVAL: dict[str, Any] = {"always": TOOL_NAMES}
-MODEL_SERVER: dict[str, Any] = {
-    "type": "mcp",
-    "server_label": "docs",
-    "server_url": "https://mcp.example.com/mcp",
-    "authorization": TOKEN,
-    "allowed_tools": ["search", "fetch"],
-    "require_approval": "never",
-}
-INVALID_TOOL: dict[str, Any] = {"name": "broken", "reason": "Its inputSchema is no object."}
-DEFINITION: dict[str, Any] = {
-    "name": "docs",
-    "enabled": True,
-    "startup_timeout": 30.0,
-    "call_timeout": 300.0,
-    "parallel": False,
-    "concurrency": 32,
-    "queue": 256,
-    "allowed_tools": None,
-    "denied_tools": [],
-    "per_session": False,
-    "era": "auto",
-    "roots": [],
-    "kind": "http",
-    "url": "https://mcp.example.com/mcp",
-    "headers": {},
-    "auth": {"type": "bearer", "secret": "mcp_docs_token"},
-}
-SERVER: dict[str, Any] = {
-    "name": "docs",
-    "owner": None,
-    "kind": "http",
-    "state": "connected",
-    "error": None,
-    "next_retry_at": None,
-    "since": "2026-11-16T01:52:03.118000Z",
-    "protocol_version": "2025-11-25",
-    "server_info": {"name": "docs", "version": "1.4.0"},
-    "instructions": "Search first, then fetch.",
-    "tools": 2,
-    "invalid_tools": [INVALID_TOOL],
-    "per_session": False,
-    "source": "rest",
-    "enabled": True,
-    "definition": DEFINITION,
-}
-RESOURCE: dict[str, Any] = {"server": "docs", "uri": "docs://guide", "name": "guide", "mimeType": "text/markdown"}
-TEMPLATE: dict[str, Any] = {"server": "docs", "uriTemplate": "docs://{page}", "name": "page"}
-PROMPT: dict[str, Any] = {
-    "server": "docs",
-    "name": "summarise",
-    "arguments": [{"name": "page", "description": "Which one.", "required": True}],
-}
-CONTENTS: dict[str, Any] = {
-    "server": "docs",
-    "uri": "docs://guide",
-    "contents": [{"uri": "docs://guide", "mimeType": "text/markdown", "text": "# Guide"}],
-    "attachments": [],
-    "call": CALL_ID,
-}
-PROMPT_REQUEST: dict[str, Any] = {"server": "docs", "name": "summarise", "arguments": {"page": "guide"}}
-MESSAGES: dict[str, Any] = {
-    "server": "docs",
-    "name": "summarise",
-    "description": "Sum a page up.",
-    "messages": [{"role": "user", "content": {"type": "text", "text": "Sum up: # Guide"}}],
-    "call": CALL_ID,
-}
-SIGN_IN: dict[str, Any] = {
-    "url": "https://login.example.com/authorize?response_type=code&client_id=toolcrib&state=made-up-for-this-once",
-    "expires_at": "2026-11-16T02:01:11.000000Z",
-}
 
-
-class InvalidToolView(BaseModel, json_schema_extra={"examples": [INVALID_TOOL]}):
+class InvalidToolView(BaseModel):
     """A tool of a server that cannot be used; the others can."""
 
     name: str = Field(description="What the server calls it.")
     reason: str = Field(description="Why not, in one sentence.")
 
 
-class McpServerView(BaseModel, json_schema_extra={"examples": [SERVER]}):
+class McpServerView(BaseModel):
     """An MCP server, and how it is."""
 
     name: str = Field(description="What its tools are called after.", examples=["docs"])
@@ -126,14 +39,14 @@ class McpServerView(BaseModel, json_schema_extra={"examples": [SERVER]}):
     )
 
 
-class SignInView(BaseModel, json_schema_extra={"examples": [SIGN_IN]}):
+class SignInView(BaseModel):
     """Where somebody signs in at a server."""
 
     url: str | None = Field(description="To be opened in a browser; null where it took no person, and is done.")
     expires_at: str | None = Field(description="Until when it can be finished.")
 
 
-class ResourceView(BaseModel, extra="allow", json_schema_extra={"examples": [RESOURCE]}):
+class ResourceView(BaseModel, extra="allow"):
     """Something a server lets be read, as the server says it."""
 
     server: str = Field(description="The server that has it.")
@@ -141,7 +54,7 @@ class ResourceView(BaseModel, extra="allow", json_schema_extra={"examples": [RES
     name: str | None = Field(default=None, description="A short name.")
 
 
-class TemplateView(BaseModel, extra="allow", json_schema_extra={"examples": [TEMPLATE]}):
+class TemplateView(BaseModel, extra="allow"):
     """A pattern of resources, as the server says it."""
 
     server: str = Field(description="The server that has it.")
@@ -149,7 +62,7 @@ class TemplateView(BaseModel, extra="allow", json_schema_extra={"examples": [TEM
     name: str | None = Field(default=None, description="A short name.")
 
 
-class PromptView(BaseModel, extra="allow", json_schema_extra={"examples": [PROMPT]}):
+class PromptView(BaseModel, extra="allow"):
     """A prompt a server has ready, as the server says it."""
 
     server: str = Field(description="The server that has it.")
@@ -157,7 +70,7 @@ class PromptView(BaseModel, extra="allow", json_schema_extra={"examples": [PROMP
     arguments: list[dict[str, Any]] | None = Field(default=None, description="What can be filled in.")
 
 
-class ContentsView(BaseModel, json_schema_extra={"examples": [CONTENTS]}):
+class ContentsView(BaseModel):
     """What is in a resource."""
 
     server: str = Field(description="The server it was read from.")
@@ -170,7 +83,7 @@ class ContentsView(BaseModel, json_schema_extra={"examples": [CONTENTS]}):
     call: str = Field(description="The call that read it.")
 
 
-class MessagesView(BaseModel, extra="allow", json_schema_extra={"examples": [MESSAGES]}):
+class MessagesView(BaseModel, extra="allow"):
     """A prompt, filled in."""
 
     server: str = Field(description="The server it comes from.")

@@ -1,18 +1,11 @@
-"""Shapes of runs and dialects, for the OpenAPI document and for typed clients.
-
-Examples of runs and dialects for the OpenAPI document.
-
-The OpenAPI entry of `POST /v1/run/{name}`, kept by hand as that of the hot route is.
-"""
+"""Requests and responses about runs and dialects."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from app.api.create_call import DEFAULT_WAIT, MAX_WAIT
-from app.api.schemas.examples import CALL, RESULT
 from app.api.schemas.views import CallView
-from app.providers.registry import AUTO, NAMES
 
 MESSAGE: dict[str, Any] = {
     "role": "assistant",
@@ -25,38 +18,9 @@ MESSAGE: dict[str, Any] = {
         }
     ],
 }
-RUN: dict[str, Any] = {
-    "id": "run_06605af1f1f7394295dc6875",
-    "dialect": "openai-chat",
-    "append": [{"role": "tool", "tool_call_id": "call_b7Kq2", "content": RESULT["output"]}],
-    "calls": [CALL | {"call_id": "call_b7Kq2", "message_id": "chatcmpl-9"}],
-    "pending": [],
-    "blocked": False,
-}
-MODEL_CALL: dict[str, Any] = {
-    "id": "call_b7Kq2",
-    "type": "function",
-    "name": "read_file",
-    "arguments": {"file_path": "hello.txt"},
-}
-PARSED: dict[str, Any] = {"dialect": "openai-chat", "calls": [MODEL_CALL], "remaining_text": ""}
-DIALECT: dict[str, Any] = {
-    "name": "deepseek",
-    "title": "DeepSeek",
-    "alias_of": "openai-chat",
-    "native_tools": True,
-    "strict": False,
-    "images": False,
-    "files": False,
-    "parallel": True,
-    "freeform": False,
-    "builtins": [],
-    "streams": True,
-    "note": None,
-}
 
 
-class RunView(BaseModel, json_schema_extra={"examples": [RUN]}):
+class RunView(BaseModel):
     """A model's message that was run."""
 
     id: str = Field(description="The run's id.", examples=["run_06605af1f1f7394295dc6875"])
@@ -72,7 +36,7 @@ class RunView(BaseModel, json_schema_extra={"examples": [RUN]}):
     )
 
 
-class ModelCallView(BaseModel, json_schema_extra={"examples": [MODEL_CALL]}):
+class ModelCallView(BaseModel):
     """A call as a model wrote it."""
 
     id: str | None = Field(description="The provider's id; null when it gives none.")
@@ -91,7 +55,7 @@ class ModelCallView(BaseModel, json_schema_extra={"examples": [MODEL_CALL]}):
     sub_index: int | None = Field(default=None, description="Its place in a wrapper that several calls came in.")
 
 
-class ParsedView(BaseModel, json_schema_extra={"examples": [PARSED]}):
+class ParsedView(BaseModel):
     """What was found in a model's message."""
 
     dialect: str = Field(description="The dialect it was read in.")
@@ -99,7 +63,7 @@ class ParsedView(BaseModel, json_schema_extra={"examples": [PARSED]}):
     remaining_text: str = Field(description="What the model said besides.")
 
 
-class DialectView(BaseModel, json_schema_extra={"examples": [DIALECT]}):
+class DialectView(BaseModel):
     """How tools are spoken of, and by whom."""
 
     name: str = Field(description="What to put into `format=` and into the path.", examples=["openai-chat"])
@@ -158,71 +122,3 @@ MESSAGE_BODY = (
     "finished stream; for the text dialects `{text}`."
 )
 PENDING: dict[str, Any] = {"model": RunView, "description": "Some calls are not at their end: ask again."}
-_RUN = {"application/json": {"schema": {"$ref": "#/components/schemas/RunView"}}}
-
-
-_NAME = {
-    "name": "name",
-    "in": "path",
-    "required": True,
-    "description": "The dialect the message is in, as `GET /v1/dialects` lists them, or `auto`.",
-    "schema": {"type": "string", "enum": [*NAMES, AUTO]},
-    "example": "openai-chat",
-}
-_HEADERS = [
-    {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "required": False,
-        "description": "Needed only where the provider gives its calls no ids of their own.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 256},
-    },
-    {
-        "name": "Toolcrib-Session",
-        "in": "header",
-        "required": False,
-        "description": "The session to run in.",
-        "schema": {"type": "string"},
-    },
-]
-
-
-def _options() -> list[dict[str, Any]]:
-    parameters = []
-    for name, schema in RunOptions.model_json_schema()["properties"].items():
-        description = schema.pop("description")
-        shown = {key: value for key, value in schema.items() if key != "title" and value is not None}
-        parameters.append({"name": name, "in": "query", "required": False, "description": description, "schema": shown})
-    return parameters
-
-
-def create_run() -> dict[str, Any]:
-    return {
-        "tags": ["runs"],
-        "summary": "Create Run",
-        "operationId": "create_run",
-        "description": (
-            "Run all calls of a model's message. Every call gets exactly one answer, in the order of the message; they "
-            "run in parallel where the gate allows. A message that comes again gets the answer it got, and nothing is "
-            "run twice. With `Accept: text/event-stream` the calls' events are streamed, then `append` with the whole "
-            "answer."
-        ),
-        "parameters": [_NAME, *_options(), *_HEADERS],
-        "requestBody": {
-            "required": True,
-            "description": MESSAGE_BODY,
-            "content": {"application/json": {"schema": {}, "example": MESSAGE}},
-        },
-        "responses": {
-            "200": {
-                "description": "All calls have ended.",
-                "content": _RUN | {"text/event-stream": {"schema": {"type": "string"}}},
-            },
-            "202": {
-                "description": PENDING["description"],
-                "content": _RUN,
-                "headers": {"Location": {"description": "Where to read it.", "schema": {"type": "string"}}},
-            },
-            "409": {"description": "The Idempotency-Key was used with another body.", "content": {}},
-        },
-    }

@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field, SecretStr, StringConstraints
 
 from app.api.http.problems import Problem
 from app.api.key_bounds import Rules
-from app.api.schemas import examples
 from app.core.network_policy import DomainSecret, NetworkPolicy, includes
 from app.core.principals import Key, Scope
 from app.core.redaction import Redactor
@@ -49,7 +48,7 @@ class DomainSecretRequest(BaseModel, extra="forbid"):
     )
 
 
-class AllowlistRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [examples.NETWORK_POLICY]}):
+class AllowlistRequest(BaseModel, extra="forbid"):
     """Only the listed domains can be reached."""
 
     type: Literal["allowlist"] = Field(description="Always `allowlist`.")
@@ -61,7 +60,7 @@ class AllowlistRequest(BaseModel, extra="forbid", json_schema_extra={"examples":
     )
 
 
-class DisabledRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [{"type": "disabled"}]}):
+class DisabledRequest(BaseModel, extra="forbid"):
     """No host can be reached."""
 
     type: Literal["disabled"] = Field(description="Always `disabled`.")
@@ -70,7 +69,7 @@ class DisabledRequest(BaseModel, extra="forbid", json_schema_extra={"examples": 
 PolicyRequest = Annotated[AllowlistRequest | DisabledRequest, Field(discriminator="type")]
 
 
-class SessionChange(BaseModel, extra="forbid", json_schema_extra={"examples": [{"labels": {"team": "blue"}}]}):
+class SessionChange(BaseModel, extra="forbid"):
     """What is to be different. What is left out stays; null takes it away."""
 
     agent: Word | None = Field(default=None, description="The agent's name; rules may be made for it.")
@@ -94,7 +93,7 @@ class SessionChange(BaseModel, extra="forbid", json_schema_extra={"examples": [{
     ) = Field(default=None, description="The caller's own facts; kept and given back.")
 
 
-class SessionRequest(SessionChange, json_schema_extra={"examples": [examples.SESSION_REQUEST]}):
+class SessionRequest(SessionChange):
     """A session to make."""
 
     id: Annotated[str, StringConstraints(pattern=SESSION_ID)] | None = Field(

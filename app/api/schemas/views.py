@@ -4,7 +4,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from app.api.schemas import examples
+from app.api.schemas import ASK_ID, CALL_ID
 from app.core.sessions import Profile
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ class Page(BaseModel, Generic[T]):
     next_cursor: str | None = Field(description="Where the next page starts; null on the last one.")
 
 
-class AttachmentView(BaseModel, json_schema_extra={"examples": [examples.ATTACHMENT]}):
+class AttachmentView(BaseModel):
     """A file that goes along with a result."""
 
     type: Literal["file"] = Field(description="Always `file`.")
@@ -26,7 +26,7 @@ class AttachmentView(BaseModel, json_schema_extra={"examples": [examples.ATTACHM
     url: str = Field(description="A data URL, or a route of this service.")
 
 
-class ResultView(BaseModel, json_schema_extra={"examples": [examples.RESULT]}):
+class ResultView(BaseModel):
     """What a tool gave back."""
 
     title: str = Field(description="A short line for people.", examples=["hello.txt"])
@@ -38,7 +38,7 @@ class ResultView(BaseModel, json_schema_extra={"examples": [examples.RESULT]}):
     structured: Any = Field(description="The result as data, where the tool has it.")
 
 
-class ErrorView(BaseModel, json_schema_extra={"examples": [examples.ERROR]}):
+class ErrorView(BaseModel):
     """Why a call failed, in words a model can act on."""
 
     code: str = Field(description="A stable, locale-free name.", examples=["ENOENT"])
@@ -47,7 +47,7 @@ class ErrorView(BaseModel, json_schema_extra={"examples": [examples.ERROR]}):
     details: dict[str, Any] | None = Field(default=None, description="Facts about the failure.")
 
 
-class CallView(BaseModel, json_schema_extra={"examples": [examples.CALL]}):
+class CallView(BaseModel):
     """One use of a tool, as it stands."""
 
     id: str = Field(description="The call's id; ids sort by time.", examples=["call_0006437f8a1b2c3d4e5f6a7b"])
@@ -73,7 +73,7 @@ class CallView(BaseModel, json_schema_extra={"examples": [examples.CALL]}):
     duration_ms: float | None = Field(description="How long the tool ran, by the monotonic clock.")
 
 
-class EventView(BaseModel, json_schema_extra={"examples": [examples.EVENT]}):
+class EventView(BaseModel):
     """Something that happened, in commit order."""
 
     seq: int = Field(description="The global sequence number: dense, in commit order.")
@@ -84,7 +84,7 @@ class EventView(BaseModel, json_schema_extra={"examples": [examples.EVENT]}):
     data: dict[str, Any] | None = Field(description="What there is to say about it.")
 
 
-class ToolView(BaseModel, json_schema_extra={"examples": [examples.TOOL]}):
+class ToolView(BaseModel):
     """A tool an agent can use."""
 
     name: str = Field(description="What to put into `tool`.", examples=["read_file"])
@@ -106,42 +106,42 @@ class ToolView(BaseModel, json_schema_extra={"examples": [examples.TOOL]}):
     reason: str | None = Field(description="Why it cannot, if so.")
 
 
-class ToolLineView(BaseModel, json_schema_extra={"examples": [examples.TOOL_LINE]}):
+class ToolLineView(BaseModel):
     """As much of a tool as fits into a small context."""
 
     name: str = Field(description="What to put into `tool`.", examples=["read_file"])
     description: str = Field(description="What it does, written for a model.")
 
 
-class SkippedView(BaseModel, json_schema_extra={"examples": [examples.SKIPPED]}):
+class SkippedView(BaseModel):
     """An operation that became no tool."""
 
     operation: str = Field(description="Its name, or its method and path.")
     reason: str = Field(description="Why, in one sentence.")
 
 
-class ImportView(BaseModel, json_schema_extra={"examples": [examples.IMPORTED]}):
+class ImportView(BaseModel):
     """What became of an API's operations."""
 
     data: list[ToolView] = Field(description="The tools made of it.")
     skipped: list[SkippedView] = Field(description="The operations that became none.")
 
 
-class UnloadedView(BaseModel, json_schema_extra={"examples": [examples.UNLOADED]}):
+class UnloadedView(BaseModel):
     """A file, or a tool in it, that cannot be used."""
 
     file: str = Field(description="The file's name, or the package's entry point.")
     reason: str = Field(description="Why.")
 
 
-class ReloadView(BaseModel, json_schema_extra={"examples": [examples.RELOADED]}):
+class ReloadView(BaseModel):
     """What the files of tools gave."""
 
     loaded: list[str] = Field(description="The tools that were found, by name.")
     failed: list[UnloadedView] = Field(description="What could not be used.")
 
 
-class KeyView(BaseModel, json_schema_extra={"examples": [examples.KEY]}):
+class KeyView(BaseModel):
     """A key, without the token."""
 
     id: str = Field(description="The key's id.", examples=["key_0006437f8a1b2c3d4e5f6a7b"])
@@ -153,13 +153,13 @@ class KeyView(BaseModel, json_schema_extra={"examples": [examples.KEY]}):
     revoked_at: str | None = Field(description="When it was revoked, if it was.")
 
 
-class NewKeyView(KeyView, json_schema_extra={"examples": [examples.NEW_KEY]}):
+class NewKeyView(KeyView):
     """A key just made. The token is shown this once and never again."""
 
     token: str = Field(description="The token to send as `Authorization: Bearer …`.")
 
 
-class SessionView(BaseModel, json_schema_extra={"examples": [examples.SESSION]}):
+class SessionView(BaseModel):
     """The scope calls run in."""
 
     id: str = Field(description="Its name, unique for its principal.", examples=["feature-1"])
@@ -177,7 +177,7 @@ class SessionView(BaseModel, json_schema_extra={"examples": [examples.SESSION]})
     updated_at: str = Field(description="When it was last changed.")
 
 
-class FileView(BaseModel, json_schema_extra={"examples": [examples.FILE]}):
+class FileView(BaseModel):
     """An entry of a folder."""
 
     path: str = Field(description="From the workspace's root.", examples=["src/main.py"])
@@ -187,17 +187,17 @@ class FileView(BaseModel, json_schema_extra={"examples": [examples.FILE]}):
     etag: str | None = Field(description="The state of a file, for If-Match.")
 
 
-class WrittenFileView(FileView, json_schema_extra={"examples": [examples.WRITTEN_FILE]}):
+class WrittenFileView(FileView):
     """A file that was put."""
 
     call: str = Field(description="The call that wrote it.")
 
 
-class TerminalView(BaseModel, json_schema_extra={"examples": [examples.TERMINAL]}):
+class TerminalView(BaseModel):
     """A process that goes on in a session between calls."""
 
     id: int = Field(description="Its number in the session, which tools call session ID.", examples=[38214])
-    call: str = Field(description="The call that started it.", examples=[examples.CALL_ID])
+    call: str = Field(description="The call that started it.", examples=[CALL_ID])
     command: str = Field(description="What was started.")
     tty: bool = Field(description="Whether it has a terminal, and can be typed into.")
     sandbox: dict[str, Any] = Field(description="The walls around it.")
@@ -206,14 +206,14 @@ class TerminalView(BaseModel, json_schema_extra={"examples": [examples.TERMINAL]
     exit_code: int | None = Field(description="How it ended, once it has; 128 and the number for a signal.")
 
 
-class PlanView(BaseModel, json_schema_extra={"examples": [examples.PLAN]}):
+class PlanView(BaseModel):
     """The plan of an agent."""
 
     explanation: str | None = Field(description="Why it was changed last, if that was said.")
     plan: list[dict[str, Any]] = Field(description="Its steps in order, each with `step` and `status`.")
 
 
-class SecretView(BaseModel, json_schema_extra={"examples": [examples.SECRET]}):
+class SecretView(BaseModel):
     """A secret, without its value."""
 
     name: str = Field(description="What it is used by.", examples=["MAIL_TOKEN"])
@@ -224,20 +224,20 @@ class SecretView(BaseModel, json_schema_extra={"examples": [examples.SECRET]}):
     updated_at: str | None = Field(description="When its value was last replaced; null for a configured one.")
 
 
-class NeedView(BaseModel, json_schema_extra={"examples": [examples.NEED]}):
+class NeedView(BaseModel):
     """What a call wants to do."""
 
     permission: str = Field(description="What kind of thing.", examples=["read"])
     pattern: str = Field(description="To what.", examples=["deploy/.env"])
 
 
-class RuleView(NeedView, json_schema_extra={"examples": [examples.RULE]}):
+class RuleView(NeedView):
     """What is to happen with what a call wants to do."""
 
     action: Literal["allow", "ask", "deny"] = Field(description="What happens.")
 
 
-class AnswerView(BaseModel, json_schema_extra={"examples": [examples.ANSWER]}):
+class AnswerView(BaseModel):
     """What somebody said to an ask."""
 
     decision: Literal["allow_once", "allow_always", "deny"] | None = Field(description="On a permission.")
@@ -250,13 +250,13 @@ class AnswerView(BaseModel, json_schema_extra={"examples": [examples.ANSWER]}):
     key: str | None = Field(description="The id of that key.")
 
 
-class AskView(BaseModel, json_schema_extra={"examples": [examples.ASK]}):
+class AskView(BaseModel):
     """A question that waits for a person, or waited."""
 
-    id: str = Field(description="The ask's id.", examples=[examples.ASK_ID])
+    id: str = Field(description="The ask's id.", examples=[ASK_ID])
     kind: Literal["permission", "question", "elicitation"] = Field(description="What is asked for.")
     status: Literal["open", "answered", "expired"] = Field(description="Whether it can be answered.")
-    call: str = Field(description="The call that waits for it.", examples=[examples.CALL_ID])
+    call: str = Field(description="The call that waits for it.", examples=[CALL_ID])
     tool: str = Field(description="The tool of that call.", examples=["read_file"])
     session: str = Field(description="The session the call runs in.")
     principal: str = Field(description="Who owns the call.", examples=["ci"])
@@ -271,7 +271,7 @@ class AskView(BaseModel, json_schema_extra={"examples": [examples.ASK]}):
     ended_at: str | None = Field(description="When it was answered, or over.")
 
 
-class KeptRuleView(RuleView, json_schema_extra={"examples": [examples.KEPT_RULE]}):
+class KeptRuleView(RuleView):
     """A rule that was written while the service ran."""
 
     id: str = Field(description="The rule's id.", examples=["rule_06605af302a1c45f08be77d2"])
@@ -284,14 +284,14 @@ class KeptRuleView(RuleView, json_schema_extra={"examples": [examples.KEPT_RULE]
     created_at: str = Field(description="When it was written.")
 
 
-class TicketView(BaseModel, json_schema_extra={"examples": [examples.TICKET]}):
+class TicketView(BaseModel):
     """A ticket just bought. It is shown this once."""
 
     ticket: str = Field(description="What to send as `?ticket=`, once.", examples=["tt_shown-this-once"])
     expires_at: str = Field(description="Until when it can be used.")
 
 
-class ProbeView(BaseModel, json_schema_extra={"examples": [examples.PROBE]}):
+class ProbeView(BaseModel):
     """One thing that was tried from behind the walls."""
 
     name: str = Field(description="What was tried.", examples=["outside_write"])
@@ -299,7 +299,7 @@ class ProbeView(BaseModel, json_schema_extra={"examples": [examples.PROBE]}):
     detail: str = Field(description="What happened, in one sentence.")
 
 
-class TrialView(BaseModel, json_schema_extra={"examples": [examples.TRIAL]}):
+class TrialView(BaseModel):
     """A backend that was tried."""
 
     backend: Literal["bwrap", "landlock"] = Field(description="Which one.")
@@ -310,14 +310,14 @@ class TrialView(BaseModel, json_schema_extra={"examples": [examples.TRIAL]}):
     duration_ms: float = Field(description="How long it took.")
 
 
-class BwrapView(BaseModel, json_schema_extra={"examples": [examples.BWRAP]}):
+class BwrapView(BaseModel):
     """The program bubblewrap."""
 
     path: str = Field(description="Where it is.")
     version: str = Field(description="What it says of itself.")
 
 
-class SandboxView(BaseModel, json_schema_extra={"examples": [examples.SANDBOX]}):
+class SandboxView(BaseModel):
     """What stands around processes that models start. The fields from `requested` on are for admins."""
 
     backend: Literal["bwrap", "landlock", "none"] | None = Field(
@@ -343,14 +343,14 @@ class SandboxView(BaseModel, json_schema_extra={"examples": [examples.SANDBOX]})
     bwrap: BwrapView | None = Field(default=None, description="Bubblewrap, if it is installed and walls are asked for.")
 
 
-class HealthView(BaseModel, json_schema_extra={"examples": [examples.HEALTH]}):
+class HealthView(BaseModel):
     """How the service is."""
 
     status: Literal["ok"] = Field(description="It is alive.")
     version: str = Field(description="The service's version.")
 
 
-class CheckView(BaseModel, json_schema_extra={"examples": [examples.CHECK]}):
+class CheckView(BaseModel):
     """One thing that was looked at."""
 
     name: str = Field(
@@ -363,7 +363,7 @@ class CheckView(BaseModel, json_schema_extra={"examples": [examples.CHECK]}):
     message: str = Field(description="How it is, in one sentence.")
 
 
-class ReadinessView(BaseModel, json_schema_extra={"examples": [examples.READINESS]}):
+class ReadinessView(BaseModel):
     """Whether the service can take calls, and why not."""
 
     status: Literal["ok", "starting", "stopping", "unready"] = Field(description="`ok` when it can take calls.")
