@@ -48,8 +48,7 @@ from app.net.outbound import CheckedOutbound
 from app.net.resolver import Resolver
 from app.net.secret_placeholders import Find, require_writable, value_for
 from app.net.tls import trusting_the_web
-from app.store import mcp_tokens
-from app.store.mcp_tokens import TokenStore
+from app.store.mcp import TokenStore, load_grants
 from app.store.principals import Keyring
 from app.store.vault import Vault
 from app.store.writer import Writer
@@ -118,7 +117,7 @@ class McpSetup:
         self._keyring = keyring
         self._dispatcher = dispatcher
         part = self._redactor.beside("mcp_tokens")
-        stored = await mcp_tokens.open_all(engine, vault)
+        stored = await load_grants(engine, vault)
         tokens = TokenStore(self._writer, vault, self._clock, part, stored=stored)
         self._desk = self._open_desk(tokens)
         self.book.on_remove.append(self._desk.forget)

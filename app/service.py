@@ -154,7 +154,7 @@ class Service:
         journal = self._open_journal()
         self._open_ways_out(book, undo)
         self._hooks = self._open_hooks(book)
-        self._rules = RuleStore(self._writer, await stored_rules.all_kept(self._engine))
+        self._rules = RuleStore(self._writer, await stored_rules.load_all(self._engine))
         self._permissions = self._open_permissions()
         sessions = await self._open_sessions()
         self._asks = self._open_asks(journal, sessions, ids)
@@ -366,7 +366,7 @@ class Service:
         return Hooks([*self._given_hooks, *loaded], self._clock)
 
     async def _open_sessions(self) -> Sessions:
-        self._workspaces.know(await stored_sessions.roots(self._engine, self._workspaces.made))
+        self._workspaces.know(await stored_sessions.workspaces(self._engine, self._workspaces.made))
         return Sessions(self._engine, self._writer, self._clock, self._rules, self._workspaces.home)
 
     def _open_mcp_server(self, sessions: Sessions, listing: Listing, undo: AsyncExitStack) -> McpServerApp:
@@ -419,7 +419,7 @@ class Service:
     async def _open_keyring(self, data_dir: Path, ids: Ids) -> Keyring:
         """The stored keys and the admin's: the configured one, or the one in the key file. Revoked, it stays so."""
         configured = self.settings.api_key
-        token = configured.get_secret_value() if configured else admin_key.read_or_make(data_dir)
+        token = configured.get_secret_value() if configured else admin_key.read_or_create(data_dir)
         self.redactor.keep(token)
         is_configured = configured is not None
         return await principals.open_keyring(self._engine, self._writer, ids, token, is_configured=is_configured)

@@ -36,7 +36,7 @@ def test_https_is_announced_and_the_printed_line_works(tmp_path: Path) -> None:
     with serving(tmp_path, *made.flags) as announced:
         line = announced.partition("try: ")[2]
         answer = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG, check=True)
-        found = lock.holder(tmp_path / ".toolcrib")
+        found = lock.find_holder(tmp_path / ".toolcrib")
 
     assert json.loads(answer.stdout)["status"] == "completed"
     assert found is not None

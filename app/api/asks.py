@@ -117,7 +117,7 @@ async def list_asks(
         session=session,
         call=call,
         before=cursor,
-        sight=services.sessions.sight(key),
+        session_filter=services.sessions.session_filter(key),
     )
     page = await asks.page(services.engine, wanted, limit + 1)
     return page_response(page, limit, cursor=lambda ask: ask.id, view=Ask.view)

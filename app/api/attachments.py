@@ -18,8 +18,8 @@ from app.api.http.ranges import About, Download, Pieces
 from app.core.calls import Call
 from app.core.principals import Key
 from app.core.results import data_of
-from app.store import attachments
-from app.store.attachments import CHUNK
+from app.store import outputs
+from app.store.outputs import ATTACHMENT_ROW_BYTES as ROW
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"])
 
@@ -60,7 +60,7 @@ async def _find(services: Services, key: Key, id: str, n: int, *, is_origin: boo
     if n >= len(listed):
         raise not_found(f"attachment {n} of call {id}")
     mime, filename, url = (listed[n][name] for name in ("mime", "filename", "url"))
-    sizes = await attachments.sizes(services.engine, id)
+    sizes = await outputs.attachment_sizes(services.engine, id)
     if n in sizes:
         about = About(size=sizes[n], etag=f"{id}.{n}", mime=mime, filename=filename)
         return about, partial(_stored, services.engine, id, n)
@@ -79,7 +79,7 @@ def _listed(call: Call) -> list[dict[str, Any]]:
 
 async def _stored(engine: AsyncEngine, id: str, n: int, start: int, stop: int) -> AsyncIterator[bytes]:
     while start < stop:
-        piece = await attachments.read(engine, id, n, start, min(stop - start, CHUNK - start % CHUNK))
+        piece = await outputs.read_attachment(engine, id, n, start, min(stop - start, ROW - start % ROW))
         if not piece:
             return  # removed meanwhile, with its call
         yield piece

@@ -119,7 +119,7 @@ async def list_calls(
         since=_id_at(since),
         until=_id_at(until),
         before=cursor,
-        sight=services.sessions.sight(key),
+        session_filter=services.sessions.session_filter(key),
     )
     page = await calls.page(services.engine, wanted, limit + 1)
     return page_response(page, limit, cursor=lambda call: call.id, view=Call.view)

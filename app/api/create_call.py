@@ -141,4 +141,4 @@ async def _stream(
     call_events = EventFilter(principal=live.call.principal, call=live.call.id)
     frames = services.hub.follow(services.engine, call_events, 0, output_after=0)
     on_leave = (lambda: live.interrupt(Canceled(DISCONNECTED))) if cancel_on_disconnect else None
-    return EventStream(frames, lambda: services.keyring.holds(key.id), on_leave, _trace_headers(live), slot)
+    return EventStream(frames, lambda: services.keyring.has(key.id), on_leave, _trace_headers(live), slot)

@@ -56,8 +56,8 @@ async def list_events(
     events behind it were removed; `after=0` is everything that is stored. `Accept: application/json` answers
     with a stored page instead. A key that may only answer asks hears `ask.*` and nothing else."""
     named = _heard(key, _types(types))
-    sight = await services.sessions.outlook(key)
-    wanted = EventFilter(principal=key.sees, session=session, types=named, sight=sight)
+    session_filter = await services.sessions.outlook(key)
+    wanted = EventFilter(principal=key.sees, session=session, types=named, session_filter=session_filter)
     start = after if after is not None else last_event_id
     with_output = None if named is None or EventType.CALL_OUTPUT not in named else 0
     return await event_answer(request, services, key, wanted, after=start, limit=limit, output_after=with_output)
@@ -80,7 +80,7 @@ async def event_answer(
         page = await events.page(services.engine, wanted, after or 0, None, limit + 1)
         return page_response(page, limit, cursor=lambda row: str(row[0].seq), view=lambda row: row[0].view(row[1]))
     frames = services.hub.follow(services.engine, wanted, after, output_after=output_after)
-    return EventStream(frames, lambda: services.keyring.holds(key.id), slot=services.stream_slots.slot(key))
+    return EventStream(frames, lambda: services.keyring.has(key.id), slot=services.stream_slots.slot(key))
 
 
 def _heard(key: Key, named: frozenset[EventType] | None) -> frozenset[EventType] | None:

@@ -62,5 +62,5 @@ async def revoke_key(
     at = services.clock.now()
     if not await services.writer.submit(lambda batch: principals.revoke(batch, id, at)):
         raise not_found(f"valid key {id}")
-    services.keyring.drop(id)
+    services.keyring.remove(id)
     return Response(status_code=204)

@@ -96,7 +96,7 @@ async def create_run(scope: ASGIScope, receive: Receive, headers: Mapping[str, s
             live.interrupt(Canceled(DISCONNECTED))
 
     frames = _run_events(services, started, response_format)
-    return EventStream(frames, lambda: services.keyring.holds(key.id), cancel_calls, None, slot)
+    return EventStream(frames, lambda: services.keyring.has(key.id), cancel_calls, None, slot)
 
 
 @router.get("/run/{name}", response_model=RunView, responses={202: PENDING})

@@ -95,7 +95,7 @@ async def delete_secret(name: Name, key: SecretWriter, services: ServicesDep, is
     """Forget a secret. Everybody's is never taken for one's own here."""
     owner = _owner(key, is_global)
     try:
-        was_there = await services.secrets.drop(owner, name)
+        was_there = await services.secrets.remove(owner, name)
     except SecretConfigured as error:
         raise _configured(error) from None
     if not was_there:

@@ -49,7 +49,7 @@ async def list_sessions(
     if principal not in (None, owner):
         return list_response([])
     after = None if cursor is None else (cursor.partition("/")[0], cursor.partition("/")[2])
-    page = await sessions.page(services.engine, owner, after, limit + 1, services.sessions.sight(key))
+    page = await sessions.page(services.engine, owner, after, limit + 1, services.sessions.session_filter(key))
     return page_response(page, limit, cursor=lambda last: f"{last.principal}/{last.id}", view=Session.view)
 
 

@@ -101,7 +101,7 @@ async def _may_watch(
     if ticket is None:
         return require_key(request.headers, services, Scope.CALLS_READ, *([Scope.ASKS_ANSWER] if call is None else []))
     key = _tickets(request).take(ticket, call, services.clock.monotonic())
-    if key is None or not services.keyring.holds(key.id):
+    if key is None or not services.keyring.has(key.id):
         raise unauthorized()
     if call is not None and not key.may(Scope.CALLS_READ):
         raise forbidden()

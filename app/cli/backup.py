@@ -18,7 +18,7 @@ from app.core.util.clocks import SystemClock
 from app.core.util.json_codec import dumps
 from app.store import atomic_write, backups, calls, db, lock, migrate
 from app.store.backups import Contents
-from app.store.integrity import SIDE_FILES, beside
+from app.store.integrity import SIDE_FILES, side_file
 from app.store.writer import Batch, Writer
 
 OWNER = "restore"
@@ -48,7 +48,7 @@ def backup(settings: Settings, file: Path, *, force: bool) -> Contents:
         raise StoreUnavailable(f"{file} is no file name in a folder that exists.")
     if file.exists() and not force:
         raise StoreUnavailable(f"{file} exists. Give another name, or --force to overwrite it.")
-    with atomic_write.written(file, replace=force) as part:
+    with atomic_write.atomic_file(file, replace=force) as part:
         backups.copy(database, part)
         return backups.contents(part)
 
@@ -98,22 +98,22 @@ def _end(call: Call, batch: Batch) -> None:
     error = dumps(Interrupted(WAITED).as_dict()).decode()
     end = replace(call, status=Status.ERROR, waiting=None, error=error, ended_at=at)
     if calls.adopt(batch, call, OWNER) and calls.close(batch, end, Status.PENDING, OWNER):
-        batch.tell(Event(0, EventType.CALL_ERROR, call.id, call.principal, call.session, at, None), end)
+        batch.publish(Event(0, EventType.CALL_ERROR, call.id, call.principal, call.session, at, None), end)
 
 
 @contextmanager
 def _staging(database: Path) -> Iterator[Path]:
-    """A file beside the database to prepare the new one in."""
-    part = atomic_write.beside(database)
+    """A temporary file beside the database for the new one."""
+    part = atomic_write.temporary_file(database)
     try:
         yield part
     finally:
         for suffix in ("", *SIDE_FILES):
-            beside(part, suffix).unlink(missing_ok=True)
+            side_file(part, suffix).unlink(missing_ok=True)
 
 
 def _refuse_own(file: Path, database: Path) -> None:
-    if file.resolve() in {beside(database, suffix) for suffix in ("", *SIDE_FILES)}:
+    if file.resolve() in {side_file(database, suffix) for suffix in ("", *SIDE_FILES)}:
         raise StoreUnavailable(f"{file} is the database itself. Give another file.")
 
 
@@ -124,7 +124,7 @@ def _give_to_owner(part: Path, like: Path) -> None:
 
 
 def _database(settings: Settings) -> Path:
-    """The file itself: beside it, and not beside a link to it, SQLite keeps its WAL."""
+    """The file itself: SQLite creates its WAL beside the file, not beside a link to it."""
     return Path(str(_url(settings).database)).resolve()
 
 

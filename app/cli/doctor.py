@@ -80,7 +80,7 @@ def examine(settings: Settings) -> list[Finding]:
     """Everything there is to say about a service with these settings."""
     data_dir = settings.data_dir.absolute()
     try:
-        running = lock.holder(data_dir)
+        running = lock.find_holder(data_dir)
     except OSError:
         running = None  # what keeps us from looking is told with the data directory
     return [

@@ -17,7 +17,7 @@ from app.config import Settings
 from app.core.calls import Call
 from app.core.errors import StoreUnavailable
 from app.core.util.json_codec import dumps
-from app.store import atomic_write, attachments, calls, db, migrate, outputs
+from app.store import atomic_write, calls, db, migrate, outputs
 from app.store.calls import CallFilter
 
 PAGE = 200
@@ -33,14 +33,14 @@ def export(settings: Settings, wanted: CallFilter, *, to: Path | None, with_outp
         return _to_stdout(url, wanted, with_output)
     if to.is_dir() or not to.parent.is_dir():
         raise StoreUnavailable(f"{to} is no file name in a folder that exists.")
-    with atomic_write.written(to, replace=True) as part, part.open("wb") as sink:
+    with atomic_write.atomic_file(to, replace=True) as part, part.open("wb") as sink:
         return asyncio.run(_write(url, wanted, with_output, sink))
 
 
 def _checked(url: URL) -> URL:
     if not Path(str(url.database)).exists():
         raise StoreUnavailable(f"There is no database {url.database} to export from.")
-    with db.usable(url):
+    with db.translated_errors(url):
         if migrate.current(url) != migrate.revisions()[-1]:
             raise StoreUnavailable(f"The database {url.database} has another schema. Run `toolcrib db upgrade` first.")
     return url
@@ -60,7 +60,7 @@ def _to_stdout(url: URL, wanted: CallFilter, with_output: bool) -> int:
 async def _write(url: URL, wanted: CallFilter, with_output: bool, sink: BinaryIO) -> int:
     engine = db.open_readers(url)
     try:
-        with db.usable(url):
+        with db.translated_errors(url):
             return await _write_calls(engine, wanted, with_output, sink)
     finally:
         await engine.dispose()
@@ -68,7 +68,7 @@ async def _write(url: URL, wanted: CallFilter, with_output: bool, sink: BinaryIO
 
 async def _write_calls(engine: AsyncEngine, wanted: CallFilter, with_output: bool, sink: BinaryIO) -> int:
     count = 0
-    async for page in calls.sweep(engine, wanted, PAGE):
+    async for page in calls.iterate(engine, wanted, PAGE):
         for call in page:
             line = dumps(call.view())
             if with_output:
@@ -84,12 +84,12 @@ async def _write_calls(engine: AsyncEngine, wanted: CallFilter, with_output: boo
 
 async def _write_attachments(engine: AsyncEngine, call: Call, sink: BinaryIO) -> None:
     """What is kept beside the result, if anything is: its base64, by the number it has there."""
-    kept = sorted(await attachments.sizes(engine, call.id))
+    kept = sorted(await outputs.attachment_sizes(engine, call.id))
     before = b'","full_attachments":{"'
     for number in kept:
         sink.write(before + b'%d":"' % number)
         offset, before = 0, b'","'
-        while data := await attachments.read(engine, call.id, number, offset, IN_THREES):
+        while data := await outputs.read_attachment(engine, call.id, number, offset, IN_THREES):
             offset += len(data)
             sink.write(base64.b64encode(data))
     sink.write(b'"}' if kept else b'"')

@@ -52,7 +52,7 @@ def client(url: str | None, key: str | None, data_dir: Path | None, config_file:
     """The service named by --url, or the one that runs on the data directory."""
     settings = config.load(config_file, data_dir=data_dir)
     token = key or (settings.api_key and settings.api_key.get_secret_value()) or admin_key.read(settings.data_dir)
-    running = None if url else lock.holder(settings.data_dir)
+    running = None if url else lock.find_holder(settings.data_dir)
     where, certificate = (running.url, running.certificate) if running else (url, None)
     if where is None:
         raise ServiceProblem(

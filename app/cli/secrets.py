@@ -100,7 +100,7 @@ class OfflineSecrets:
         self._check(name, is_global)
 
         async def work(engine: AsyncEngine, writer: Writer) -> bool:
-            return await writer.submit(lambda batch: secrets.drop(batch, _owner(is_global), name))
+            return await writer.submit(lambda batch: secrets.remove(batch, _owner(is_global), name))
 
         if not self._run(work):
             raise ServiceProblem(f"There is no secret {name}.")
@@ -112,7 +112,7 @@ class OfflineSecrets:
             known = await secrets.all_stored(engine)
 
             def forget(batch: Batch) -> int:
-                return sum(secrets.drop(batch, secret.principal, secret.name) for secret in known)
+                return sum(secrets.remove(batch, secret.principal, secret.name) for secret in known)
 
             return await writer.submit(forget)
 

@@ -9,7 +9,7 @@ from app.core.util.clocks import rfc3339
 from app.core.util.urls import MAX_HOST, to_ascii
 
 GLOBAL_PRINCIPAL = "*"
-"""The principal of a global secret."""
+"""The principal of secrets, rules, tools and MCP servers that all principals share."""
 NAME = r"^[A-Za-z][A-Za-z0-9_.-]{0,63}$"
 MIN_VALUE = 6
 MAX_VALUE = 65_536
@@ -17,6 +17,11 @@ MAX_DOMAINS = 32
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 DOMAIN = rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$"
+
+
+def owner_of(principal: str) -> str | None:
+    """The owner of a stored row; None when all principals share it."""
+    return None if principal == GLOBAL_PRINCIPAL else principal
 
 
 class InvalidSecret(ValueError):

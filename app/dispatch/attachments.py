@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.results import MOST_ATTACHED, MOST_INLINE, Attachment, Result, attach, data_of
 from app.dispatch.redaction import CallRedactor
-from app.store import attachments
+from app.store import outputs
 
 DROPPED = "attachments_dropped"
 UNREADABLE = "its data URL cannot be read"
@@ -53,11 +53,15 @@ def set_apart(result: Result, place: str, cover: CallRedactor) -> tuple[Result, 
 
 async def load(engine: AsyncEngine, call: str, listed: list[dict[str, Any]]) -> list[Attached]:
     """What goes along with a call's result, whether it is in it or kept beside it."""
-    stored = await attachments.sizes(engine, call) if listed else {}
+    stored = await outputs.attachment_sizes(engine, call) if listed else {}
     found = list[Attached]()
     for number, about in enumerate(listed):
         is_beside = number in stored
-        data = await attachments.read(engine, call, number, 0, MOST_ATTACHED) if is_beside else data_of(about["url"])
+        data = (
+            await outputs.read_attachment(engine, call, number, 0, MOST_ATTACHED)
+            if is_beside
+            else data_of(about["url"])
+        )
         found.append((about, data))
     return found
 

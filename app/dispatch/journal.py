@@ -28,7 +28,7 @@ from app.dispatch.events.output_spool import CHUNK, Spool, shown_of
 from app.dispatch.live_calls import LiveCall
 from app.dispatch.redaction import CallRedactor
 from app.dispatch.retries import submit_until_stored
-from app.store import asks, attachments, calls, outputs, sessions
+from app.store import asks, calls, outputs, sessions
 from app.store.calls import Claimed
 from app.store.writer import Batch, Writer
 
@@ -82,7 +82,7 @@ class Journal:
                 return holder
             calls.add(batch, call, self._owner)
             for event in told:
-                batch.tell(event, call)
+                batch.publish(event, call)
             return None
 
         live.claimed = await self._writer.submit(accept)
@@ -94,7 +94,7 @@ class Journal:
         call, effective = live.call, dumps(payload).decode()
         kept, sealed = self.cover.settled(call, given_to(live.request), effective)
         with live.steady():
-            await self._step(live, lambda batch: calls.settle(batch, call, self._owner, kept, sealed))
+            await self._step(live, lambda batch: calls.set_effective(batch, call, self._owner, kept, sealed))
             live.settled, call.effective, call.sealed = effective, kept, sealed
 
     async def wait(self, live: LiveCall, waiting: Waiting | None, also: Callable[[Batch], None] | None = None) -> None:
@@ -103,9 +103,9 @@ class Journal:
         event = self.event(call, EventType.CALL_WAITING, {"waiting": waiting and waiting.value})
 
         def note(batch: Batch) -> bool:
-            if not calls.wait(batch, call, self._owner, waiting):
+            if not calls.set_waiting(batch, call, self._owner, waiting):
                 return False
-            batch.tell(event, call)
+            batch.publish(event, call)
             if also is not None:
                 also(batch)
             return True
@@ -124,7 +124,7 @@ class Journal:
         def begin(batch: Batch) -> bool:
             if not calls.start(batch, call, self._owner, at):
                 return False
-            batch.tell(event, call)
+            batch.publish(event, call)
             return True
 
         with live.steady():
@@ -157,9 +157,9 @@ class Journal:
             for start, data in rows:
                 outputs.add(batch, call.id, start, "stdout", data)
             for one in apart if call.result else []:
-                attachments.add(batch, call.id, one.number, one.data)
+                outputs.add_attachment(batch, call.id, one.number, one.data)
             over(batch)
-            batch.tell(event, call)
+            batch.publish(event, call)
             return True
 
         try:
@@ -204,7 +204,7 @@ class Journal:
             if not (calls.adopt(batch, call, self._owner) and calls.close(batch, end, was, self._owner)):
                 return False
             over(batch)
-            batch.tell(event, end)
+            batch.publish(event, end)
             return True
 
         if await self._writer.submit(inherit):
@@ -223,7 +223,7 @@ class Journal:
 
         def end(batch: Batch) -> None:
             if asks.end(batch, ended):
-                batch.tell(event)
+                batch.publish(event)
 
         return end
 
@@ -248,7 +248,7 @@ class Journal:
 
     def _tell(self, live: LiveCall, type: EventType, data: dict[str, Any], what: str) -> None:
         event = self.event(live.call, type, data)
-        telling = self._writer.submit(lambda batch: batch.tell(event, live.call))
+        telling = self._writer.submit(lambda batch: batch.publish(event, live.call))
         telling.add_done_callback(lambda done: _shrug(done, f"{what} of {live.call.id}"))
 
     async def output(self, live: LiveCall, text: str, stream: str) -> None:
@@ -261,8 +261,8 @@ class Journal:
         event = self.event(live.call, EventType.PLAN_UPDATED, plan)
 
         def keep(batch: Batch) -> None:
-            sessions.keep_plan(batch, live.session, text)
-            batch.tell(event)
+            sessions.save_plan(batch, live.session, text)
+            batch.publish(event)
 
         try:
             await self._writer.submit(keep)
@@ -283,7 +283,7 @@ class Journal:
         said = live.progress
         event = self.event(live.call, EventType.CALL_PROGRESS, said)
         live.progress, live.is_telling = None, True
-        telling = self._writer.submit(lambda batch: batch.tell(event, live.call))
+        telling = self._writer.submit(lambda batch: batch.publish(event, live.call))
         telling.add_done_callback(lambda done: self._told(live, said, done))
 
     def _told(self, live: LiveCall, said: dict[str, Any], done: "asyncio.Future[None]") -> None:
@@ -320,7 +320,7 @@ class Journal:
             if not calls.close(batch, call, was, self._owner):
                 return False
             over(batch)
-            batch.tell(event, call)
+            batch.publish(event, call)
             return True
 
         try:

@@ -31,7 +31,7 @@ async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher,
     kept = [call for call in left if _can_go_on(call)]
     lost = [call for call in left if not _can_go_on(call)]
     asked = await asks.open_by_call(engine) if left else {}
-    unwanted = await calls.unwanted(engine) if kept else set()
+    unwanted = await calls.cancel_requested(engine) if kept else set()
     await asyncio.gather(*(_interrupt(call, journal, dispatcher, asked.get(call.id)) for call in lost))
     for call in kept:
         session = await _session_of(call, engine)

@@ -14,7 +14,7 @@ from app.core.errors import StoreError
 from app.core.ports import Clock
 from app.dispatch.events.hub import EventHub
 from app.store import retention
-from app.store.retention import Old
+from app.store.retention import OldCall
 from app.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Retention:
         floor = await self._writer.submit(lambda batch: retention.remove(batch, ids))
         self._hub.floor = max(self._hub.floor, floor)
 
-    async def _too_much(self) -> list[Old]:
+    async def _too_much(self) -> list[OldCall]:
         """The next few calls that must go; an Idempotency-Key keeps its call for a day at least."""
         now = self._clock.now()
         keys_before = now - DAY * 1_000_000
@@ -81,7 +81,7 @@ class Retention:
             return await self._oldest(now, keys_before)
         return []
 
-    async def _oldest(self, ended_before: int, keys_before: int) -> list[Old]:
+    async def _oldest(self, ended_before: int, keys_before: int) -> list[OldCall]:
         found = await retention.oldest(self._engine, ended_before=ended_before, keys_before=keys_before, limit=BATCH)
         size = 0
         for number, old in enumerate(found):

@@ -68,7 +68,7 @@ class Runs:
             idempotency.claim_of(idempotency_key, item.request, item.session, f"/{i}") for i, item in enumerate(items)
         ]
         async with self._locks.setdefault((key.principal, idempotency_key), asyncio.Lock()):
-            held = await calls.holders(self._engine, key.principal, [claim.key for claim in claims])
+            held = await calls.find_claims(self._engine, key.principal, [claim.key for claim in claims])
             for claim in claims:
                 if claim.key in held:
                     idempotency.check_same(held[claim.key], claim, key)

@@ -1,4 +1,4 @@
-"""Asks, kept. An ask ends once: answered and expired are both a compare-and-set on open."""
+"""The asks table. An ask ends once: to answer or expire it is a compare-and-set on its status `open`."""
 
 import json
 from dataclasses import dataclass
@@ -9,63 +9,38 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.asks import Answer, Ask, AskKind, AskStatus, Decision
 from app.core.rules import Need, RuleScope, to_rule
-from app.store.db import Statement
 from app.store.tables import asks
-from app.store.visibility import SessionFilter, narrowed
-from app.store.writer import Batch
+from app.store.visibility import SessionFilter, only_visible
+from app.store.writer import Batch, Statement, parameters, row_of
 
-COLUMNS = tuple(c.name for c in asks.columns)
-ADD = Statement("asks.add", insert(asks).values({name: bindparam(name) for name in COLUMNS}))
+ADD = Statement("asks.add", insert(asks).values(parameters(asks)))
 END = Statement(
     "asks.end",
     update(asks)
     .where(asks.c.id == bindparam("b_id"), asks.c.status == bindparam("was"))
-    .values(
-        status=bindparam("status"),
-        answer=bindparam("answer"),
-        reason=bindparam("reason"),
-        ended_at=bindparam("ended_at"),
-    ),
+    .values({name: bindparam(name) for name in ("status", "answer", "reason", "ended_at")}),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskFilter:
-    """Which asks to list. `principal` None means everybody's."""
+    """Which asks to list. `principal` None means all principals."""
 
     principal: str | None
     status: AskStatus | None = None
     session: str | None = None
     call: str | None = None
     before: str | None = None
-    sight: SessionFilter | None = None
+    session_filter: SessionFilter | None = None
 
 
 def add(batch: Batch, ask: Ask, body: str) -> None:
-    """Keep a new ask; `body` is what it shows, as it may be kept."""
-    batch.execute(
-        ADD,
-        {
-            "id": ask.id,
-            "call": ask.call,
-            "principal": ask.principal,
-            "session": ask.session,
-            "tool": ask.tool,
-            "kind": ask.kind.value,
-            "digest": ask.digest,
-            "status": ask.status.value,
-            "body": body,
-            "answer": None,
-            "reason": None,
-            "created_at": ask.created_at,
-            "expires_at": ask.expires_at,
-            "ended_at": None,
-        },
-    )
+    """Store a new ask; `body` is its redacted JSON."""
+    batch.execute(ADD, row_of(ask, asks, body=body, answer=None, reason=None, ended_at=None))
 
 
 def end(batch: Batch, ask: Ask) -> bool:
-    """Give an open ask the end that `ask` has; False when it has one already."""
+    """End an open ask with the status, answer and reason of `ask`; False when it is not open."""
     params = {
         "b_id": ask.id,
         "was": AskStatus.OPEN.value,
@@ -94,58 +69,50 @@ async def of_call(engine: AsyncEngine, call: str) -> list[Ask]:
 
 
 async def open_by_call(engine: AsyncEngine) -> dict[str, Ask]:
-    """The open ask of each call that waits; a call waits for one at a time."""
+    """The open ask of each waiting call; a call waits for one ask at a time."""
     query = select(asks).where(asks.c.status == literal_column(f"'{AskStatus.OPEN.value}'"))
     async with engine.connect() as db:
         return {row["call"]: to_ask(row) for row in (await db.execute(query)).mappings()}
 
 
-async def page(engine: AsyncEngine, wanted: AskFilter, limit: int) -> list[Ask]:
+async def page(engine: AsyncEngine, where: AskFilter, limit: int) -> list[Ask]:
     """The newest asks first."""
     query = select(asks).order_by(asks.c.id.desc()).limit(limit)
-    query = narrowed(query, asks.c.principal, asks.c.session, wanted.sight)
-    if wanted.status is not None:  # said as the partial index says it
-        query = query.where(asks.c.status == literal_column(f"'{wanted.status.value}'"))
+    query = only_visible(query, asks.c.principal, asks.c.session, where.session_filter)
+    if where.status is not None:  # written like the partial index, or SQLite does not use it
+        query = query.where(asks.c.status == literal_column(f"'{where.status.value}'"))
     for name in ("principal", "session", "call"):
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(where, name)) is not None:
             query = query.where(asks.c[name] == value)
-    if wanted.before is not None:
-        query = query.where(asks.c.id < wanted.before)
+    if where.before is not None:
+        query = query.where(asks.c.id < where.before)
     async with engine.connect() as db:
         return [to_ask(row) for row in (await db.execute(query)).mappings()]
 
 
 def to_ask(row: RowMapping) -> Ask:
-    body = json.loads(row["body"])
+    fields: dict[str, Any] = dict(row)
+    body = json.loads(fields.pop("body"))
     return Ask(
-        id=row["id"],
-        call=row["call"],
-        principal=row["principal"],
-        session=row["session"],
-        tool=row["tool"],
-        kind=AskKind(row["kind"]),
-        digest=row["digest"],
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-        needs=tuple(Need(**need) for need in body["needs"]),
-        always=tuple(to_rule(rule) for rule in body["always"]),
-        questions=body["questions"],
-        metadata=body["metadata"],
-        status=AskStatus(row["status"]),
-        answer=_answer(json.loads(row["answer"])) if row["answer"] else None,
-        reason=row["reason"],
-        ended_at=row["ended_at"],
+        **fields
+        | {
+            "kind": AskKind(row["kind"]),
+            "status": AskStatus(row["status"]),
+            "answer": _to_answer(json.loads(row["answer"])) if row["answer"] else None,
+            "needs": tuple(Need(**need) for need in body["needs"]),
+            "always": tuple(to_rule(rule) for rule in body["always"]),
+            "questions": body["questions"],
+            "metadata": body["metadata"],
+        }
     )
 
 
-def _answer(given: dict[str, Any]) -> Answer:
+def _to_answer(view: dict[str, Any]) -> Answer:
     return Answer(
-        decision=Decision(given["decision"]) if given["decision"] else None,
-        message=given["message"],
-        rules=tuple(to_rule(rule) for rule in given["rules"]),
-        scope=RuleScope(given["scope"]) if given["scope"] else None,
-        content=given["content"],
-        action=given["action"],
-        principal=given["principal"],
-        key=given["key"],
+        **view
+        | {
+            "decision": Decision(view["decision"]) if view["decision"] else None,
+            "rules": tuple(to_rule(rule) for rule in view["rules"]),
+            "scope": RuleScope(view["scope"]) if view["scope"] else None,
+        }
     )

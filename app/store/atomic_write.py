@@ -1,4 +1,4 @@
-"""Files written whole: under another name first, so that others see the old one or the new one, never a part."""
+"""Atomic file writes: under a temporary name first, so that readers see the old file or the new one, never a part."""
 
 import os
 import tempfile
@@ -8,30 +8,30 @@ from pathlib import Path
 
 
 @contextmanager
-def written(path: Path, *, replace: bool) -> Iterator[Path]:
-    """A fresh file for the owner alone, which gets the name and is on the disk when the block ends well."""
-    part = beside(path)
+def atomic_file(path: Path, *, replace: bool) -> Iterator[Path]:
+    """A temporary file with mode 0600 that is synced and renamed to `path` when the block succeeds."""
+    part = temporary_file(path)
     try:
         yield part
         sync(part)
         if replace:
             part.replace(path)
         else:
-            _name(part, path)
+            _link(part, path)
         sync(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
 
-def beside(path: Path) -> Path:
-    """An empty file in the same folder, for the owner alone."""
+def temporary_file(path: Path) -> Path:
+    """An empty file with mode 0600 in the same directory."""
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(fd)
     return Path(name)
 
 
 def sync(path: Path) -> None:
-    """Let a file or a folder be on the disk."""
+    """fsync a file or a directory."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -39,13 +39,13 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
-def _name(part: Path, path: Path) -> None:
-    """Give the file a name that must be free."""
+def _link(part: Path, path: Path) -> None:
+    """Name the file; raises `FileExistsError` if the name is in use."""
     try:
         os.link(part, path)
     except FileExistsError:
         raise
-    except OSError:  # file systems without links, as on many a stick
+    except OSError:  # a file system without hard links, such as FAT
         if path.exists():
             raise FileExistsError(f"{path} exists.") from None
         part.rename(path)

@@ -1,85 +1,53 @@
-"""The database: where it is, how it is opened, and statements compiled once."""
+"""The SQLite database: where it is and how it is opened."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
 
 import aiosqlite
-from sqlalchemy import URL, ClauseElement, make_url
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from app.core.errors import StoreUnavailable
-
-Params = dict[str, Any]
 
 FILE_NAME = "toolcrib.db"
 BUSY_SECONDS = 5.0
 READERS = 4
-LOG_BYTES = 64 * 1024 * 1024  # what readers let the write-ahead log grow beyond is given back when it starts anew
+MAX_WAL_BYTES = 64 * 1024 * 1024  # a write-ahead log that readers let grow larger is cut when it is reset
 PRAGMAS: tuple[str, ...] = (
     "journal_mode=WAL",
     "synchronous=FULL",
     "cache_size=-32768",
     "wal_autocheckpoint=4000",
-    f"journal_size_limit={LOG_BYTES}",
+    f"journal_size_limit={MAX_WAL_BYTES}",
 )
-
-STATEMENTS: dict[str, ClauseElement] = {}
-"""Every writing statement by name, so that a test can compile them all for both databases."""
-
-_dialect = sqlite.dialect(paramstyle="qmark")
-
-
-class Statement:
-    """One statement said in SQLAlchemy Core, ready for the raw SQLite connection. All values are bind parameters.
-
-    Parameters are given by name and bound by place, which is the faster way.
-    """
-
-    __slots__ = ("bind", "sql")
-
-    def __init__(self, name: str, said: ClauseElement) -> None:
-        STATEMENTS[name] = said
-        compiled = said.compile(dialect=_dialect)
-        self.sql = str(compiled)
-        self.bind = _in_order(cast(SQLCompiler, compiled).positiontup or [])
-
-
-def _in_order(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    if len(names) == 1:
-        return lambda params: (params[names[0]],)
-    return itemgetter(*names)
 
 
 def database_url(data_dir: Path, configured: str | None) -> URL:
-    """The configured database, or a file in the data directory. Only SQLite for now."""
+    """The configured database, or the file in the data directory. Only SQLite is supported."""
     if not configured:
         return URL.create("sqlite+aiosqlite", database=str(data_dir / FILE_NAME))
     try:
         url = make_url(configured)
     except (ArgumentError, ValueError):
-        raise _refused("no database") from None
+        raise _unsupported("no database") from None
     if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":memory:", "file:")):
-        raise _refused(repr(url.get_backend_name()))
+        raise _unsupported(repr(url.get_backend_name()))
     return url.set(drivername="sqlite+aiosqlite")
 
 
-def _refused(named: str) -> StoreUnavailable:
+def _unsupported(named: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"TOOLCRIB_DATABASE_URL names {named}; this version keeps its records in a SQLite file only, "
-        "as in sqlite:////var/lib/toolcrib/toolcrib.db."
+        f"TOOLCRIB_DATABASE_URL names {named}; only a SQLite file is supported, "
+        "such as sqlite:////var/lib/toolcrib/toolcrib.db."
     )
 
 
 @contextmanager
-def usable(url: URL) -> Iterator[None]:
-    """A file that is no database, or one that cannot be read or written, is said in one sentence."""
+def translated_errors(url: URL) -> Iterator[None]:
+    """Turn errors of SQLite and SQLAlchemy into `StoreUnavailable`."""
     try:
         yield
     except (sqlite3.Error, DBAPIError) as error:
@@ -88,8 +56,8 @@ def usable(url: URL) -> Iterator[None]:
 
 
 def connect_writer(url: URL) -> sqlite3.Connection:
-    """The one connection that writes: WAL, and each commit on the disk before it is told."""
-    with usable(url):
+    """The one connection that writes, in WAL mode, with an fsync for each commit."""
+    with translated_errors(url):
         db = sqlite3.connect(
             str(url.database),
             timeout=BUSY_SECONDS,
@@ -109,7 +77,7 @@ def open_readers(url: URL) -> AsyncEngine:
         db = await aiosqlite.connect(str(url.database), timeout=BUSY_SECONDS)
         try:
             await db.execute("PRAGMA query_only=1")
-        except BaseException:  # whoever asked may have gone in the middle
+        except BaseException:  # the task may be canceled here
             await db.close()
             raise
         return db

@@ -1,4 +1,4 @@
-"""A look at a database that changes nothing: is it sound, how large is it, which schema has it."""
+"""Read-only checks of a database file: integrity, size, schema."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from app.core.errors import StoreUnavailable
 from app.store import migrate
 from app.store.db import BUSY_SECONDS
 
-MOST_FAULTS = 5
+MAX_FAULTS = 5
 SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
-    """What was found. `faults` are SQLite's own words."""
+    """`faults` are SQLite's own messages."""
 
     faults: list[str]
     revision: str | None
@@ -33,26 +33,26 @@ class IntegrityReport:
 
 
 def examine(path: Path) -> IntegrityReport:
-    """Look a database over, also beside a running service. Raises `StoreUnavailable` when it cannot be read."""
-    is_quiet = not beside(path, "-wal").exists()
-    found = _examine(path)
-    if found.faults and is_quiet and beside(path, "-wal").exists():
-        return _examine(path)  # a service started meanwhile, and what was seen was half its work
-    return found
+    """Check a database, also beside a running service. Raises `StoreUnavailable` when it cannot be read."""
+    had_wal = side_file(path, "-wal").exists()
+    report = _examine(path)
+    if report.faults and not had_wal and side_file(path, "-wal").exists():
+        return _examine(path)  # a service started meanwhile, and the check saw an unfinished state
+    return report
 
 
 def secret_names(path: Path, principal: str) -> set[str]:
-    """The names of one owner's secrets; none where there is no such table yet."""
-    with looking(path) as db:
+    """The names of a principal's secrets; none if the schema has no secrets yet."""
+    with open_read_only(path) as db:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'secrets'").fetchone():
             return set()
         return {str(row[0]) for row in db.execute("SELECT name FROM secrets WHERE principal = ?", (principal,))}
 
 
 @contextmanager
-def looking(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write, and that leaves no file behind where none was."""
-    mode = "mode=ro" if beside(path, "-wal").exists() else "immutable=1"
+def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write and creates no side files."""
+    mode = "mode=ro" if side_file(path, "-wal").exists() else "immutable=1"
     try:
         with closing(connect(path, mode)) as db:
             yield db
@@ -61,30 +61,23 @@ def looking(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A database that must be there already."""
+    """Open a database that must exist."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 
 
 def faults_of(db: sqlite3.Connection, check: Literal["quick_check", "integrity_check"]) -> list[str]:
-    """What SQLite finds wrong, at most a few lines of it."""
-    said = [line for row in db.execute(f"PRAGMA {check}({MOST_FAULTS})") for line in row[0].splitlines()]
-    return [] if said == ["ok"] else said
+    """The first few lines of what SQLite finds wrong."""
+    lines = [line for row in db.execute(f"PRAGMA {check}({MAX_FAULTS})") for line in row[0].splitlines()]
+    return [] if lines == ["ok"] else lines
 
 
-def revision_of(db: sqlite3.Connection) -> str | None:
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
-        return None
-    row = db.execute("SELECT version_num FROM alembic_version").fetchone()
-    return str(row[0]) if row else None
-
-
-def beside(path: Path, suffix: str) -> Path:
-    """One of the files SQLite keeps next to a database."""
+def side_file(path: Path, suffix: str) -> Path:
+    """A file that SQLite creates beside a database."""
     return path.with_name(path.name + suffix)
 
 
 def _examine(path: Path) -> IntegrityReport:
-    with looking(path) as db:
+    with open_read_only(path) as db:
         faults = faults_of(db, "quick_check")
-        sizes = (file.stat().st_size for file in (path, beside(path, "-wal")) if file.exists())
-        return IntegrityReport(faults, revision_of(db), sum(sizes))
+        sizes = (file.stat().st_size for file in (path, side_file(path, "-wal")) if file.exists())
+        return IntegrityReport(faults, migrate.revision_of(db), sum(sizes))

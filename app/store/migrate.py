@@ -1,4 +1,4 @@
-"""Migrations: brings the database to the schema this code was written for, with alembic."""
+"""Upgrades the database to the newest schema with alembic."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from app.core.errors import SchemaTooNew
-from app.store.db import usable
+from app.store.db import translated_errors
 
 log = logging.getLogger(__name__)
 
@@ -18,56 +18,51 @@ _IN_CHECKOUT = Path(__file__).parent.parent.parent / "migrations"
 
 
 def directory() -> Path:
-    """Where the migrations are: inside the installed package, or beside it in a checkout."""
+    """The migrations: inside the installed package, or beside it in a checkout."""
     return _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT
 
 
 def revisions() -> list[str]:
-    """All revisions, oldest first; a file is named `{revision}_{what}.py`."""
+    """All revisions, oldest first; files are named `{revision}_{name}.py`."""
     return sorted(path.name.partition("_")[0] for path in (directory() / "versions").glob("[0-9]*.py"))
 
 
 def current(url: URL) -> str | None:
-    """The revision a database is at; None for a new one."""
+    """The revision of a database; None for a new one."""
     path = Path(str(url.database))
     if not path.exists():
         return None
     with closing(sqlite3.connect(path)) as db:
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
-            return None
-        row = db.execute("SELECT version_num FROM alembic_version").fetchone()
+        return revision_of(db)
+
+
+def revision_of(db: sqlite3.Connection) -> str | None:
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
+        return None
+    row = db.execute("SELECT version_num FROM alembic_version").fetchone()
     return str(row[0]) if row else None
 
 
 def upgrade(url: URL) -> bool:
-    """Bring the database up to date; the answer is whether there was anything to do."""
-    with usable(url):
-        return _upgrade(url)
-
-
-def _upgrade(url: URL) -> bool:
-    known, now = revisions(), current(url)
-    if now == known[-1]:
-        return False
-    if now is not None and now not in known:
-        raise SchemaTooNew(
-            f"The database {url.database} is at schema {now}, newer than this Toolcrib knows ({known[-1]}). "
-            "Start the Toolcrib that wrote it, or a newer one."
-        )
-    if now is None:
-        _make(str(url.database))
-    _run_alembic(url)
-    log.info("the database %s was brought from schema %s to %s", url.database, now or "nothing", known[-1])
-    return True
-
-
-def _make(path: str) -> None:
-    """A new database is its owner's alone, whatever folder it is in; what SQLite puts beside it follows it in that."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    """Upgrade the database; False when it has the newest schema already."""
+    with translated_errors(url):
+        known, now = revisions(), current(url)
+        if now == known[-1]:
+            return False
+        if now is not None and now not in known:
+            raise SchemaTooNew(
+                f"The database {url.database} is at schema {now}, newer than this Toolcrib knows ({known[-1]}). "
+                "Start the Toolcrib that wrote it, or a newer one."
+            )
+        if now is None:  # mode 0600 in any directory; SQLite gives its side files the same mode
+            os.close(os.open(str(url.database), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _run_alembic(url)
+        log.info("upgraded the database %s from schema %s to %s", url.database, now or "nothing", known[-1])
+        return True
 
 
 def _run_alembic(url: URL) -> None:
-    from alembic import command  # here, because a start that has nothing to migrate should not pay for it
+    from alembic import command  # imported here for a faster start when nothing is to migrate
     from alembic.config import Config
 
     config = Config()

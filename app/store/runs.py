@@ -1,4 +1,4 @@
-"""Runs, kept. A message that comes again finds the run that was made of it."""
+"""The runs table. A model message that is sent again finds its run by fingerprint."""
 
 import json
 from typing import Any
@@ -8,41 +8,28 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_ignore
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.runs import Run, to_model_call
-from app.store.db import Statement
 from app.store.tables import runs
-from app.store.writer import Batch
+from app.store.writer import Batch, Statement, parameters, row_of
 
 ADD = Statement(
     "runs.add",
-    insert_or_ignore(runs)
-    .values({c.name: bindparam(c.name) for c in runs.columns})
-    .on_conflict_do_nothing()
-    .returning(runs.c.id),
+    insert_or_ignore(runs).values(parameters(runs)).on_conflict_do_nothing().returning(runs.c.id),
 )
 CORRECT = Statement("runs.correct", update(runs).where(runs.c.id == bindparam("b_id")).values(body=bindparam("body")))
 
 
 def add(batch: Batch, run: Run, body: str) -> bool:
-    """Keep a new run; `body` is what there is to it, as it may be kept. False: the message was run before."""
-    row = {
-        "id": run.id,
-        "principal": run.principal,
-        "session": run.session,
-        "dialect": run.dialect,
-        "fingerprint": run.fingerprint,
-        "body": body,
-        "created_at": run.created_at,
-    }
-    return batch.fetch(ADD, row) is not None
+    """Store a new run; `body` is its redacted JSON. False: the message was run before."""
+    return batch.fetch(ADD, row_of(run, runs, body=body)) is not None
 
 
 def correct(batch: Batch, run: Run, body: str) -> None:
-    """Some of its calls turned out to be calls that were there already."""
+    """Replace the body, when some of the run's calls turned out to exist already."""
     batch.execute(CORRECT, {"b_id": run.id, "body": body})
 
 
 def body_of(run: Run) -> dict[str, Any]:
-    """What a run is besides its row's own columns. Of its calls, only what their answers need."""
+    """The fields of a run that have no column; of its calls only what their results need."""
     return {"asked": [call.outline() for call in run.asked], "calls": run.calls, "previous": run.previous}
 
 
@@ -64,14 +51,10 @@ async def _first(engine: AsyncEngine, query: Any) -> Run | None:
 
 
 def to_run(row: RowMapping) -> Run:
-    body = json.loads(row["body"])
+    fields: dict[str, Any] = dict(row)
+    body = json.loads(fields.pop("body"))
     return Run(
-        id=row["id"],
-        principal=row["principal"],
-        session=row["session"],
-        dialect=row["dialect"],
-        created_at=row["created_at"],
-        fingerprint=row["fingerprint"],
+        **fields,
         asked=tuple(to_model_call(view) for view in body["asked"]),
         calls=tuple(tuple(ids) for ids in body["calls"]),
         previous=body["previous"],

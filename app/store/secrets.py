@@ -1,4 +1,4 @@
-"""Secrets, kept: sealed in the database, open only in the memory of the running service."""
+"""The secrets table: values encrypted in the database, decrypted only in the memory of the running service."""
 
 import asyncio
 import json
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import RowMapping, bindparam, delete, select
-from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.errors import SealBroken, VaultLocked
@@ -22,33 +21,25 @@ from app.core.secrets import (
     read_domains,
 )
 from app.store import vault
-from app.store.db import Statement
 from app.store.tables import secrets
 from app.store.vault import Vault
-from app.store.writer import Batch, Writer
+from app.store.writer import Batch, Statement, Writer, put_statement, row_of
 
 Held = tuple[Secret, str]
 """A secret with its value."""
 
-MAX_OWNED = 1_000  # each value is looked for in all that is written down
-GIVE_UP = "If it is lost, give the stored secrets up with `toolcrib secret reset`."
+MAX_PER_OWNER = 1_000  # redaction searches every text for every value
+RESET_HINT = "If it is lost, delete the stored secrets with `toolcrib secret reset`."
 
-_insert = upsert(secrets).values({c.name: bindparam(c.name) for c in secrets.columns})
-_mine = (secrets.c.principal == bindparam("b_principal"), secrets.c.name == bindparam("b_name"))
+_is_key = (secrets.c.principal == bindparam("b_principal"), secrets.c.name == bindparam("b_name"))
 
-PUT = Statement(
-    "secrets.put",
-    _insert.on_conflict_do_update(
-        index_elements=[secrets.c.principal, secrets.c.name],
-        set_={name: _insert.excluded[name] for name in ("value", "domains", "updated_at")},
-    ),
-)
-CREATED = Statement("secrets.created", select(secrets.c.created_at).where(*_mine))
-DROP = Statement("secrets.drop", delete(secrets).where(*_mine))
+PUT = put_statement("secrets.put", secrets, "value", "domains", "updated_at")
+CREATED = Statement("secrets.created", select(secrets.c.created_at).where(*_is_key))
+REMOVE = Statement("secrets.remove", delete(secrets).where(*_is_key))
 
 
 class SecretStore:
-    """All secrets in memory, as the Keyring holds keys. What it shows is committed; what it holds is redacted."""
+    """All secrets in memory. It shows only committed secrets, and has all their values redacted."""
 
     def __init__(
         self,
@@ -69,126 +60,114 @@ class SecretStore:
         registrar.replace(self.values())
 
     def find(self, principal: str, name: str) -> Held | None:
-        """The principal's own secret of this name, or else everybody's; the configured one before a stored one."""
+        """The principal's own secret of this name, or the global one; a configured one wins over a stored one."""
         own = self._stored.get((principal, name)) if principal != GLOBAL_PRINCIPAL else None
         return own or self._configured.get(name) or self._stored.get((GLOBAL_PRINCIPAL, name))
 
     def value(self, principal: str, name: str) -> str | None:
-        """Only the value of what `find` finds."""
+        """The value of the secret that `find` returns."""
         found = self.find(principal, name)
         return None if found is None else found[1]
 
     def sendable(self, principal: str, name: str) -> tuple[tuple[str, ...], str] | None:
-        """All that the wire out has to know of a secret: the domains it may go to, and its value."""
+        """The domains a secret may be sent to, and its value."""
         found = self.find(principal, name)
         return None if found is None else (found[0].domains, found[1])
 
     def listed(self, principal: str | None) -> list[Secret]:
-        """Everybody's secrets and the principal's own, by name; None has no own ones."""
-        everybodys = {name: secret for (owner, name), (secret, _) in self._stored.items() if owner == GLOBAL_PRINCIPAL}
-        everybodys |= {name: secret for name, (secret, _) in self._configured.items()}
+        """The global secrets and those of the principal, by name."""
+        shared = {name: secret for (owner, name), (secret, _) in self._stored.items() if owner == GLOBAL_PRINCIPAL}
+        shared |= {name: secret for name, (secret, _) in self._configured.items()}
         own = [secret for (owner, _), (secret, _) in self._stored.items() if owner == principal != GLOBAL_PRINCIPAL]
-        return sorted([*own, *everybodys.values()], key=lambda secret: (secret.name, secret.is_global))
+        return sorted([*own, *shared.values()], key=lambda secret: (secret.name, secret.is_global))
 
     def values(self) -> frozenset[str]:
-        """Every value it holds, whoever owns it."""
+        """All values, of all owners."""
         return _values(self._stored, self._configured)
 
     async def put(self, principal: str, name: str, value: str, domains: Iterable[str]) -> tuple[Secret, bool]:
-        """Keep a secret, new or in place of the old one; the answer says whether it is new."""
+        """Store a secret, replacing the owner's secret of this name; the second value is whether it is new."""
         self._check(principal, name)
         check_name(name)
         check_value(value)
         at = self._clock.now()
         secret = Secret(principal, name, read_domains(domains), at, at)
-        if (principal, name) not in self._stored and self._owned(principal) >= MAX_OWNED:
-            raise InvalidSecret(f"No more than {MAX_OWNED:,} secrets are kept for one owner; remove one first.")
-        sealed = self._vault.seal(value.encode(), _about(secret))
+        count = sum(owner == principal for owner, _ in self._stored)
+        if (principal, name) not in self._stored and count >= MAX_PER_OWNER:
+            raise InvalidSecret(f"An owner can have at most {MAX_PER_OWNER:,} secrets; remove one first.")
+        sealed = self._vault.seal(value.encode(), _label(secret))
         change = self._writer.submit(lambda batch: put(batch, secret, sealed))
-        change.add_done_callback(lambda done: self._show(done, value))
-        # Shielded, because a change that was handed over is committed even if nobody waits for it any more.
-        kept = await asyncio.shield(change)
-        return kept, kept is secret
+        change.add_done_callback(lambda done: self._on_stored(done, value))
+        # Shielded, because a submitted change is committed even if the waiting task is canceled.
+        stored = await asyncio.shield(change)
+        return stored, stored is secret
 
-    async def drop(self, principal: str, name: str) -> bool:
-        """Forget a secret; the answer is whether it was there."""
+    async def remove(self, principal: str, name: str) -> bool:
+        """Delete a secret; False when there was none."""
         self._check(principal, name)
-        change = self._writer.submit(lambda batch: drop(batch, principal, name))
-        change.add_done_callback(lambda done: self._hide(done, principal, name))
+        change = self._writer.submit(lambda batch: remove(batch, principal, name))
+        change.add_done_callback(lambda done: self._on_removed(done, principal, name))
         return await asyncio.shield(change)
 
     def _check(self, principal: str, name: str) -> None:
         if principal == GLOBAL_PRINCIPAL and name in self._configured:
             raise SecretConfigured(name)
 
-    def _owned(self, principal: str) -> int:
-        return sum(owner == principal for owner, _ in self._stored)
-
-    def _show(self, done: "asyncio.Future[Secret]", value: str) -> None:
-        """Futures are resolved in the order of their commits, so the book changes in that order too."""
+    def _on_stored(self, done: "asyncio.Future[Secret]", value: str) -> None:
+        """Futures are resolved in the order of their commits, so memory changes in that order too."""
         if not (done.cancelled() or done.exception()):
             secret = done.result()
-            self._become(self._stored | {(secret.principal, secret.name): (secret, value)})
+            self._replace(self._stored | {(secret.principal, secret.name): (secret, value)})
 
-    def _hide(self, done: "asyncio.Future[bool]", principal: str, name: str) -> None:
+    def _on_removed(self, done: "asyncio.Future[bool]", principal: str, name: str) -> None:
         if not (done.cancelled() or done.exception()):
-            self._become({key: held for key, held in self._stored.items() if key != (principal, name)})
+            self._replace({key: held for key, held in self._stored.items() if key != (principal, name)})
 
-    def _become(self, stored: dict[tuple[str, str], Held]) -> None:
-        """The registrar hears first, so that nothing can be found which is not redacted."""
+    def _replace(self, stored: dict[tuple[str, str], Held]) -> None:
+        """The registrar comes first, so that no value can be found that is not redacted."""
         self._registrar.replace(_values(stored, self._configured))
         self._stored = stored
 
 
 def _values(*held: Mapping[Any, Held]) -> frozenset[str]:
-    return frozenset(value for book in held for _, value in book.values())
+    return frozenset(value for secrets in held for _, value in secrets.values())
 
 
 def put(batch: Batch, secret: Secret, sealed: bytes) -> Secret:
-    """Keep a sealed secret; what is answered has the time the first of its name was made."""
+    """Store an encrypted secret; the returned one has the time at which the first of its name was created."""
     was = batch.fetch(CREATED, _key(secret.principal, secret.name))
-    batch.execute(
-        PUT,
-        {
-            "principal": secret.principal,
-            "name": secret.name,
-            "value": sealed,
-            "domains": json.dumps(secret.domains),
-            "created_at": secret.created_at,
-            "updated_at": secret.updated_at,
-        },
-    )
+    batch.execute(PUT, row_of(secret, secrets, value=sealed, domains=json.dumps(secret.domains)))
     if was is None:
         return secret
     return Secret(secret.principal, secret.name, secret.domains, was[0], secret.updated_at)
 
 
-def drop(batch: Batch, principal: str, name: str) -> bool:
-    return batch.execute(DROP, _key(principal, name)) == 1
+def remove(batch: Batch, principal: str, name: str) -> bool:
+    return batch.execute(REMOVE, _key(principal, name)) == 1
 
 
 async def all_stored(engine: AsyncEngine) -> list[Secret]:
-    """Every secret without its value, which stays sealed."""
+    """Every secret without its value, which is not decrypted."""
     return [_secret(row) for row in await _rows(engine)]
 
 
 async def open_all(engine: AsyncEngine, vault: Vault) -> list[Held]:
     """Every stored secret with its value."""
-    return [_open(row, vault) for row in await _rows(engine)]
+    return [_decrypt(row, vault) for row in await _rows(engine)]
 
 
 async def open_vault(engine: AsyncEngine, data_dir: Path) -> Vault:
-    """The vault of a data directory. A key is made only where nothing is sealed with a lost one."""
+    """The vault of a data directory. A new key is generated only if no secret is encrypted with a lost one."""
     if found := vault.read(data_dir):
         return found
     async with engine.connect() as db:
         is_needed = await db.scalar(select(secrets.c.name).limit(1)) is not None
     if is_needed:
         raise VaultLocked(
-            f"The key file {data_dir / vault.FILE_NAME} is missing, and there are secrets sealed with it. "
-            f"Put it back from a backup. {GIVE_UP}"
+            f"The key file {data_dir / vault.FILE_NAME} is missing, and stored secrets are encrypted with it. "
+            f"Restore it from a backup. {RESET_HINT}"
         )
-    return vault.make(data_dir)
+    return vault.create(data_dir)
 
 
 async def _rows(engine: AsyncEngine) -> list[RowMapping]:
@@ -197,14 +176,14 @@ async def _rows(engine: AsyncEngine) -> list[RowMapping]:
         return list((await db.execute(query)).mappings())
 
 
-def _open(row: RowMapping, vault: Vault) -> Held:
+def _decrypt(row: RowMapping, vault: Vault) -> Held:
     secret = _secret(row)
     try:
-        return secret, vault.open(row["value"], _about(secret)).decode()
+        return secret, vault.open(row["value"], _label(secret)).decode()
     except SealBroken:
         raise SealBroken(
-            f"The secret {secret.name} of {secret.principal} cannot be opened: its record was changed, or secrets.key "
-            f"is not the key it was sealed with. Put the right file back from a backup. {GIVE_UP}"
+            f"The secret {secret.name} of {secret.principal} cannot be decrypted: its record was changed, or "
+            f"secrets.key is not the key it was encrypted with. Restore the right file from a backup. {RESET_HINT}"
         ) from None
 
 
@@ -213,8 +192,8 @@ def _secret(row: RowMapping) -> Secret:
     return Secret(row["principal"], row["name"], domains, row["created_at"], row["updated_at"])
 
 
-def _about(secret: Secret) -> str:
-    """What a value is sealed as: its owner, its name, and where it may go. None of them can be changed without it."""
+def _label(secret: Secret) -> str:
+    """Associated data of the encryption: owner, name and domains cannot be changed without detection."""
     return f"secrets/{secret.principal}/{secret.name}/{','.join(secret.domains)}"
 
 

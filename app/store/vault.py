@@ -1,4 +1,4 @@
-"""The vault: bytes sealed with a key that is kept beside the database and never inside it."""
+"""The vault: encryption with a key in a file beside the database, never in it."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.core.errors import SealBroken, VaultLocked
-from app.store.atomic_write import written
+from app.store.atomic_write import atomic_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -22,37 +22,37 @@ VERSION = b"\x01"
 
 
 class Vault:
-    """Seals and opens with AES-256-GCM. What is sealed about one thing does not open as being about another."""
+    """AES-256-GCM. `label` is associated data: what was sealed under one label cannot be opened under another."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def seal(self, data: bytes, about: str) -> bytes:
+    def seal(self, data: bytes, label: str) -> bytes:
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return VERSION + nonce + self._cipher.encrypt(nonce, data, VERSION + about.encode())
+        return VERSION + nonce + self._cipher.encrypt(nonce, data, VERSION + label.encode())
 
-    def open(self, sealed: bytes, about: str) -> bytes:
+    def open(self, sealed: bytes, label: str) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         start = len(VERSION) + NONCE_BYTES
         nonce, rest = sealed[len(VERSION) : start], sealed[start:]
         if not sealed.startswith(VERSION) or len(nonce) < NONCE_BYTES:
-            raise SealBroken(f"What was sealed as {about} is not in a form this Toolcrib knows.")
+            raise SealBroken(f"The value {label} has a format this Toolcrib does not know.")
         try:
-            return self._cipher.decrypt(nonce, rest, VERSION + about.encode())
+            return self._cipher.decrypt(nonce, rest, VERSION + label.encode())
         except InvalidTag:
-            raise SealBroken(f"What was sealed as {about} was changed, or sealed with another {FILE_NAME}.") from None
+            raise SealBroken(f"The value {label} was changed, or encrypted with another {FILE_NAME}.") from None
 
     @cached_property
     def _cipher(self) -> "AESGCM":
-        """Loaded with the first use: a service that seals nothing should not pay for it at start."""
+        """Imported on first use, for a faster start of services without secrets."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(self._key)
 
 
 def read(data_dir: Path) -> Vault | None:
-    """The vault of the key file; None when there is no such file."""
+    """The vault of the key file; None when the file does not exist."""
     path = data_dir / FILE_NAME
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -64,27 +64,27 @@ def read(data_dir: Path) -> Vault | None:
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & 0o077:
             raise VaultLocked(
-                f"The key file {path} is open to others than its owner (mode {mode:04o}). Run `chmod 600 {path}`, "
-                "and renew the secrets if somebody may have read it."
+                f"The key file {path} can be accessed by other users (mode {mode:04o}). Run `chmod 600 {path}`, "
+                "and replace the secrets if another user may have read it."
             )
-        return Vault(_decoded(path, file.read(1024)))
+        return Vault(_decode(path, file.read(1024)))
 
 
-def make(data_dir: Path) -> Vault:
-    """A new key in a new file, on the disk before anything is sealed with it."""
+def create(data_dir: Path) -> Vault:
+    """Write a new key; it is synced to disk before its first use."""
     key = secrets.token_bytes(KEY_BYTES)
-    with written(data_dir / FILE_NAME, replace=True) as file:
+    with atomic_file(data_dir / FILE_NAME, replace=True) as file:
         file.write_bytes(base64.b64encode(key) + b"\n")
     return Vault(key)
 
 
-def _decoded(path: Path, text: bytes) -> bytes:
+def _decode(path: Path, text: bytes) -> bytes:
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except binascii.Error:
         key = b""
     if len(key) != KEY_BYTES:
         raise VaultLocked(
-            f"The key file {path} is broken: it must hold {KEY_BYTES} bytes in base64. Put it back from a backup."
+            f"The key file {path} is broken: it must hold {KEY_BYTES} bytes in base64. Restore it from a backup."
         )
     return key

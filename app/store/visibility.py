@@ -1,4 +1,4 @@
-"""Sights: which sessions a bound key sees, asked in memory and in SQL."""
+"""Which sessions a bound key may see, as a check in memory and as a condition in SQL."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,48 +12,45 @@ from app.store.tables import sessions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """`sessions` are patterns, `workspaces` are folders; what is empty hides nothing.
-
-    `has_home`: sessions in the service's own workspace are seen. `within` answers whether a session lies in the
-    folders, for those who look at events as they come; without it, none does.
-    """
+    """The sessions that match the patterns in `sessions` and lie in `workspaces`; an empty tuple allows all."""
 
     sessions: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
-    has_home: bool = False
-    within: Callable[[str, str], bool] | None = None
+    sees_default_workspace: bool = False
+    """Sessions in the service's own workspace are visible too."""
+    is_in_workspaces: Callable[[str, str], bool] | None = None
+    """For live events: whether a session of a principal lies in the workspaces; None: no session does."""
 
-    def lets_pass(self, principal: str, session: str) -> bool:
+    def matches(self, principal: str, session: str) -> bool:
         if self.sessions and not any(matches(pattern, session) for pattern in self.sessions):
             return False
-        return not self.workspaces or (self.within is not None and self.within(principal, session))
+        return not self.workspaces or (self.is_in_workspaces is not None and self.is_in_workspaces(principal, session))
 
 
-def narrowed(
-    query: Select[Any], principal: ColumnElement[str], session: ColumnElement[str], sight: SessionFilter | None
+def only_visible(
+    query: Select[Any], principal: ColumnElement[str], session: ColumnElement[str], visible: SessionFilter | None
 ) -> Select[Any]:
-    """Only rows of sessions that are seen. Who sees by folders does not see what is left of deleted sessions."""
-    if sight is None:
+    """Only rows of visible sessions. With `workspaces`, rows of deleted sessions are not visible."""
+    if visible is None:
         return query
-    query = query.where(is_named(session, sight))
-    if not sight.workspaces:
+    query = query.where(matches_patterns(session, visible))
+    if not visible.workspaces:
         return query
-    is_its = and_(sessions.c.principal == principal, sessions.c.id == session)
-    return query.where(exists().where(is_its, lies_within(sight)))
+    is_same = and_(sessions.c.principal == principal, sessions.c.id == session)
+    return query.where(exists().where(is_same, lies_in_workspaces(visible)))
 
 
-def is_named(session: ColumnElement[str], sight: SessionFilter) -> ColumnElement[bool]:
-    """Whether the patterns name a session; with the same expressions as in memory."""
-    if not sight.sessions:
+def matches_patterns(session: ColumnElement[str], visible: SessionFilter) -> ColumnElement[bool]:
+    """Uses the same regular expressions as `SessionFilter.matches`."""
+    if not visible.sessions:
         return true()
-    return or_(*(session.regexp_match(rf"\A(?:{expression(pattern)})\Z") for pattern in sight.sessions))
+    return or_(*(session.regexp_match(rf"\A(?:{expression(pattern)})\Z") for pattern in visible.sessions))
 
 
-def lies_within(sight: SessionFilter) -> ColumnElement[bool]:
-    """Whether a session's row says that it lies in one of the folders."""
+def lies_in_workspaces(visible: SessionFilter) -> ColumnElement[bool]:
     root = sessions.c.workspace
-    found: list[ColumnElement[bool]] = [root.is_(None)] if sight.has_home else []
-    for folder in sight.workspaces:
+    conditions: list[ColumnElement[bool]] = [root.is_(None)] if visible.sees_default_workspace else []
+    for folder in visible.workspaces:
         prefix = folder.rstrip("/") + "/"
-        found += [root == folder, func.substr(root, 1, len(prefix)) == prefix]
-    return or_(false(), *found)
+        conditions += [root == folder, func.substr(root, 1, len(prefix)) == prefix]
+    return or_(false(), *conditions)

@@ -50,7 +50,7 @@ async def key_with(
 
 
 def both(tmp_path: Path) -> list[dict[str, Any]]:
-    """The same sight, by names and by folders."""
+    """The same session_filter, by names and by folders."""
     return [{"sessions": ["in-*"]}, {"workspaces": [str(tmp_path / "link")]}]
 
 

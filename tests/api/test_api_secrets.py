@@ -280,7 +280,7 @@ async def test_a_start_without_the_right_key_file_is_refused_and_works_again_wit
         await crib.open()
     path.touch(mode=0o600)
     path.write_bytes(b"A" * 43 + b"=")
-    with pytest.raises(SealBroken, match="The secret TOKEN of ann cannot be opened"):
+    with pytest.raises(SealBroken, match="The secret TOKEN of ann cannot be decrypted"):
         await crib.open()
     path.write_bytes(b"A" * 30)
     with pytest.raises(VaultLocked, match="is broken"):

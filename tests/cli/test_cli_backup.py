@@ -245,7 +245,7 @@ def test_records_that_are_broken_can_be_replaced_and_are_kept_with_their_wal(dat
     assert calls_in(database) == []
     assert done.kept is not None
     assert done.kept.read_text().endswith("a letter to a friend")
-    assert integrity.beside(done.kept, "-wal").read_text() == "and this is its other half"
+    assert integrity.side_file(done.kept, "-wal").read_text() == "and this is its other half"
 
 
 def test_a_restore_to_a_new_place_makes_it(data_dir: Path, tmp_path: Path) -> None:
@@ -331,8 +331,8 @@ def of_the_future(path: Path) -> None:
     [
         (damaged, StoreUnavailable, r"damaged|malformed"),
         (lambda path: path.write_text("a letter" * 1000), StoreUnavailable, "file is not a database"),
-        (lambda path: path.write_bytes(b""), StoreUnavailable, "none of Toolcrib's"),
-        (of_somebody_else, StoreUnavailable, "none of Toolcrib's"),
+        (lambda path: path.write_bytes(b""), StoreUnavailable, "not one of Toolcrib"),
+        (of_somebody_else, StoreUnavailable, "not one of Toolcrib"),
         (of_the_future, SchemaTooNew, "has schema 9999, which this Toolcrib does not know"),
         (lambda path: path.unlink(), StoreUnavailable, "There is no backup"),
     ],
@@ -383,7 +383,7 @@ def test_records_in_use_are_not_replaced(data_dir: Path, tmp_path: Path, monkeyp
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM calls").fetchall()
         add_call(database, "call_2")
-        with pytest.raises(StoreUnavailable, match="Somebody else is reading"):
+        with pytest.raises(StoreUnavailable, match="Another process is reading"):
             restore(data_dir, tmp_path / "copy.db")
 
     assert calls_in(database) == ["call_1", "call_2"]
@@ -447,7 +447,7 @@ def leave_a_wal(database: Path, id: str) -> None:
         "(sys.argv[2],)); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", script, str(database), id], timeout=HANG, check=False)
-    assert integrity.beside(database, "-wal").stat().st_size > 0
+    assert integrity.side_file(database, "-wal").stat().st_size > 0
 
 
 def test_restoring_as_root_gives_the_records_to_their_owner(data_dir: Path, tmp_path: Path) -> None:

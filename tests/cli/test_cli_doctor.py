@@ -234,7 +234,7 @@ def test_a_database_that_is_damaged_is_told_with_what_to_do(data_dir: Path) -> N
     assert damaged.level == letter.level == strange.level == "failure"
     assert told(letter) == ("failure", f"The database {path} cannot be read: file is not a database.")
     assert letter.advice == "Stop the service and bring back a backup with `toolcrib db restore FILE`."
-    assert "a SQLite file only" in strange.message
+    assert "only a SQLite file" in strange.message
 
 
 def test_a_database_elsewhere_that_others_can_read_is_told(data_dir: Path, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_port_is_free_or_ours_or_somebody_elses(data_dir: Path) -> None:
         door.listen()
         taken = found("port", data_dir, port=port)
         with held(data_dir, url=f"http://127.0.0.1:{port}"):
-            ours = doctor._port(Settings(data_dir=data_dir, port=port), lock.holder(data_dir))
+            ours = doctor._port(Settings(data_dir=data_dir, port=port), lock.find_holder(data_dir))
     strange = found("port", data_dir, host="192.0.2.1", port=8700)
 
     assert told(free) == ("ok", f"127.0.0.1:{port} is free.")

@@ -125,7 +125,7 @@ async def test_between_two_pages_the_wal_can_be_taken_in(data_dir: Path, engine:
         writer.execute("PRAGMA journal_mode=WAL")
         add_calls(data_dir, *(f"call_{number:02}" for number in range(10)))
         pages = 0
-        async for page in calls.sweep(engine, ALL, 3):
+        async for page in calls.iterate(engine, ALL, 3):
             pages += 1
             add_calls(data_dir, f"call_later_{pages}")
             assert writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
@@ -138,7 +138,7 @@ async def test_calls_that_come_meanwhile_are_not_chased(data_dir: Path, engine: 
     add_calls(data_dir, "call_01", "call_02")
     seen = []
 
-    async for page in calls.sweep(engine, ALL, 1):
+    async for page in calls.iterate(engine, ALL, 1):
         seen += [call.id for call in page]
         add_calls(data_dir, f"call_1{len(seen)}")
 
@@ -151,7 +151,7 @@ async def test_no_read_looks_at_more_than_a_page_however_few_match(data_dir: Pat
         database.execute("UPDATE calls SET tool = 'rare' WHERE id IN ('call_003', 'call_098')")
 
     pages = [
-        [call.id for call in page] async for page in calls.sweep(engine, CallFilter(principal=None, tool="rare"), 7)
+        [call.id for call in page] async for page in calls.iterate(engine, CallFilter(principal=None, tool="rare"), 7)
     ]
 
     assert pages == [["call_003"], ["call_098"]]

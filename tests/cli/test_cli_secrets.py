@@ -141,7 +141,7 @@ def test_a_lost_key_file_is_one_sentence_with_a_way_out(tmp_path: Path) -> None:
     assert stop(service) == 0
     assert (refused.returncode, also.returncode) == (1, 1)
     assert refused.stderr == also.stderr
-    assert "is missing, and there are secrets sealed with it" in refused.stderr
+    assert "is missing, and stored secrets are encrypted with it" in refused.stderr
     assert "toolcrib secret reset" in refused.stderr
     assert still == {("MAIL", "everybody"): "store"}
     assert kept.returncode == 1

@@ -16,7 +16,7 @@ from app.dispatch import retention as sweeping
 from app.dispatch.attachments import StoredAttachment, set_apart
 from app.dispatch.redaction import CallRedactor
 from app.dispatch.retention import Limits, Retention
-from app.store import attachments
+from app.store import outputs
 from tests.support.services import Crib, RunningService
 from tests.support.toy_tools import Toys
 
@@ -157,7 +157,7 @@ async def test_the_end_of_a_call_and_what_is_beside_it_are_one_commit(crib: Crib
     assert json.loads(crib.row(view["id"])["result"]) == view["result"]
     assert stored(crib, view["id"]) == {0: LARGE}
     sizes = crib.rows("SELECT length(data) AS size FROM attachments ORDER BY start")
-    assert [row["size"] for row in sizes] == [attachments.CHUNK, 1]
+    assert [row["size"] for row in sizes] == [outputs.ATTACHMENT_ROW_BYTES, 1]
 
 
 async def test_a_result_that_cannot_be_written_leaves_nothing_beside_it(crib: Crib, toys: Toys) -> None:

@@ -64,7 +64,7 @@ async def test_a_hook_may_refuse_it(open_crib: Crib) -> None:
 
 async def test_a_secret_that_is_gone_is_said(open_crib: Crib) -> None:
     ctx = await running(open_crib)
-    await open_crib.services.secrets.drop("admin", "API")
+    await open_crib.services.secrets.remove("admin", "API")
 
     with pytest.raises(ToolUnavailable, match="names the secret API"):
         await ctx.environment()

@@ -26,7 +26,7 @@ def tell(crib: Crib, text: str = "", session: str = "default", principal: str = 
     """An event with its own commit, or sharing one."""
     data = json.dumps({"text": text})
     event = Event(0, EventType.PLAN_UPDATED, None, principal, session, 0, data)
-    return crib.services.writer.submit(lambda batch: batch.tell(event))
+    return crib.services.writer.submit(lambda batch: batch.publish(event))
 
 
 def follow(

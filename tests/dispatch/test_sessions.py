@@ -17,7 +17,7 @@ from app.dispatch.live_calls import LiveCall
 from app.dispatch.session import sessions as module
 from app.dispatch.session.sessions import Sessions
 from app.store import sessions as stored
-from app.store.writer import Told
+from app.store.writer import CommittedEvent
 from tests.support.services import HANG, Crib, until
 
 BLUE = Session("admin", "blue", agent="builder", created_at=1, updated_at=1)
@@ -321,11 +321,11 @@ async def test_records_of_a_deleted_session_are_seen_by_its_name_but_not_by_wher
 async def test_who_looks_on_sees_sessions_come_and_go(crib: Crib) -> None:
     placed, apart = Session("admin", "in", workspace="/srv/in"), Session("admin", "out", workspace="/else")
     assert await crib.services.sessions.create(replace(placed, id="early"))
-    sight = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
-    assert sight is not None
+    session_filter = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
+    assert session_filter is not None
 
     def sees(id: str) -> bool:
-        return sight.lets_pass("admin", id)
+        return session_filter.matches("admin", id)
 
     assert [sees(id) for id in ("early", "in", "out", "blue", "default")] == [True, False, False, False, False]
     for session in (placed, apart):
@@ -337,22 +337,22 @@ async def test_who_looks_on_sees_sessions_come_and_go(crib: Crib) -> None:
 
 
 async def test_nothing_is_kept_for_those_who_stopped_looking(crib: Crib) -> None:
-    sight = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
+    session_filter = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
     assert len(crib.services.sessions._outlooks) == 1
 
-    del sight
+    del session_filter
 
     assert len(crib.services.sessions._outlooks) == 0
 
 
 async def test_the_creation_is_told_to_those_who_see_it(crib: Crib) -> None:
-    sight = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
-    assert sight is not None
+    session_filter = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
+    assert session_filter is not None
     passed: list[Event] = []
     publish = crib.services.hub.publish
 
-    def look_on(told: list[Told]) -> None:
-        passed.extend(event for event, _ in told if sight.lets_pass(event.principal, event.session))
+    def look_on(told: list[CommittedEvent]) -> None:
+        passed.extend(event for event, _ in told if session_filter.matches(event.principal, event.session))
         publish(told)
 
     crib.services.writer._publish = look_on

@@ -28,7 +28,7 @@ pytestmark = [
 STRIDE = int(os.environ.get("FAULT_STRIDE", "11"))
 MOST = 1000
 WAIT = 0.1
-UNSURE = "not sure whether this was recorded"
+UNSURE = "unknown whether this was stored"
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from app.mcp.client.oauth.manager import OAuthManager, SignInUrl
 from app.mcp.client.oauth.registration import RedirectTarget
 from app.mcp.client.oauth.tokens import TokenClient
 from app.net.resolver import Resolver
-from app.store import db, mcp_tokens, secrets
-from app.store.mcp_tokens import TokenStore
+from app.store import db, secrets
+from app.store.mcp import TokenStore, load_grants
 from app.store.writer import Writer
 
 HANG = 10.0
@@ -54,7 +54,7 @@ class Signing:
         self.engine = db.open_readers(url)
         self.writer = Writer(url, lambda told: None)
         vault = await secrets.open_vault(self.engine, self.data_dir)
-        stored = await mcp_tokens.open_all(self.engine, vault)
+        stored = await load_grants(self.engine, vault)
         part = self.redactor.beside("tokens")
         self.book = TokenStore(self.writer, vault, self.clock, part, stored=stored)
         cashier = TokenClient(self.book, OAuthHttp(Resolver(self.opened).find), self.clock, _secret)

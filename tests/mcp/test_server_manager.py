@@ -23,7 +23,8 @@ from app.mcp.client import manager as books
 from app.mcp.client.interfaces import CannotConnect, Change
 from app.mcp.client.manager import ServerManager
 from app.mcp.client.upstream import UpstreamDeps
-from app.store import asks, mcp_catalogs
+from app.store import asks
+from app.store import mcp as stored
 from tests.support.fake_mcp_connections import FakeServers, at_once, http, listing, stdio
 from tests.support.services import HANG, KEY, Crib, until
 from tests.support.toy_tools import Toys
@@ -590,19 +591,19 @@ async def test_a_list_that_cannot_be_kept_is_not_shown_before_it_is(
 ) -> None:
     await town.open("toy")
     await town.connected()
-    kept = mcp_catalogs.put
+    kept = stored.put_catalog
 
     def full(*args: Any) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(mcp_catalogs, "put", full)
+    monkeypatch.setattr(stored, "put_catalog", full)
     town.remote.link.answers["tools/list"] = listing("echo", "more")
     town.remote.guests[-1].told("notifications/tools/list_changed", {}, None)
     await until(lambda: len(town.remote.link.asked) == 2)
     for _ in range(50):
         await asyncio.sleep(0)
     assert town.tools() == ["mcp__toy__echo"]
-    monkeypatch.setattr(mcp_catalogs, "put", kept)
+    monkeypatch.setattr(stored, "put_catalog", kept)
 
     await until(lambda: len(town.tools()) == 2)
     assert (town.state(), len(town.remote.links)) == ("connected", 1)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.store import migrate
 from app.store.db import connect_writer, database_url, open_readers
-from app.store.writer import Told, Writer
+from app.store.writer import CommittedEvent, Writer
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ async def engine(url: URL) -> AsyncIterator[AsyncEngine]:
 
 
 @pytest.fixture
-def published() -> list[list[Told]]:
+def published() -> list[list[CommittedEvent]]:
     """What the writer published: one list for each commit that had events."""
     return []
 
@@ -56,7 +56,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
 
 
 @pytest.fixture
-async def writer(url: URL, published: list[list[Told]]) -> AsyncIterator[Writer]:
+async def writer(url: URL, published: list[list[CommittedEvent]]) -> AsyncIterator[Writer]:
     writer = Writer(url, published.append)
     yield writer
     await writer.close()

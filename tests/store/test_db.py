@@ -19,12 +19,9 @@ from app.core.errors import StoreUnavailable
 from app.core.events import EventType
 from app.store import (
     asks,
-    attachments,
     calls,
     events,
-    mcp_catalogs,
-    mcp_servers,
-    mcp_tokens,
+    mcp,
     outputs,
     principals,
     retention,
@@ -36,15 +33,16 @@ from app.store import (
     writer,
 )
 from app.store.calls import CallFilter
-from app.store.db import STATEMENTS, Statement, connect_writer, database_url, open_readers
+from app.store.db import connect_writer, database_url, open_readers
 from app.store.events import EventFilter
 from app.store.visibility import SessionFilter
+from app.store.writer import STATEMENTS, Statement
 
-ROOMS = [
-    *(asks, attachments, calls, events, mcp_catalogs, mcp_servers, mcp_tokens, outputs, principals, retention),
+MODULES = [
+    *(asks, calls, events, mcp, outputs, principals, retention),
     *(rules, runs, secrets, sessions, tools, writer),
 ]
-SIGHT = SessionFilter(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), has_home=True)
+SESSION_FILTER = SessionFilter(sessions=("ci-*", "a?"), workspaces=("/srv", "/w"), sees_default_workspace=True)
 CALL_BOUNDS = {
     "session": "blue",
     "status": Status.ERROR,
@@ -53,9 +51,9 @@ CALL_BOUNDS = {
     "since": "call_1",
     "until": "call_3",
     "before": "call_2",
-    "sight": SIGHT,
+    "session_filter": SESSION_FILTER,
 }
-EVENT_BOUNDS = {"session": "blue", "call": "call_1", "types": frozenset(EventType), "sight": SIGHT}
+EVENT_BOUNDS = {"session": "blue", "call": "call_1", "types": frozenset(EventType), "session_filter": SESSION_FILTER}
 
 
 def some_of(bounds: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -73,14 +71,15 @@ def queries() -> Iterator[ClauseElement]:
         yield events.page_query(EventFilter(**wanted), 5, None, 10)
         yield events.page_query(EventFilter(**wanted), 5, 7, 10)
         yield events.span_query(EventFilter(**wanted), 5, 7, 10)
-    for principal, after, sight in product((None, "ada"), (None, ("ada", "blue")), (None, SIGHT)):
-        yield sessions.page_query(principal, after, 10, sight)
+    for principal, after, session_filter in product((None, "ada"), (None, ("ada", "blue")), (None, SESSION_FILTER)):
+        yield sessions.page_query(principal, after, 10, session_filter)
 
 
 def test_every_statement_has_a_name_of_its_own() -> None:
-    said = [value for room in ROOMS for value in vars(room).values() if isinstance(value, Statement)]
+    values = [value for module in MODULES for value in vars(module).values()]
+    values += [item for value in values if isinstance(value, tuple) for item in value]
 
-    assert len({id(statement) for statement in said}) == len(STATEMENTS)
+    assert len({id(value) for value in values if isinstance(value, Statement)}) == len(STATEMENTS)
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
@@ -92,7 +91,7 @@ def test_every_statement_and_query_compiles_for_both_databases(dialect: str) -> 
 
 
 def test_every_statement_is_one_that_sqlite_takes(url: URL) -> None:
-    said = [value for room in ROOMS for value in vars(room).values() if isinstance(value, Statement)]
+    said = [value for room in MODULES for value in vars(room).values() if isinstance(value, Statement)]
 
     with closing(connect_writer(url)) as db:
         for statement in said:
@@ -131,7 +130,7 @@ def test_anything_but_a_sqlite_file_is_refused_with_one_sentence_and_no_password
 
     sentence = str(caught.value)
     assert sentence.startswith("TOOLCRIB_DATABASE_URL names ")
-    assert sentence.endswith(" only, as in sqlite:////var/lib/toolcrib/toolcrib.db.")
+    assert sentence.endswith(" only a SQLite file is supported, such as sqlite:////var/lib/toolcrib/toolcrib.db.")
     assert "hunter2" not in sentence
 
 

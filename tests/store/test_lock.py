@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store.lock import FILE_NAME, AlreadyRunning, DataDirLock, Holder, holder, holder_url
+from app.store.lock import FILE_NAME, AlreadyRunning, DataDirLock, Holder, find_holder, holder_url
 
 ROOT = Path(__file__).parent.parent.parent
 URL = "http://127.0.0.1:8700"
@@ -129,19 +129,19 @@ def test_looking_at_the_lock_never_keeps_a_service_from_starting(tmp_path: Path)
 
 
 def test_looking_makes_no_file_and_changes_none(tmp_path: Path) -> None:
-    assert holder(tmp_path) is None
+    assert find_holder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     (tmp_path / FILE_NAME).write_text("left behind by a service that was killed")
 
-    assert holder(tmp_path) is None
+    assert find_holder(tmp_path) is None
     assert (tmp_path / FILE_NAME).read_text() == "left behind by a service that was killed"
 
 
 def test_a_holder_is_known_with_all_it_said(tmp_path: Path) -> None:
     held = DataDirLock(tmp_path)
-    assert holder(tmp_path) == Holder()
+    assert find_holder(tmp_path) == Holder()
     held.write(url=URL, certificate="a long one" * 1000)
 
-    assert holder(tmp_path) == Holder(os.getpid(), URL, "a long one" * 1000)
-    assert str(holder(tmp_path)) == f"pid {os.getpid()}, url {URL}"
+    assert find_holder(tmp_path) == Holder(os.getpid(), URL, "a long one" * 1000)
+    assert str(find_holder(tmp_path)) == f"pid {os.getpid()}, url {URL}"
     held.release()

@@ -1,7 +1,7 @@
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.store import attachments
+from app.store import outputs
 from app.store.writer import Batch, Writer
 
 WHOLE = bytes(range(11))
@@ -9,12 +9,12 @@ WHOLE = bytes(range(11))
 
 @pytest.fixture
 async def kept(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attachments, "CHUNK", 4)
+    monkeypatch.setattr(outputs, "ATTACHMENT_ROW_BYTES", 4)
 
     def change(batch: Batch) -> None:
-        attachments.add(batch, "call_1", 0, WHOLE)
-        attachments.add(batch, "call_1", 2, b"the other")
-        attachments.add(batch, "call_2", 0, b"another call's")
+        outputs.add_attachment(batch, "call_1", 0, WHOLE)
+        outputs.add_attachment(batch, "call_1", 2, b"the other")
+        outputs.add_attachment(batch, "call_2", 0, b"another call's")
 
     await writer.submit(change)
 
@@ -24,11 +24,11 @@ async def test_every_range_is_cut_to_the_byte_also_across_rows_and_beyond_the_en
 ) -> None:
     for offset in range(len(WHOLE) + 3):
         for limit in range(len(WHOLE) + 3):
-            assert await attachments.read(engine, "call_1", 0, offset, limit) == WHOLE[offset : offset + limit]
+            assert await outputs.read_attachment(engine, "call_1", 0, offset, limit) == WHOLE[offset : offset + limit]
 
 
 async def test_each_has_its_own_size_and_its_own_bytes(kept: None, engine: AsyncEngine) -> None:
-    assert await attachments.sizes(engine, "call_1") == {0: 11, 2: 9}
-    assert await attachments.sizes(engine, "call_3") == {}
-    assert await attachments.read(engine, "call_1", 2, 0, 100) == b"the other"
-    assert await attachments.read(engine, "call_1", 1, 0, 100) == b""
+    assert await outputs.attachment_sizes(engine, "call_1") == {0: 11, 2: 9}
+    assert await outputs.attachment_sizes(engine, "call_3") == {}
+    assert await outputs.read_attachment(engine, "call_1", 2, 0, 100) == b"the other"
+    assert await outputs.read_attachment(engine, "call_1", 1, 0, 100) == b""

@@ -86,7 +86,7 @@ TRANSITIONS: dict[str, tuple[Transition, set[Status], dict[str, Any]]] = {
         {"status": Status.RUNNING, "started_at": 5, "waiting": None},
     ),
     "settle": (
-        lambda batch, call, owner: calls.settle(batch, call, owner, '{"x":1}', None),
+        lambda batch, call, owner: calls.set_effective(batch, call, owner, '{"x":1}', None),
         {Status.PENDING},
         {"effective": '{"x":1}'},
     ),
@@ -159,9 +159,9 @@ async def test_what_a_call_waits_for_is_noted_and_cleared(writer: Writer, engine
     call = replace(BARE, status=status)
     await keep(writer, call)
 
-    assert await writer.submit(lambda batch: calls.wait(batch, call, OWNER, Waiting.INPUT))
+    assert await writer.submit(lambda batch: calls.set_waiting(batch, call, OWNER, Waiting.INPUT))
     assert await reread(engine, call) == replace(call, waiting=Waiting.INPUT)
-    assert await writer.submit(lambda batch: calls.wait(batch, call, OWNER, None))
+    assert await writer.submit(lambda batch: calls.set_waiting(batch, call, OWNER, None))
     assert await reread(engine, call) == call
 
 
@@ -171,8 +171,8 @@ async def test_waiting_is_not_noted_for_a_stranger_or_on_a_call_that_went_on(
     running = replace(BARE, status=Status.RUNNING)
     await keep(writer, running)
 
-    assert not await writer.submit(lambda batch: calls.wait(batch, running, STRANGER, Waiting.GATE))
-    assert not await writer.submit(lambda batch: calls.wait(batch, BARE, OWNER, Waiting.GATE))
+    assert not await writer.submit(lambda batch: calls.set_waiting(batch, running, STRANGER, Waiting.GATE))
+    assert not await writer.submit(lambda batch: calls.set_waiting(batch, BARE, OWNER, Waiting.GATE))
     assert await reread(engine, running) == running
 
 

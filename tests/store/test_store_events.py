@@ -10,7 +10,7 @@ from app.core.events import VIEWS, Event, EventType
 from app.core.util.json_codec import dumps
 from app.store import calls, events
 from app.store.events import EventFilter
-from app.store.writer import Batch, Told, Writer
+from app.store.writer import Batch, CommittedEvent, Writer
 
 STORED = [EventType.CALL_PENDING, EventType.CALL_PROGRESS, EventType.CALL_COMPLETED, EventType.PLAN_UPDATED]
 CALLS = {
@@ -44,7 +44,7 @@ async def told(writer: Writer) -> list[Event]:
         for call in CALLS.values():
             calls.add(batch, call, "owner")
         for event in made:
-            batch.tell(event, CALLS[event.call or ""])
+            batch.publish(event, CALLS[event.call or ""])
 
     await writer.submit(change)
     return made
@@ -60,7 +60,7 @@ async def test_every_combination_of_filters_finds_what_it_lets_pass_live(
     told: list[Event], engine: AsyncEngine
 ) -> None:
     for wanted in FILTERS:
-        assert await found(engine, wanted) == [event for event in told if wanted.lets_pass(event)], wanted
+        assert await found(engine, wanted) == [event for event in told if wanted.matches(event)], wanted
 
 
 async def test_a_page_begins_behind_after_and_ends_with_upto(told: list[Event], engine: AsyncEngine) -> None:
@@ -90,7 +90,7 @@ async def test_a_status_event_comes_with_the_call_it_is_a_view_of(told: list[Eve
 
 
 async def test_a_replayed_event_is_the_live_one_byte_for_byte(
-    told: list[Event], engine: AsyncEngine, published: list[list[Told]]
+    told: list[Event], engine: AsyncEngine, published: list[list[CommittedEvent]]
 ) -> None:
     live = [dumps(event.view(call)) for batch in published for event, call in batch]
 
@@ -103,30 +103,30 @@ async def test_spans_are_the_log_cut_by_size_and_each_holds_at_least_one(
     told: list[Event], engine: AsyncEngine
 ) -> None:
     for wanted, most in product(FILTERS, [0, 100, 300, 1000, 100_000]):
-        spans = await events.spans(engine, wanted, 0, 99, limit=100, most=most)
+        spans = await events.spans(engine, wanted, 0, 99, limit=100, max_bytes=most)
         walked, after = list[Event](), 0
         for span in spans:
             part = await found(engine, wanted, after, span.upto)
             assert len(part) == span.count
             assert span.size <= most or span.count == 1
             walked, after = walked + part, span.upto
-        assert walked == [event for event in told if wanted.lets_pass(event)]
-    assert len(await events.spans(engine, EVERYTHING, 0, 99, limit=100, most=-1)) == len(told)
-    assert len(await events.spans(engine, EVERYTHING, 0, 99, limit=100, most=100_000)) == 1
+        assert walked == [event for event in told if wanted.matches(event)]
+    assert len(await events.spans(engine, EVERYTHING, 0, 99, limit=100, max_bytes=-1)) == len(told)
+    assert len(await events.spans(engine, EVERYTHING, 0, 99, limit=100, max_bytes=100_000)) == 1
 
 
 async def test_a_call_counts_once_in_a_span_however_many_of_its_events_are_in_it(
     told: list[Event], engine: AsyncEngine
 ) -> None:
     views = replace(EVERYTHING, types=VIEWS)
-    apart = await events.spans(engine, views, 0, 99, limit=100, most=0)
-    [together] = await events.spans(engine, views, 0, 99, limit=100, most=100_000)
+    apart = await events.spans(engine, views, 0, 99, limit=100, max_bytes=0)
+    [together] = await events.spans(engine, views, 0, 99, limit=100, max_bytes=100_000)
 
     assert 0 < together.size < sum(span.size for span in apart)
 
 
 async def test_spans_end_with_the_limit(told: list[Event], engine: AsyncEngine) -> None:
-    spans = await events.spans(engine, EVERYTHING, 2, 99, limit=5, most=300)
+    spans = await events.spans(engine, EVERYTHING, 2, 99, limit=5, max_bytes=300)
 
     assert (sum(span.count for span in spans), spans[-1].upto) == (5, 7)
 
@@ -134,6 +134,6 @@ async def test_spans_end_with_the_limit(told: list[Event], engine: AsyncEngine) 
 async def test_the_last_sequence_of_an_empty_log_is_zero_and_grows_with_it(engine: AsyncEngine, writer: Writer) -> None:
     assert await events.last_seq(engine) == 0
 
-    await writer.submit(lambda batch: batch.tell(Event(0, EventType.PLAN_UPDATED, None, "ada", "default", 0)))
+    await writer.submit(lambda batch: batch.publish(Event(0, EventType.PLAN_UPDATED, None, "ada", "default", 0)))
 
     assert await events.last_seq(engine) == 1

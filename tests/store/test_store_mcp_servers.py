@@ -4,8 +4,8 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.store import mcp_catalogs, mcp_servers
-from app.store.mcp_servers import StoredServer
+from app.store import mcp
+from app.store.mcp import StoredServer
 from app.store.tables import mcp_servers as table
 from app.store.writer import Writer
 
@@ -17,9 +17,9 @@ async def test_servers_are_kept_by_owner_and_name(writer: Writer, engine: AsyncE
     newer = StoredServer("ann", "time", "{}")
 
     for at, one in enumerate((ANNS, EVERYBODYS, newer)):
-        await writer.submit(partial(mcp_servers.put, kept=one, at=at))
+        await writer.submit(partial(mcp.put_server, server=one, at=at))
 
-    assert await mcp_servers.all_kept(engine) == [EVERYBODYS, newer]
+    assert await mcp.load_servers(engine) == [EVERYBODYS, newer]
     async with engine.connect() as db:
         rows = (await db.execute(table.select().order_by(table.c.created_at))).mappings().all()
     assert [(row["created_at"], row["updated_at"]) for row in rows] == [(0, 2), (1, 1)]
@@ -27,28 +27,28 @@ async def test_servers_are_kept_by_owner_and_name(writer: Writer, engine: AsyncE
 
 async def test_a_server_that_is_dropped_is_gone_and_only_that(writer: Writer, engine: AsyncEngine) -> None:
     for one in (ANNS, EVERYBODYS):
-        await writer.submit(partial(mcp_servers.put, kept=one, at=1))
+        await writer.submit(partial(mcp.put_server, server=one, at=1))
 
     dropped = [
-        await writer.submit(partial(mcp_servers.drop, name="time", owner=owner)) for owner in ("ann", "ann", "bob")
+        await writer.submit(partial(mcp.remove_server, name="time", owner=owner)) for owner in ("ann", "ann", "bob")
     ]
 
     assert dropped == [True, False, False]
-    assert await mcp_servers.all_kept(engine) == [EVERYBODYS]
+    assert await mcp.load_servers(engine) == [EVERYBODYS]
 
 
 async def test_of_each_server_the_last_list_is_kept(writer: Writer, engine: AsyncEngine) -> None:
     for owner, body in ((None, "old"), ("ann", "hers"), (None, "new")):
-        await writer.submit(partial(mcp_catalogs.put, server="time", owner=owner, body=body, at=1))
+        await writer.submit(partial(mcp.put_catalog, server="time", owner=owner, body=body, at=1))
 
-    assert await mcp_catalogs.all_kept(engine) == {(None, "time"): "new", ("ann", "time"): "hers"}
+    assert await mcp.load_catalogs(engine) == {(None, "time"): "new", ("ann", "time"): "hers"}
 
 
 async def test_a_list_that_is_dropped_is_gone_and_only_that(writer: Writer, engine: AsyncEngine) -> None:
     for owner in (None, "ann"):
-        await writer.submit(partial(mcp_catalogs.put, server="time", owner=owner, body="x", at=1))
+        await writer.submit(partial(mcp.put_catalog, server="time", owner=owner, body="x", at=1))
 
-    dropped = [await writer.submit(partial(mcp_catalogs.drop, server="time", owner=None)) for _ in range(2)]
+    dropped = [await writer.submit(partial(mcp.remove_catalog, server="time", owner=None)) for _ in range(2)]
 
     assert dropped == [True, False]
-    assert await mcp_catalogs.all_kept(engine) == {("ann", "time"): "x"}
+    assert await mcp.load_catalogs(engine) == {("ann", "time"): "x"}

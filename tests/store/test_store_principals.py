@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.principals import DEFAULT_SCOPES, Key, Scope, digest
 from app.core.sessions import Session
 from app.store import principals, sessions
-from app.store.principals import PREFIX, Keyring
+from app.store.principals import PREFIX_LENGTH, Keyring
 from app.store.writer import Writer
 
 ADAS = Key("key_1", "ada", "laptop", DEFAULT_SCOPES, digest("tk_ada"), 1)
@@ -43,7 +43,7 @@ async def test_a_first_key_makes_its_principal_and_default_session_and_a_second_
     writer: Writer, engine: AsyncEngine, url: URL
 ) -> None:
     await keep(writer, ADAS)
-    await writer.submit(lambda batch: sessions.keep_plan(batch, Session("ada", "default"), "plan"))
+    await writer.submit(lambda batch: sessions.save_plan(batch, Session("ada", "default"), "plan"))
     await keep(writer, ADAS_SECOND)
 
     with closing(sqlite3.connect(str(url.database))) as db:
@@ -83,7 +83,7 @@ def test_a_keyring_finds_the_key_of_a_token_and_nothing_else() -> None:
 
 def test_a_digest_that_only_begins_like_a_known_one_opens_nothing() -> None:
     known = hashlib.sha256(b"tk_ada").hexdigest()
-    keyring = Keyring([replace(ADAS, digest=known[:PREFIX] + "0" * (len(known) - PREFIX))])
+    keyring = Keyring([replace(ADAS, digest=known[:PREFIX_LENGTH] + "0" * (len(known) - PREFIX_LENGTH))])
 
     assert keyring.find("tk_ada") is None
 
@@ -99,8 +99,8 @@ def test_a_key_works_from_when_it_is_put_until_it_is_dropped() -> None:
 
     keyring.put(ADAS)
     assert keyring.find("tk_ada") == ADAS
-    keyring.drop("key_1")
-    keyring.drop("key_1")
+    keyring.remove("key_1")
+    keyring.remove("key_1")
     assert (keyring.find("tk_ada"), keyring.find("tk_bob")) == (None, BOBS)
 
 
@@ -116,7 +116,7 @@ async def test_a_plan_belongs_to_its_session_and_the_last_one_counts(writer: Wri
     adas, bobs = Session("ada", "default"), Session("bob", "default")
 
     for plan in ("first", "second"):
-        await writer.submit(partial(sessions.keep_plan, session=adas, plan=plan))
+        await writer.submit(partial(sessions.save_plan, session=adas, plan=plan))
 
     assert (await sessions.plan_of(engine, adas), await sessions.plan_of(engine, bobs)) == ("second", None)
     assert await sessions.plan_of(engine, Session("ada", "blue")) is None

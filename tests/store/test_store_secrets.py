@@ -110,7 +110,7 @@ async def test_a_dropped_secret_is_gone_and_is_dropped_once(book: SecretStore, e
     await book.put("ada", "TOKEN", "adas value", [])
     await book.put("bob", "TOKEN", "bobs value", [])
 
-    assert [await book.drop("ada", "TOKEN"), await book.drop("ada", "TOKEN")] == [True, False]
+    assert [await book.remove("ada", "TOKEN"), await book.remove("ada", "TOKEN")] == [True, False]
 
     assert book.find("ada", "TOKEN") is None
     assert names(await secrets.all_stored(engine)) == [("bob", "TOKEN")]
@@ -121,7 +121,7 @@ async def test_the_registrar_always_knows_exactly_the_values_there_are(book: Sec
     await book.put("bob", "TOKEN", "bobs value", [])
     await book.put("bob", "OTHER", "adas value", [])
     await book.put("ada", "TOKEN", "adas second", [])
-    await book.drop("bob", "OTHER")
+    await book.remove("bob", "OTHER")
 
     assert heard.told == [
         set(),
@@ -154,7 +154,7 @@ async def test_what_is_not_committed_is_not_shown(writer: Writer, book: SecretSt
     with pytest.raises(StoreUnavailable):
         await book.put("ada", "TOKEN", "adas second", [])
     with pytest.raises(StoreUnavailable):
-        await book.drop("ada", "TOKEN")
+        await book.remove("ada", "TOKEN")
 
     assert book.find("ada", "TOKEN") == (Secret("ada", "TOKEN", (), 1, 1), "adas value")
     assert heard.told == [set(), {"adas value"}]
@@ -179,7 +179,7 @@ async def test_of_many_changes_at_once_the_book_shows_what_the_database_keeps(
     book: SecretStore, engine: AsyncEngine
 ) -> None:
     changes = [
-        book.drop("ada", "TOKEN") if n % 3 == 1 else book.put("ada", "TOKEN", f"value {n}", []) for n in range(30)
+        book.remove("ada", "TOKEN") if n % 3 == 1 else book.put("ada", "TOKEN", f"value {n}", []) for n in range(30)
     ]
     answers = await asyncio.gather(*changes)
 
@@ -211,7 +211,7 @@ async def test_a_configured_secret_cannot_be_changed_but_a_principal_may_have_it
     with pytest.raises(SecretConfigured):
         await book.put(GLOBAL_PRINCIPAL, "TOKEN", "another", [])
     with pytest.raises(SecretConfigured):
-        await book.drop(GLOBAL_PRINCIPAL, "TOKEN")
+        await book.remove(GLOBAL_PRINCIPAL, "TOKEN")
     await book.put("ada", "TOKEN", "adas value", [])
 
     assert book.find("ada", "TOKEN") == (Secret("ada", "TOKEN", (), 1, 1), "adas value")
@@ -228,10 +228,10 @@ async def test_what_breaks_the_rules_is_neither_kept_nor_shown(book: SecretStore
 
 
 async def test_one_owner_cannot_fill_the_book(writer: Writer, heard: Heard) -> None:
-    many = [(Secret("ada", f"N{n}", (), 1, 1), f"value {n}") for n in range(secrets.MAX_OWNED)]
+    many = [(Secret("ada", f"N{n}", (), 1, 1), f"value {n}") for n in range(secrets.MAX_PER_OWNER)]
     book = SecretStore(writer, VAULT, Ticks(), heard, stored=many)
 
-    with pytest.raises(InvalidSecret, match="No more than 1,000 secrets"):
+    with pytest.raises(InvalidSecret, match="at most 1,000 secrets"):
         await book.put("ada", "MORE", "one too many", [])
     await book.put("ada", "N0", "in place of another", [])
     await book.put("bob", "MORE", "another owner", [])
@@ -264,7 +264,7 @@ async def test_a_value_opens_only_in_the_row_it_was_sealed_for(
 
     change(url, moved)
 
-    with pytest.raises(SealBroken, match=r"The secret \w+ of \S+ cannot be opened") as refused:
+    with pytest.raises(SealBroken, match=r"The secret \w+ of \S+ cannot be decrypted") as refused:
         await secrets.open_all(engine, VAULT)
     assert "value" not in str(refused.value)
 
@@ -272,7 +272,7 @@ async def test_a_value_opens_only_in_the_row_it_was_sealed_for(
 async def test_another_key_file_opens_no_secret(book: SecretStore, engine: AsyncEngine) -> None:
     await book.put("ada", "TOKEN", "adas value", [])
 
-    with pytest.raises(SealBroken, match=r"The secret TOKEN of ada .* Put the right file back"):
+    with pytest.raises(SealBroken, match=r"The secret TOKEN of ada .* Restore the right file"):
         await secrets.open_all(engine, Vault(b"l" * 32))
 
 
@@ -288,7 +288,7 @@ async def test_a_lost_key_is_not_replaced_while_secrets_are_sealed_with_it(
 ) -> None:
     await book.put("ada", "TOKEN", "adas value", [])
 
-    with pytest.raises(VaultLocked, match=f"{FILE_NAME} is missing, and there are secrets sealed with it"):
+    with pytest.raises(VaultLocked, match=f"{FILE_NAME} is missing, and stored secrets are encrypted with it"):
         await secrets.open_vault(engine, tmp_path)
 
     assert vault.read(tmp_path) is None

@@ -58,7 +58,7 @@ async def test_a_change_counts_only_on_what_was_seen_and_keeps_workspace_plan_an
     writer: Writer, engine: AsyncEngine
 ) -> None:
     await keep(writer, FULL, replace(FULL, principal="bob"))
-    await writer.submit(partial(sessions.keep_plan, session=FULL, plan="the plan"))
+    await writer.submit(partial(sessions.save_plan, session=FULL, plan="the plan"))
     bare = Session("ada", "blue", workspace="/elsewhere", labels={"n": "1"}, created_at=99, updated_at=7)
 
     assert await writer.submit(partial(sessions.replace, session=bare, was=6))
@@ -71,7 +71,7 @@ async def test_a_change_counts_only_on_what_was_seen_and_keeps_workspace_plan_an
 
 async def test_a_removed_session_is_gone_and_its_id_is_free(writer: Writer, engine: AsyncEngine) -> None:
     await keep(writer, FULL, replace(FULL, id="red"), replace(FULL, principal="bob"))
-    await writer.submit(partial(sessions.keep_plan, session=FULL, plan="the plan"))
+    await writer.submit(partial(sessions.save_plan, session=FULL, plan="the plan"))
 
     assert await writer.submit(partial(sessions.remove, session=FULL))
     assert not await writer.submit(partial(sessions.remove, session=FULL))
@@ -104,7 +104,7 @@ SEEN = [
     (SessionFilter(sessions=("default", "ci-?")), ["ci-1", "default"]),
     (SessionFilter(sessions=("c.-1", "[a-z]*", "%", "_i-1")), []),
     (SessionFilter(workspaces=("/srv/a",)), ["ci-1", "ci-deep"]),
-    (SessionFilter(workspaces=("/srv/a",), has_home=True), ["ci-1", "ci-deep", "default"]),
+    (SessionFilter(workspaces=("/srv/a",), sees_default_workspace=True), ["ci-1", "ci-deep", "default"]),
     (SessionFilter(workspaces=("/srv/a/",)), ["ci-deep"]),
     (SessionFilter(workspaces=("/",)), ["ci-1", "ci-deep", "other"]),
     (SessionFilter(workspaces=("/srv/A", "/srv", "/x%")), ["ci-1", "ci-deep", "other"]),
@@ -112,9 +112,9 @@ SEEN = [
 ]
 
 
-@pytest.mark.parametrize(("sight", "ids"), SEEN)
+@pytest.mark.parametrize(("session_filter", "ids"), SEEN)
 async def test_who_is_bound_sees_only_what_fits(
-    writer: Writer, engine: AsyncEngine, sight: SessionFilter, ids: list[str]
+    writer: Writer, engine: AsyncEngine, session_filter: SessionFilter, ids: list[str]
 ) -> None:
     await keep(
         writer,
@@ -124,8 +124,8 @@ async def test_who_is_bound_sees_only_what_fits(
         named("ada", "other", "/srv/ab"),
     )
 
-    assert [one.id for one in await sessions.page(engine, "ada", None, 10, sight)] == ids
-    assert await sessions.within(engine, None, sight) == {("ada", id) for id in ids}
+    assert [one.id for one in await sessions.page(engine, "ada", None, 10, session_filter)] == ids
+    assert await sessions.visible_keys(engine, None, session_filter) == {("ada", id) for id in ids}
 
 
 async def test_roots_are_told_once_each_but_for_those_made_here(writer: Writer, engine: AsyncEngine) -> None:
@@ -138,7 +138,7 @@ async def test_roots_are_told_once_each_but_for_those_made_here(writer: Writer, 
         named("bob", "four", "/data/workspaces-not"),
     )
 
-    assert sorted(await sessions.roots(engine, "/data/workspaces")) == ["/data/workspaces-not", "/srv/a"]
+    assert sorted(await sessions.workspaces(engine, "/data/workspaces")) == ["/data/workspaces-not", "/srv/a"]
 
 
 async def test_the_rules_of_one_session_go_and_all_others_stay(writer: Writer, url: URL) -> None:
@@ -160,5 +160,5 @@ async def test_the_rules_of_one_session_go_and_all_others_stay(writer: Writer, u
 
     await writer.submit(write)
 
-    assert await writer.submit(partial(rules.drop_of_session, principal="ada", session="blue")) == 1
+    assert await writer.submit(partial(rules.remove_of_session, principal="ada", session="blue")) == 1
     assert [id for (id,) in stored(url, "SELECT id FROM rules ORDER BY id")] == ["2", "3", "4", "5"]

@@ -20,7 +20,7 @@ def open_umask() -> Iterator[None]:
 
 
 def test_what_is_sealed_is_opened_again_and_does_not_show(tmp_path: Path) -> None:
-    made = vault.make(tmp_path)
+    made = vault.create(tmp_path)
 
     sealed = made.seal(DATA, "secrets/ada/TOKEN")
 
@@ -31,19 +31,19 @@ def test_what_is_sealed_is_opened_again_and_does_not_show(tmp_path: Path) -> Non
 
 
 def test_nothing_at_all_can_be_sealed_too(tmp_path: Path) -> None:
-    made = vault.make(tmp_path)
+    made = vault.create(tmp_path)
 
     assert made.open(made.seal(b"", "a"), "a") == b""
 
 
 def test_the_same_is_never_sealed_the_same_way_twice(tmp_path: Path) -> None:
-    made = vault.make(tmp_path)
+    made = vault.create(tmp_path)
 
     assert len({made.seal(DATA, "a") for _ in range(100)}) == 100
 
 
 def test_a_later_start_opens_what_an_earlier_one_sealed(tmp_path: Path) -> None:
-    sealed = vault.make(tmp_path).seal(DATA, "a")
+    sealed = vault.create(tmp_path).seal(DATA, "a")
 
     again = vault.read(tmp_path)
 
@@ -52,9 +52,9 @@ def test_a_later_start_opens_what_an_earlier_one_sealed(tmp_path: Path) -> None:
 
 
 def test_what_is_about_one_thing_does_not_open_as_another(tmp_path: Path) -> None:
-    made = vault.make(tmp_path)
+    made = vault.create(tmp_path)
 
-    with pytest.raises(SealBroken, match="sealed as b was changed"):
+    with pytest.raises(SealBroken, match="The value b was changed"):
         made.open(made.seal(DATA, "a"), "b")
 
 
@@ -90,7 +90,7 @@ def test_without_a_key_file_there_is_no_vault(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("open_umask")
 def test_only_the_owner_can_read_the_key_file_whatever_the_umask(tmp_path: Path) -> None:
-    vault.make(tmp_path)
+    vault.create(tmp_path)
 
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
@@ -99,7 +99,7 @@ def test_only_the_owner_can_read_the_key_file_whatever_the_umask(tmp_path: Path)
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o610])
 def test_a_key_file_open_to_others_is_refused_with_the_command_that_mends_it(tmp_path: Path, mode: int) -> None:
-    vault.make(tmp_path)
+    vault.create(tmp_path)
     (tmp_path / FILE_NAME).chmod(mode)
 
     with pytest.raises(VaultLocked, match=f"chmod 600 {tmp_path / FILE_NAME}") as refused:

@@ -17,7 +17,7 @@ from app.core.events import Event, EventType
 from app.store import events
 from app.store.db import database_url
 from app.store.events import EventFilter
-from app.store.writer import BATCH_LIMIT, GATHER_TICKS, Batch, Told, Writer
+from app.store.writer import GATHER_TICKS, MAX_BATCH, Batch, CommittedEvent, Writer
 from tests.store.toy_changes import (
     breaking,
     event,
@@ -35,7 +35,7 @@ EVERYTHING = EventFilter(principal=None)
 
 
 async def test_all_changes_of_one_tick_are_one_transaction(
-    said: list[str], writer: Writer, published: list[list[Told]]
+    said: list[str], writer: Writer, published: list[list[CommittedEvent]]
 ) -> None:
     names = [f"call_{n}" for n in range(100)]
 
@@ -46,13 +46,13 @@ async def test_all_changes_of_one_tick_are_one_transaction(
 
 
 async def test_what_comes_while_a_batch_is_written_gathers_for_the_next_one(
-    said: list[str], writer: Writer, published: list[list[Told]]
+    said: list[str], writer: Writer, published: list[list[CommittedEvent]]
 ) -> None:
     later: list[asyncio.Future[Any]] = []
 
     def first(batch: Batch) -> None:
         writer._loop.call_soon_threadsafe(lambda: later.extend(writer.submit(telling(name)) for name in "abc"))
-        batch.tell(event("first"))
+        batch.publish(event("first"))
 
     async with asyncio.timeout(30):
         await writer.submit(first)
@@ -64,7 +64,7 @@ async def test_what_comes_while_a_batch_is_written_gathers_for_the_next_one(
 
 @pytest.mark.parametrize(("company", "batches"), [(1, [["a"], ["b"]]), (2, [["a", "b"]])])
 async def test_who_comes_after_many_waits_a_little_for_others_and_who_comes_after_one_does_not(
-    writer: Writer, published: list[list[Told]], company: int, batches: list[list[str]]
+    writer: Writer, published: list[list[CommittedEvent]], company: int, batches: list[list[str]]
 ) -> None:
     async with asyncio.timeout(30):
         await outcomes(writer, [telling(f"first {n}") for n in range(company)])
@@ -77,9 +77,9 @@ async def test_who_comes_after_many_waits_a_little_for_others_and_who_comes_afte
 
 
 async def test_a_tick_of_more_than_a_batch_is_written_in_order_in_several(
-    said: list[str], writer: Writer, published: list[list[Told]]
+    said: list[str], writer: Writer, published: list[list[CommittedEvent]]
 ) -> None:
-    names = [f"call_{n}" for n in range(2 * BATCH_LIMIT + 1)]
+    names = [f"call_{n}" for n in range(2 * MAX_BATCH + 1)]
 
     assert await outcomes(writer, [telling(name) for name in names]) == names
 
@@ -103,7 +103,7 @@ async def test_the_sequence_is_dense_and_in_commit_order_over_batches_and_restar
 async def test_one_change_can_tell_several_events_and_they_stay_together(writer: Writer, url: URL) -> None:
     def change(batch: Batch) -> None:
         for name in "abc":
-            batch.tell(event(name))
+            batch.publish(event(name))
 
     await outcomes(writer, [telling("before"), change, telling("after")])
 
@@ -113,7 +113,7 @@ async def test_one_change_can_tell_several_events_and_they_stay_together(writer:
 async def test_an_event_is_stored_as_it_was_told(writer: Writer, engine: AsyncEngine) -> None:
     told = Event(0, EventType.PLAN_UPDATED, None, "ada", "blue", 123, '{"plan":"é"}')
 
-    await writer.submit(lambda batch: batch.tell(told))
+    await writer.submit(lambda batch: batch.publish(told))
 
     found = await events.page(engine, EVERYTHING, 0, None, 10)
     assert found == [(Event(1, EventType.PLAN_UPDATED, None, "ada", "blue", 123, '{"plan":"é"}'), None)]
@@ -122,7 +122,7 @@ async def test_an_event_is_stored_as_it_was_told(writer: Writer, engine: AsyncEn
 async def test_events_are_published_after_their_commit_and_before_the_future_resolves(url: URL) -> None:
     order: list[tuple[str, list[Any], bool]] = []
 
-    def publish(told: list[Told]) -> None:
+    def publish(told: list[CommittedEvent]) -> None:
         order.append(("published", stored(url), future.done()))
 
     async with opened(url, publish) as writer:
@@ -133,14 +133,14 @@ async def test_events_are_published_after_their_commit_and_before_the_future_res
     assert order == [("published", [(1, "a")], False), ("resolved", [(1, "a")], True)]
 
 
-async def test_a_change_without_events_publishes_nothing(writer: Writer, published: list[list[Told]]) -> None:
+async def test_a_change_without_events_publishes_nothing(writer: Writer, published: list[list[CommittedEvent]]) -> None:
     assert await writer.submit(lambda batch: "done") == "done"
 
     assert published == []
 
 
 async def test_a_lost_compare_and_set_tells_its_caller_and_writes_no_event(
-    writer: Writer, url: URL, published: list[list[Told]]
+    writer: Writer, url: URL, published: list[list[CommittedEvent]]
 ) -> None:
     assert await outcomes(writer, [telling("a"), losing("b"), telling("c")]) == ["a", False, "c"]
 
@@ -159,7 +159,7 @@ async def test_whatever_is_mixed_the_sequence_is_dense_and_holds_exactly_what_pa
     migrated: Path, batches: list[list[str]]
 ) -> None:
     passed: list[str] = []
-    published: list[list[Told]] = []
+    published: list[list[CommittedEvent]] = []
     with TemporaryDirectory() as folder:
         url = database_url(Path(folder), None)
         shutil.copy(migrated, str(url.database))
@@ -176,7 +176,7 @@ async def test_whatever_is_mixed_the_sequence_is_dense_and_holds_exactly_what_pa
 
 async def test_closing_writes_everything_that_was_handed_over(url: URL) -> None:
     writer = Writer(url, lambda told: None)
-    futures = [writer.submit(telling(f"call_{n:04}")) for n in range(BATCH_LIMIT + 10)]
+    futures = [writer.submit(telling(f"call_{n:04}")) for n in range(MAX_BATCH + 10)]
 
     async with asyncio.timeout(30):
         await writer.close()
@@ -189,7 +189,7 @@ async def test_after_closing_nothing_is_taken_any_more(url: URL) -> None:
     await writer.close()
     await writer.close()
 
-    with pytest.raises(StoreUnavailable, match=r"^The service is stopping and takes no more records\.$"):
+    with pytest.raises(StoreUnavailable, match=r"^The service is stopping and stores nothing more\.$"):
         await writer.submit(telling("a"))
     assert stored(url) == []
 

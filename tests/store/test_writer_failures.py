@@ -12,7 +12,7 @@ from sqlalchemy import URL
 from app.core.errors import StoreUnavailable
 from app.core.events import Event, EventType
 from app.store import db, outputs
-from app.store.writer import Batch, Told, Writer
+from app.store.writer import Batch, CommittedEvent, Writer
 from tests.store.toy_changes import (
     Broken,
     breaking,
@@ -57,7 +57,7 @@ async def test_a_subscriber_that_breaks_does_not_leave_callers_waiting(url: URL)
     complaints: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["exception"]))
 
-    def publish(told: list[Told]) -> None:
+    def publish(told: list[CommittedEvent]) -> None:
         raise Broken("subscriber")
 
     async with opened(url, publish) as writer:
@@ -67,7 +67,7 @@ async def test_a_subscriber_that_breaks_does_not_leave_callers_waiting(url: URL)
 
 
 async def test_a_broken_change_fails_alone_and_leaves_neither_rows_nor_a_gap(
-    writer: Writer, url: URL, published: list[list[Told]]
+    writer: Writer, url: URL, published: list[list[CommittedEvent]]
 ) -> None:
     first, broken, last = await outcomes(writer, [telling("a"), breaking("b"), telling("c")])
 
@@ -108,12 +108,12 @@ async def test_what_the_database_does_not_take_fails_its_own_change_only(
     ],
 )
 async def test_an_event_the_database_does_not_take_fails_its_own_change_only(
-    writer: Writer, url: URL, published: list[list[Told]], odd: Event
+    writer: Writer, url: URL, published: list[list[CommittedEvent]], odd: Event
 ) -> None:
     def bad(batch: Batch) -> None:
         outputs.add(batch, "b", 0, "stdout", b"x")
-        batch.tell(event("b"))
-        batch.tell(odd)
+        batch.publish(event("b"))
+        batch.publish(odd)
 
     first, refused, last = await outcomes(writer, [telling("a"), bad, telling("c")])
 
@@ -128,7 +128,7 @@ async def test_an_event_the_database_does_not_take_fails_its_own_change_only(
 async def test_a_text_with_a_nul_is_kept_whole(writer: Writer, url: URL) -> None:
     told = Event(0, EventType.PLAN_UPDATED, "a\0b", "ada", "default", 0, "c\0d")
 
-    await writer.submit(lambda batch: batch.tell(told))
+    await writer.submit(lambda batch: batch.publish(told))
 
     assert stored(url, "SELECT call, data FROM events") == [("a\0b", "c\0d")]
 
@@ -146,7 +146,7 @@ async def test_a_locked_database_is_unavailable_to_all_and_usable_again_afterwar
     url: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.05)
-    published: list[list[Told]] = []
+    published: list[list[CommittedEvent]] = []
 
     async with opened(url, published.append) as writer:
         with locked(url):
@@ -191,7 +191,7 @@ async def test_a_full_disk_makes_the_log_give_back_its_space(
 
 
 async def test_a_connection_that_is_not_usable_any_more_is_opened_anew(
-    connections: list[sqlite3.Connection], writer: Writer, url: URL, published: list[list[Told]]
+    connections: list[sqlite3.Connection], writer: Writer, url: URL, published: list[list[CommittedEvent]]
 ) -> None:
     await writer.submit(telling("a"))
     connections[0].close()
@@ -220,7 +220,7 @@ async def test_a_full_database_is_unavailable_to_all_and_usable_again_afterwards
 
 
 async def test_a_disk_that_fails_is_unavailable_to_all_and_usable_again_afterwards(
-    writer: Writer, url: URL, published: list[list[Told]]
+    writer: Writer, url: URL, published: list[list[CommittedEvent]]
 ) -> None:
     await writer.submit(telling("a"))
 

@@ -11,7 +11,7 @@ from sqlalchemy import URL
 from app.core.calls import Call
 from app.core.events import Event, EventType
 from app.store import calls, outputs
-from app.store.writer import Batch, Publish, Told, Writer
+from app.store.writer import Batch, CommittedEvent, Publish, Writer
 
 Change = Callable[[Batch], Any]
 
@@ -29,7 +29,7 @@ def telling(about: str) -> Change:
 
     def change(batch: Batch) -> str:
         outputs.add(batch, about, 0, "stdout", b"x")
-        batch.tell(event(about))
+        batch.publish(event(about))
         return about
 
     return change
@@ -55,7 +55,7 @@ def losing(about: str) -> Change:
     def change(batch: Batch) -> bool:
         won = calls.start(batch, Call(about, "ada", "toy", 0), "owner", 0)
         if won:
-            batch.tell(event(about))
+            batch.publish(event(about))
         return won
 
     return change
@@ -77,7 +77,7 @@ def stored(url: URL, query: str = "SELECT seq, call FROM events ORDER BY seq") -
         return other.execute(query).fetchall()
 
 
-def shown(published: list[list[Told]]) -> list[list[tuple[int, str | None]]]:
+def shown(published: list[list[CommittedEvent]]) -> list[list[tuple[int, str | None]]]:
     return [[(event.seq, event.call) for event, _ in told] for told in published]
 
 

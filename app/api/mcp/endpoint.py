@@ -75,7 +75,7 @@ class ResponseGuard:
     async def send(self, message: Message) -> None:
         if self._is_revoked.is_set():
             return
-        if self._is_open and not self._use.keyring.holds(self._key.id):
+        if self._is_open and not self._use.keyring.has(self._key.id):
             self._is_revoked.set()
             return
         self._is_open = message["type"] == "http.response.start" or message.get("more_body", False)

@@ -49,13 +49,13 @@ async def kept_secrets(
             await _put_back(services, principal, name, held)
         raise
     for name in old - _made_for(sealed.model_dump()):
-        await services.secrets.drop(principal, name)
+        await services.secrets.remove(principal, name)
 
 
 async def forget_secrets(services: Services, owner: str | None, definition: Raw | None) -> None:
     """The server is gone, and what was kept for it alone goes too."""
     for name in _made_for(definition):
-        await services.secrets.drop(_keeper(owner), name)
+        await services.secrets.remove(_keeper(owner), name)
 
 
 def shown(view: Raw) -> Raw:
@@ -151,6 +151,6 @@ async def _keep(services: Services, principal: str, one: Kept, *, is_ours: bool)
 
 async def _put_back(services: Services, principal: str, name: str, held: Any) -> None:
     if held is None:
-        await services.secrets.drop(principal, name)
+        await services.secrets.remove(principal, name)
     else:
         await services.secrets.put(principal, name, held[1], held[0].domains)

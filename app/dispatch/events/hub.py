@@ -29,7 +29,7 @@ from app.dispatch.events.subscriptions import (
 )
 from app.store import calls, events, outputs
 from app.store.events import EventFilter, Span
-from app.store.writer import Told
+from app.store.writer import CommittedEvent
 
 PAGE = 500
 HELD_BYTES = 64 * 1024 * 1024
@@ -80,7 +80,7 @@ class EventHub:
         self._by_call: dict[str, set[Subscription]] = {}
         self._is_closed = False
 
-    def publish(self, told: list[Told]) -> None:
+    def publish(self, told: list[CommittedEvent]) -> None:
         self.last_seq = told[-1][0].seq
         if not self._everything and not self._by_call:
             return
@@ -209,11 +209,11 @@ class EventHub:
         """The stored events, as much at a time as may be held for one stream."""
         while after < upto:
             if recent := self._recent.after(after, upto):
-                for piece in _pieces(frame for event, frame in recent if wanted.lets_pass(event)):
+                for piece in _pieces(frame for event, frame in recent if wanted.matches(event)):
                     yield piece
                 after = recent[-1][0].seq
                 continue
-            spans = await events.spans(engine, wanted, after, upto, limit=PAGE, most=REPLAY_BYTES)
+            spans = await events.spans(engine, wanted, after, upto, limit=PAGE, max_bytes=REPLAY_BYTES)
             self._check(wanted, after)
             for span in spans:
                 if span.size > HUGE_BYTES and span.count == 1:
@@ -239,7 +239,7 @@ class EventHub:
     def _publish_one(self, event: Event, call: Call | None) -> None:
         frame: Frame | None = None
         for subscription in self._listeners(event.call):
-            if not subscription.wanted.lets_pass(event):
+            if not subscription.wanted.matches(event):
                 continue
             if frame is None:
                 frame = Frame(encode(event.view(call)))
@@ -320,4 +320,4 @@ def _wants_terminals(wanted: EventFilter) -> bool:
 
 def _may_see(wanted: EventFilter, what: HasOwner) -> bool:
     is_wanted = wanted.principal in (None, what.principal) and wanted.session in (None, what.session)
-    return is_wanted and (wanted.sight is None or wanted.sight.lets_pass(what.principal, what.session))
+    return is_wanted and (wanted.session_filter is None or wanted.session_filter.matches(what.principal, what.session))

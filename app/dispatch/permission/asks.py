@@ -108,7 +108,7 @@ class AskQueue:
         def keep(batch: Batch) -> None:
             older(batch)
             asks.add(batch, ask, body)
-            batch.tell(event)
+            batch.publish(event)
 
         self.leave(live)
         live.asks = [*(one for one in live.asks if not one.is_open), ask]
@@ -217,7 +217,7 @@ class AskQueue:
                 return False
             for one in kept:
                 rules.add(batch, one)
-            batch.tell(event)
+            batch.publish(event)
             return True
 
         written = self.journal.submit(change)

@@ -52,7 +52,7 @@ class RuleStore:
 
     async def drop(self, id: str) -> bool:
         """Take a rule back; the answer is whether it was there."""
-        change = self._writer.submit(lambda batch: rules.drop(batch, id))
+        change = self._writer.submit(lambda batch: rules.remove(batch, id))
         change.add_done_callback(lambda done: self._forget(id) if _succeeded(done) else None)
         return await asyncio.shield(change)
 

@@ -40,16 +40,16 @@ Name = tuple[str, str]
 class LiveSessionFilter:
     """Which sessions lie in some folders, kept current for as long as somebody looks through it."""
 
-    __slots__ = ("__weakref__", "_names", "_sees", "_sight")
+    __slots__ = ("__weakref__", "_filter", "_names", "_sees")
 
-    def __init__(self, sight: SessionFilter, sees: Callable[[Session], bool]) -> None:
-        self._sight = sight
+    def __init__(self, session_filter: SessionFilter, sees: Callable[[Session], bool]) -> None:
+        self._filter = session_filter
         self._sees = sees
         self._names: set[Name] = set()
 
     def __call__(self, principal: str, id: str) -> bool:
         """A default session is always in the service's own workspace, and may be younger than this."""
-        return self._sight.has_home if id == DEFAULT_SESSION else (principal, id) in self._names
+        return self._filter.sees_default_workspace if id == DEFAULT_SESSION else (principal, id) in self._names
 
     def fill(self, names: set[Name]) -> None:
         self._names |= names
@@ -117,23 +117,25 @@ class Sessions:
             return False
         return not key.bounds.workspaces or await self.seen(key, id, principal) is not None
 
-    def sight(self, key: Key) -> SessionFilter | None:
+    def session_filter(self, key: Key) -> SessionFilter | None:
         """What narrows the lists this key sees; None when nothing does."""
         bounds = key.bounds
         if not bounds.sessions and not bounds.workspaces:
             return None
-        has_home = bounds.allows_workspace(self._home)
-        return SessionFilter(sessions=bounds.sessions, workspaces=bounds.workspaces, has_home=has_home)
+        sees_default_workspace = bounds.allows_workspace(self._home)
+        return SessionFilter(
+            sessions=bounds.sessions, workspaces=bounds.workspaces, sees_default_workspace=sees_default_workspace
+        )
 
     async def outlook(self, key: Key) -> SessionFilter | None:
         """The same for what comes as it happens, in sessions that are there and in those still to come."""
-        sight = self.sight(key)
-        if sight is None or not sight.workspaces:
-            return sight
-        outlook = LiveSessionFilter(sight, lambda session: self.shows(key, session))
+        session_filter = self.session_filter(key)
+        if session_filter is None or not session_filter.workspaces:
+            return session_filter
+        outlook = LiveSessionFilter(session_filter, lambda session: self.shows(key, session))
         self._outlooks.add(outlook)
-        outlook.fill(await stored.within(self._engine, key.sees, sight))
-        return replace(sight, within=outlook)
+        outlook.fill(await stored.visible_keys(self._engine, key.sees, session_filter))
+        return replace(session_filter, is_in_workspaces=outlook)
 
     async def create(self, session: Session) -> bool:
         """Keep a new session; False when there is one of this id."""
@@ -148,7 +150,7 @@ class Sessions:
         def add(batch: Batch) -> bool:
             if not stored.add(batch, session):
                 return False
-            batch.tell(event)
+            batch.publish(event)
             return True
 
         change = self._writer.submit(add)
@@ -190,8 +192,8 @@ class Sessions:
         def remove(batch: Batch) -> bool:
             if not stored.remove(batch, session):
                 return False
-            rules.drop_of_session(batch, *name)
-            batch.tell(event)
+            rules.remove_of_session(batch, *name)
+            batch.publish(event)
             return True
 
         change = self._writer.submit(remove)
@@ -206,7 +208,7 @@ class Sessions:
                 stored.add(batch, before)  # it may be one that was only believed in
             if not stored.replace(batch, after, before.updated_at):
                 return False
-            batch.tell(event)
+            batch.publish(event)
             return True
 
         change = self._writer.submit(write)

@@ -190,7 +190,7 @@ class Terminals:
         """The end of the service waits for it."""
         text = self._journal.cover.kept_data(dumps({"terminal": plate.id, **data}).decode())
         event = Event(0, type, plate.call, plate.principal, plate.session, self._clock.now(), text)
-        telling = self._journal.submit(lambda batch: batch.tell(event))
+        telling = self._journal.submit(lambda batch: batch.publish(event))
         self._keep(telling)
         return telling
 

@@ -20,7 +20,7 @@ from app.core.tools import Tool
 from app.core.util.json_codec import dumps
 from app.dispatch.tools.registry import NameTaken, Registry
 from app.store import tools
-from app.store.tools import KeptTool
+from app.store.tools import StoredTool
 from app.store.writer import Batch, Writer
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Made(NamedTuple):
     """A tool, and the definition it was made of as it is kept."""
 
     tool: Tool
-    kept: KeptTool
+    kept: StoredTool
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class ToolsChanged:
         """An event for each principal whose tools these are."""
         data = dumps(self).decode()
         for principal in sorted(principals):
-            batch.tell(Event(0, EventType.TOOLS_CHANGED, None, principal, DEFAULT_SESSION, at, data))
+            batch.publish(Event(0, EventType.TOOLS_CHANGED, None, principal, DEFAULT_SESSION, at, data))
 
 
 class RuntimeTools:
@@ -87,7 +87,7 @@ class RuntimeTools:
 
     async def load(self, engine: AsyncEngine) -> None:
         """Make every kept tool again. One that does not fit any more is reported, and costs only itself."""
-        for kept, made in await asyncio.to_thread(self._make_again, await tools.all_kept(engine)):
+        for kept, made in await asyncio.to_thread(self._make_again, await tools.load_all(engine)):
             try:
                 if isinstance(made, Exception):
                     raise made
@@ -138,7 +138,7 @@ class RuntimeTools:
         at, told = self._clock.now(), self._told(owner)
 
         def forget(batch: Batch) -> bool:
-            if not tools.drop(batch, name, owner):
+            if not tools.remove(batch, name, owner):
                 return False
             ToolsChanged(removed=[name]).tell(batch, told, at)
             return True
@@ -195,9 +195,9 @@ class RuntimeTools:
             self._registry.add(tool)
         self._held.add((tool.owner, tool.name))
 
-    def _make_again(self, rows: list[KeptTool]) -> list[tuple[KeptTool, Made | Exception]]:
+    def _make_again(self, rows: list[StoredTool]) -> list[tuple[StoredTool, Made | Exception]]:
         """In a thread, because schemas take time to compile."""
-        made: list[tuple[KeptTool, Made | Exception]] = []
+        made: list[tuple[StoredTool, Made | Exception]] = []
         for kept in rows:
             try:
                 made.append((kept, self._make(_definitions.validate_json(kept.definition), kept.owner)))
@@ -228,7 +228,7 @@ class RuntimeTools:
             tool = self._makers[definition.kind](definition, owner)
         except (ValueError, CallError) as error:
             raise InvalidDefinition(str(error)) from None
-        return Made(tool, KeptTool(owner, definition.name, definition.kind, text))
+        return Made(tool, StoredTool(owner, definition.name, definition.kind, text))
 
     def _check(self, made: Made, replace: bool, count: int) -> None:
         name, owner = made.tool.name, made.tool.owner

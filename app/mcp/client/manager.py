@@ -21,8 +21,8 @@ from app.mcp.client.interfaces import Change, ChangeFeed
 from app.mcp.client.publish_tools import ListedServer, ToolPublisher
 from app.mcp.client.status_events import StatusEvents
 from app.mcp.client.upstream import Source, UpstreamDeps, UpstreamServer
-from app.store import mcp_catalogs, mcp_servers
-from app.store.mcp_servers import StoredServer
+from app.store import mcp as stored
+from app.store.mcp import StoredServer
 from app.store.writer import Batch, Writer
 
 log = logging.getLogger(__name__)
@@ -75,13 +75,13 @@ class ServerManager:
         found: dict[Key, UpstreamServer] = {
             (None, one.name): self._served(one, None, "config", unusable.get(one.name)) for one in configured
         }
-        for kept in await mcp_servers.all_kept(engine):
+        for kept in await stored.load_servers(engine):
             try:
                 self._take_up(found, kept)
             except (ValidationError, InvalidServer) as error:
                 whose = kept.owner or "everybody"
                 log.warning("the MCP server %s of %s cannot be used: %s", kept.name, whose, error)
-        await self._recall(found, await mcp_catalogs.all_kept(engine))
+        await self._recall(found, await stored.load_catalogs(engine))
         await self._show(found)
 
     async def _recall(self, found: dict[Key, UpstreamServer], rows: Mapping[Key, str]) -> None:
@@ -93,7 +93,7 @@ class ServerManager:
         for key, catalogue in (await asyncio.to_thread(unpack)).items() if rows else ():
             found[key].catalogue = catalogue
         if orphans := [key for key in rows if key not in found]:
-            await self._writer.submit(lambda batch: [mcp_catalogs.drop(batch, name, of) for of, name in orphans])
+            await self._writer.submit(lambda batch: [stored.remove_catalog(batch, name, of) for of, name in orphans])
 
     def begin(self) -> None:
         """Connect to all of them, in the background."""
@@ -179,7 +179,7 @@ class ServerManager:
             return False
         new = self._served(definition, owner, "rest")
         kept = StoredServer(owner, definition.name, definition.model_dump_json())
-        await self._swap({key: new}, lambda batch, at: mcp_servers.put(batch, kept, at))
+        await self._swap({key: new}, lambda batch, at: stored.put_server(batch, kept, at))
         return old is None
 
     def _require_room(self, key: Key, old: UpstreamServer | None, replace: bool) -> None:
@@ -197,7 +197,7 @@ class ServerManager:
         old = self._servers.get(key)
         if old is None or old.source != "rest":
             return False
-        await self._swap({key: None}, lambda batch, at: mcp_servers.drop(batch, key[1], key[0]))
+        await self._swap({key: None}, lambda batch, at: stored.remove_server(batch, key[1], key[0]))
         return True
 
     async def _configure(self, configured: dict[Key, AnyServer], unusable: Mapping[str, str]) -> None:
@@ -227,7 +227,7 @@ class ServerManager:
         def commit(batch: Batch, at: int) -> None:
             write(batch, at)
             for owner, name in gone:
-                mcp_catalogs.drop(batch, name, owner)
+                stored.remove_catalog(batch, name, owner)
 
         before = self._servers
         await self._show(after, commit)
@@ -260,7 +260,7 @@ class ServerManager:
         body = await asyncio.to_thread(catalog.pack, catalogue)
         before, served.catalogue = served.catalogue, catalogue
         try:
-            await self._show(self._servers, lambda batch, at: mcp_catalogs.put(batch, name, owner, body, at))
+            await self._show(self._servers, lambda batch, at: stored.put_catalog(batch, name, owner, body, at))
         except BaseException:
             served.catalogue = before
             raise

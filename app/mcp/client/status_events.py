@@ -50,7 +50,7 @@ class StatusEvents:
 
         def write(batch: Batch) -> None:
             for principal in principals:
-                batch.tell(Event(0, EventType.MCP_STATUS, None, principal, DEFAULT_SESSION, at, data))
+                batch.publish(Event(0, EventType.MCP_STATUS, None, principal, DEFAULT_SESSION, at, data))
 
         self._writer.submit(write).add_done_callback(_forget)
 

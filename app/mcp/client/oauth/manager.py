@@ -31,7 +31,7 @@ from app.mcp.client.oauth.discovery import (
 from app.mcp.client.oauth.http import AuthFailed, Unreachable
 from app.mcp.client.oauth.registration import RedirectTarget
 from app.mcp.client.oauth.tokens import TokenClient, auth_of
-from app.store.mcp_tokens import Grant, TokenStore
+from app.store.mcp import Grant, TokenStore
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class OAuthManager:
         self._challenges.pop((owner, server), None)
         self._wanted.pop((owner, server), None)
         self._renewed_at.pop((owner, server), None)
-        if await self._book.drop(owner, server):
+        if await self._book.remove(owner, server):
             await self._use(server, owner)
 
     def document(self) -> dict[str, Any] | None:

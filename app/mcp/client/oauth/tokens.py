@@ -20,7 +20,7 @@ from app.mcp.client.oauth.authorization import PendingAuthorization
 from app.mcp.client.oauth.discovery import AuthorizationServer, Send
 from app.mcp.client.oauth.http import AuthFailed, OAuthHttp, Unreachable, require_safe
 from app.mcp.client.oauth.registration import Client, RedirectTarget
-from app.store.mcp_tokens import Grant, TokenStore
+from app.store.mcp import Grant, TokenStore
 
 if TYPE_CHECKING:
     from httpx2 import Response
@@ -143,7 +143,7 @@ class TokenClient:
             tokens = await self._ask(server, grant, client, data)
         except Declined as error:
             if error.code in OVER:
-                await self._book.put(grant.emptied(registered=error.code != "invalid_client"))
+                await self._book.put(grant.without_tokens(keep_client=error.code != "invalid_client"))
             raise
         return await self._keep(grant, tokens, grant.scope)
 
@@ -187,7 +187,7 @@ class TokenClient:
             return registration.configured(auth.client_id, has_secret=has_secret, metadata=issuer.metadata)
         if documented := registration.documented(issuer, home):
             return documented
-        kept = self._book.at(owner, server.name, issuer.name)
+        kept = self._book.find(owner, server.name, issuer.name)
         known = registration.read_kept(kept.client) if kept is not None and kept.url == server.url else None
         if known is not None and known.is_good_for(home, self._clock.now() // 1_000_000):
             return known
