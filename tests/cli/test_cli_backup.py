@@ -285,7 +285,7 @@ def test_a_copy_that_is_still_written_to_is_not_put_in_place(data_dir: Path, tmp
     shutil.copy(data_dir / "toolcrib.db", staged)
     leave_a_wal(staged, "call_1")
 
-    with pytest.raises(StoreUnavailable, match="not whole yet"):
+    with pytest.raises(StoreUnavailable, match="is incomplete"):
         stored.put_in_place(staged, data_dir / "toolcrib.db")
 
     assert [path.name for path in data_dir.iterdir()] == ["toolcrib.db"]
