@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.cli_forkserver import fork_server
+
 ROOT = Path(__file__).parent.parent.parent
 HANG = 60
 
@@ -18,16 +20,8 @@ def environment() -> dict[str, str]:
 
 
 def toolcrib(folder: Path, *args: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "app", *args],
-        cwd=folder,
-        env=environment() | variables,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
+    """`python -m app` with these arguments, in a process that is forked with the imports done."""
+    return fork_server(ROOT).run(list(args), folder, environment() | variables, stdin, HANG)
 
 
 def start(folder: Path, *args: str) -> tuple[subprocess.Popen[str], str]:
