@@ -4,7 +4,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUN_ARGS ?=
 FULL ?=
 
-.PHONY: setup setup-test run test faults conformance lint fmt types openapi migrate bench check lock
+.PHONY: setup setup-test run test faults conformance lint fmt types docs openapi migrate bench check lock
 
 .venv/run: requirements.lock pyproject.toml
 	@bash scripts/setup $(PYTHON) requirements.lock && touch $@
@@ -43,6 +43,9 @@ fmt: setup-test
 
 types: setup-test
 	$(BIN)/mypy
+
+docs: setup
+	$(BIN)/python -m scripts.configuration_docs
 
 openapi: setup
 	$(BIN)/toolcrib openapi -o openapi/openapi.json

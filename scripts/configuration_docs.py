@@ -2,15 +2,17 @@
 
 import inspect
 import types
+from collections.abc import Container, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from app.cli.main import serve
 from app.config import Settings
+from app.core.mcp_servers import BearerAuth, HttpServer, OAuth, ServerDefinition, StdioServer
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -50,7 +52,8 @@ action = "ask"
 
 def page() -> str:
     """The whole page."""
-    return f"{INTRO}\n## Settings\n\n{table(Settings, flags())}\n{''.join(sections(Settings, ''))}"
+    parts = [INTRO, "\n## Settings\n\n", table(Settings, flags()), *sections(Settings, "", set()), *mcp_sections()]
+    return "".join(parts)
 
 
 def flags() -> dict[str, str]:
@@ -58,31 +61,54 @@ def flags() -> dict[str, str]:
     return {name: f"`--{name.replace('_', '-')}`" for name in inspect.signature(serve).parameters}
 
 
-def table(model: type[BaseModel], flags: dict[str, str]) -> str:
+def table(model: type[BaseModel], flags: dict[str, str], *, without: Container[str] = ()) -> str:
     has_flags = any(name in flags for name in model.model_fields)
     head = (
         ["setting", "flag", "values", "default", "meaning"] if has_flags else ["name", "values", "default", "meaning"]
     )
     rows = [head, ["---"] * len(head)]
     for name, field in model.model_fields.items():
+        if name in without:
+            continue
         cells = [f"`{name}`", values(field.annotation), default(field), meaning(model, name, field)]
         rows.append([cells[0], flags.get(name, ""), *cells[1:]] if has_flags else cells)
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def sections(model: type[BaseModel], prefix: str) -> list[str]:
+def sections(model: type[BaseModel], prefix: str, shown: set[type[BaseModel]]) -> Iterator[str]:
     """A section for each table of the configuration file, in the order of the settings."""
-    found = []
     for name, field in model.model_fields.items():
         shape, nested = nested_model(field.annotation)
-        if nested is None:
+        if nested is None or nested in shown:
             continue
+        shown.add(nested)
         path = f"{prefix}{name}"
         title = {"list": f"[[{path}]]", "dict": f"[{path}.NAME]"}.get(shape, f"[{path}]")
-        found.append(f"\n## `{title}`\n\n{inspect.getdoc(nested)}\n\n{table(nested, {})}")
+        yield f"\n## `{title}`\n\n{inspect.getdoc(nested)}\n\n{table(nested, {})}"
         if shape != "list":
-            found += sections(nested, f"{path}.NAME." if shape == "dict" else f"{path}.")
-    return [section for section in found if section]
+            yield from sections(nested, f"{path}.NAME." if shape == "dict" else f"{path}.", shown)
+
+
+def mcp_sections() -> Iterator[str]:
+    common = ServerDefinition.model_fields
+    yield f"""
+## `[mcp.servers.NAME]`
+
+An MCP server. These are the settings of every server; `command` or `url` says how to reach it.
+
+{table(ServerDefinition, {}, without={"name"})}
+With `command`, a program that the service starts:
+
+{table(StdioServer, {}, without={*common, "kind"})}
+With `url`, a server that is reached by streamable HTTP, or by the older SSE transport with `kind = "sse"`:
+
+{table(HttpServer, {}, without={*common, "kind"})}
+`auth` is one of two tables. With a bearer token:
+
+{table(BearerAuth, {})}
+With OAuth:
+
+{table(OAuth, {})}"""
 
 
 def nested_model(kind: Any) -> tuple[str, type[BaseModel] | None]:
@@ -105,11 +131,14 @@ def values(kind: Any) -> str:
     if get_origin(kind) is list:
         return "tables" if nested_model(kind)[1] else f"list of {values(get_args(kind)[0])}"
     if get_origin(kind) is dict:
-        return "tables by name"
+        item = get_args(kind)[-1]
+        return "table" if is_union(item) else "tables by name"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(f"`{value.value}`" for value in kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "table"
+    if get_origin(kind) is Annotated:
+        return "table" if nested_model(get_args(kind)[0])[1] else values(get_args(kind)[0])
     names = {"str": "text", "int": "integer", "float": "number", "bool": "boolean", "Path": "path", "SecretStr": "text"}
     return names.get(getattr(kind, "__name__", ""), "any")
 
@@ -126,7 +155,7 @@ def default(field: FieldInfo) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if isinstance(value, int) and value >= 1024 and value % 1024 == 0:
+    if isinstance(value, int) and value >= 1024 and "byte" in (field.description or "").lower():
         for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
             if value % size == 0:
                 return f"{value // size} {unit}"
@@ -134,8 +163,8 @@ def default(field: FieldInfo) -> str:
 
 
 def meaning(model: type[BaseModel], name: str, field: FieldInfo) -> str:
-    assert field.description is not None or True, f"{model.__name__}.{name} has no description"
-    return (field.description or "").replace("|", "\\|")
+    assert field.description, f"{model.__name__}.{name} has no description"
+    return field.description.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -227,8 +227,8 @@ def test_the_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
 def write_files(page: str, folder: Path) -> None:
     """What a user has in the folder: the environment, and the configuration that the page shows."""
     (folder / ".venv").symlink_to(sys.prefix)
-    (folder / "out").mkdir()
-    (folder / "tools").mkdir()
+    for name in ("out", "tools", "hooks"):
+        (folder / name).mkdir()
     for block in blocks():
         if block.page == page and block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
