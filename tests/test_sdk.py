@@ -89,7 +89,7 @@ async def test_the_example_that_tools_are_written_after_runs_with_only_its_impor
 def test_the_readme_shows_the_short_example_as_it_is_run() -> None:
     readme = (Path(__file__).parent.parent / "README.md").read_text()
 
-    assert f"```python\n{WEATHER.read_text()}```" in readme
+    assert f"```python file=tools/weather.py\n{WEATHER.read_text()}```" in readme
 
 
 async def test_the_short_example_runs_in_a_real_service(data_dir: Path, tmp_path: Path) -> None:
