@@ -31,7 +31,7 @@ from app.core.util.json_codec import dumps
 from app.dispatch import idempotency
 from app.dispatch.live_calls import committed_call
 from app.providers import registry
-from app.providers.provider_aliases import ALIASES
+from app.providers.registry import ALIASES
 from app.runs import plan
 from app.runs.plan import RunPlan
 from app.runs.render import ResponseFormat, render_run

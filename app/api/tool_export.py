@@ -13,7 +13,7 @@ from app.api.http.responses import json_response
 from app.core.rules import matches
 from app.providers import registry
 from app.providers.dialects import Choice, Dialect, ExportOptions, Mode, Strictness
-from app.providers.replies import offer_of
+from app.providers.reply_content import offer_of
 
 WARNINGS = "Toolcrib-Warnings"
 MOST_WARNED = 4096

@@ -9,8 +9,7 @@ from typing import Any
 from app.core.runs import Known, Media, ParsedMessage, Part, Reply, SearchResult, ToolOffer, Unreadable
 from app.providers import reply_content
 from app.providers.chat import calls as chat_calls
-from app.providers.chat import tool_choice
-from app.providers.chat.tools import NO_STRICT, export
+from app.providers.chat.tools import NO_STRICT, export, fill
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, NameRule, Quirks, Supports, Wire
 
 WORDS: dict[Mode, str] = {"none": "NONE", "required": "REQUIRED"}
@@ -26,7 +25,7 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    return tool_choice.fill(tools, choice, quirks, warnings, words=WORDS)
+    return fill(tools, choice, quirks, warnings, words=WORDS)
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:

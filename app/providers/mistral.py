@@ -6,11 +6,11 @@ from typing import Any
 
 from app.core.runs import Known, Media, ParsedMessage, Reply, ToolOffer
 from app.providers import reply_content
-from app.providers.chat import results, tool_choice
+from app.providers.chat import results
 from app.providers.chat.calls import read
-from app.providers.chat.tools import export
+from app.providers.chat.tools import export, fill
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, Quirks, Supports, Wire
-from app.providers.schema.inline import inlined
+from app.providers.schema.document import inline_references
 
 WORDS: dict[Mode, str] = {"auto": "auto", "none": "none", "required": "any"}
 NO_ID = "null"
@@ -18,11 +18,11 @@ NO_ID = "null"
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return export(offers, options, inlined)
+    return export(offers, options, inline_references)
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    return tool_choice.fill(tools, choice, quirks, warnings, words=WORDS)
+    return fill(tools, choice, quirks, warnings, words=WORDS)
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:

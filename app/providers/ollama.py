@@ -5,7 +5,7 @@ from typing import Any
 
 from app.core.runs import Known, ParsedMessage, Reply, Unreadable
 from app.providers import reply_content
-from app.providers.chat import results, tool_choice, tools
+from app.providers.chat import results, tools
 from app.providers.chat.calls import TOO_DEEP, is_cut, of_message, read
 from app.providers.dialects import Dialect, Quirks, Supports, Wire
 
@@ -55,7 +55,7 @@ dialect = Dialect(
     name="ollama",
     title="Ollama",
     export_tools=tools.export,
-    fill_request=tool_choice.fill,
+    fill_request=tools.fill,
     read_calls=read_calls,
     write_results=write_results,
     supports=Supports(images=True, note=NOTE),

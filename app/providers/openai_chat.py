@@ -6,7 +6,7 @@ from typing import Any
 
 from app.core.runs import Known, ParsedMessage, Reply
 from app.providers import parallel_wrapper
-from app.providers.chat import calls, results, tool_choice, tools
+from app.providers.chat import calls, results, tools
 from app.providers.dialects import Dialect, Quirks, Supports, Wire
 
 
@@ -23,7 +23,7 @@ dialect = Dialect(
     name="openai-chat",
     title="OpenAI Chat Completions",
     export_tools=tools.export,
-    fill_request=tool_choice.fill,
+    fill_request=tools.fill,
     read_calls=read_calls,
     write_results=write_results,
     supports=Supports(strict=True, images=True, files=True, freeform=True),

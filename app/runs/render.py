@@ -14,9 +14,8 @@ from app.dispatch.attachments import load
 from app.dispatch.live_calls import committed_call
 from app.providers.dialects import Dialect, Wire
 from app.providers.parallel_wrapper import merge
-from app.providers.provider_aliases import without_unseen
-from app.providers.replies import FinishedCall, is_blocked, reply_to
-from app.providers.reply_content import placeholder
+from app.providers.registry import without_unseen
+from app.providers.reply_content import FinishedCall, is_blocked, placeholder, reply_to
 from app.runs.submit import StartedRun
 
 MAX_INLINE_BYTES = 16 * 1024 * 1024

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from app.core.runs import ToolOffer
 from app.providers.dialects import ExportOptions
 from app.providers.registry import find
-from app.providers.replies import offer_of
+from app.providers.reply_content import offer_of
 from app.tools import BUILTINS
 from tests.providers.typed_dicts import require
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.providers.text_calls.json_like import DEEPEST, extent, to_json
-from app.providers.text_calls.json_repair import Broken, Repaired, loads
+from app.providers.text_calls.json_repair import DEEPEST, Broken, Repaired, extent, loads, to_json
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(

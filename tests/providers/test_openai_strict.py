@@ -302,7 +302,7 @@ def test_what_holds_at_the_same_time_is_said_in_one_place(given_: Schema, expect
         (
             of(a={"$ref": "#/$defs/a"})
             | {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a", "description": "b"}}},
-            "`#/$defs/a` leads back to itself",
+            "`#/$defs/b` leads back to itself",
         ),
         (
             of(a={"$ref": "#/$defs/a"}) | {"$defs": {"a": of(b={"$ref": "#/$defs/a", "minItems": 1})}},

@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletionToolUnionParam
 from app.core.runs import Media, ModelCall, Reply, Text
 from app.providers.dialects import Choice, ExportOptions, Supports
 from app.providers.openai_chat import dialect
-from app.providers.provider_aliases import ALIASES, ProviderAlias, without_unseen
+from app.providers.registry import ALIASES, ProviderAlias, without_unseen
 from app.providers.tool_limits import wire_name
 from tests.providers.chat_cases import FREE, OFFER, QUIET
 from tests.providers.neutral import PIXEL

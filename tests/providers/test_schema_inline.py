@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.providers.schema.inline import MOST_NODES, inlined, opened
+from app.providers.schema.document import MAX_INLINED_NODES, inline_references, without_closed_objects
 
 TREE: dict[str, Any] = {
     "type": "object",
@@ -22,7 +22,7 @@ def test_no_object_says_any_more_that_it_is_closed() -> None:
     }
     before = deepcopy(schema)
 
-    made = opened(schema)
+    made = without_closed_objects(schema)
 
     bare = {"type": "object"}
     assert made == {
@@ -36,14 +36,14 @@ def test_no_object_says_any_more_that_it_is_closed() -> None:
 def test_an_object_that_takes_more_still_says_of_what_kind() -> None:
     schema = {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": False}}
 
-    assert opened(schema) == {"type": "object", "additionalProperties": {"type": "object"}}
+    assert without_closed_objects(schema) == {"type": "object", "additionalProperties": {"type": "object"}}
 
 
 def test_values_are_no_schemas() -> None:
     schema = {"const": {"additionalProperties": False, "$ref": "#/x"}, "enum": [{"$id": "a"}], "default": {"$ref": "b"}}
 
-    assert opened(schema) == schema
-    assert inlined(schema) == schema
+    assert without_closed_objects(schema) == schema
+    assert inline_references(schema) == schema
 
 
 def test_references_are_replaced_by_what_they_mean() -> None:
@@ -61,7 +61,7 @@ def test_references_are_replaced_by_what_they_mean() -> None:
     }
     before = deepcopy(schema)
 
-    made = inlined(schema)
+    made = inline_references(schema)
 
     assert made == {
         "type": "object",
@@ -91,20 +91,20 @@ def test_references_are_replaced_by_what_they_mean() -> None:
     ],
 )
 def test_a_schema_that_cannot_do_without_references_stays_as_it_is(schema: dict[str, Any]) -> None:
-    assert inlined(schema) == schema
+    assert inline_references(schema) == schema
 
 
 def test_a_schema_that_would_grow_beyond_reason_stays_as_it_is() -> None:
-    doubles = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(MOST_NODES.bit_length())}
+    doubles = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(MAX_INLINED_NODES.bit_length())}
     schema = {"$ref": "#/$defs/d0", "$defs": doubles | {f"d{len(doubles)}": {"type": "string"}}}
 
-    assert inlined(schema) == schema
+    assert inline_references(schema) == schema
 
 
 def test_what_is_made_shares_nothing_with_what_it_was_made_of() -> None:
     schema = {"properties": {"a": {"enum": [["x"]]}}}
 
-    opened(schema)["properties"]["a"]["enum"][0].append("y")
-    inlined(schema)["properties"]["a"]["enum"][0].append("z")
+    without_closed_objects(schema)["properties"]["a"]["enum"][0].append("y")
+    inline_references(schema)["properties"]["a"]["enum"][0].append("z")
 
     assert schema == {"properties": {"a": {"enum": [["x"]]}}}

@@ -4,7 +4,7 @@ import pytest
 
 from app.core.runs import ToolOffer
 from app.providers.dialects import Quirks
-from app.providers.schema.subschemas import look_up
+from app.providers.schema.document import look_up
 from app.providers.tool_limits import FREE_FORM, fit
 from tests.providers.neutral import WEATHER
 

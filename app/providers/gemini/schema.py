@@ -7,7 +7,7 @@ schema anyway.
 import json
 from typing import Any
 
-from app.providers.schema.subschemas import by_type, look_up
+from app.providers.schema.document import look_up, split_by_type
 
 MOST_NODES = 2_000
 MOST_DEEP = 40
@@ -69,7 +69,7 @@ class _Conversion:
             outer = {word: value for word, value in given.items() if word not in ("anyOf", "oneOf")}
             return self._union(outer, arms, above)
         if isinstance(given.get("type"), list):
-            outer, typed = by_type(given, map(str, given["type"]))
+            outer, typed = split_by_type(given, map(str, given["type"]))
             return self._union(outer, typed, above)
         return self._plain(given, above)
 

@@ -8,8 +8,7 @@ from app.providers.dialects import Dialect, Supports, Wire
 from app.providers.responses.items import calls_in, require_items, said_in
 from app.providers.responses.results import write_results
 from app.providers.responses.streams import is_stream, response_of
-from app.providers.responses.tool_choice import fill_request
-from app.providers.responses.tools import QUIRKS, export_tools
+from app.providers.responses.tools import QUIRKS, export_tools, fill_request
 
 UNFINISHED = ("incomplete", "failed", "cancelled", "in_progress", "queued")
 

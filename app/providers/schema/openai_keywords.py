@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from app.providers.schema.document import Schema
+from app.core.util.json_schema import Schema
 
 TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"])

@@ -5,8 +5,7 @@ What cannot be said without losing or narrowing something is given up.
 
 from typing import Any
 
-from app.providers.schema.document import NotExpressible
-from app.providers.schema.subschemas import by_type, look_up
+from app.providers.schema.document import NotExpressible, look_up, split_by_type
 
 MOST_NODES = 5_000
 MOST_DEEP = 60
@@ -76,7 +75,7 @@ class _Simplifying:
             return {word: value for word, value in given.items() if word != "type"}
         if len(types) == 1:
             return self._plain(given | {"type": types[0]}, above)
-        outer, arms = by_type(given, types)
+        outer, arms = split_by_type(given, types)
         return outer | {"anyOf": [self.schema(arm, above) for arm in arms]}
 
     def _union(self, given: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:

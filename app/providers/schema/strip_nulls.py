@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from app.providers.schema.document import Document, Schema, TooComplex, unions_of
+from app.core.util.json_schema import Schema
+from app.providers.schema.document import Document, TooComplex, unions_of
 
 Bounds = tuple[tuple[str, Callable[[Any, Any], bool]], ...]
 

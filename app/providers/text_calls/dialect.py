@@ -1,13 +1,15 @@
-"""What the dialects have in common that are nothing but text: how tools are taught, calls read and replies put."""
+"""The dialects `text` and `text-xml`, for models without tool calls: tools in the system prompt, calls in the text."""
 
+import html
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.core.runs import Known, ParsedMessage, Reply, ToolOffer
 from app.providers import reply_content
-from app.providers.dialects import Choice, Exported, ExportOptions, Quirks, Wire
+from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
 from app.providers.text_calls.extract import read
 from app.providers.text_calls.message_text import utterance
 from app.providers.tool_limits import FREE_FORM, named, shortened, wire_name, within
@@ -119,3 +121,121 @@ def _sentences(choice: Choice, quirks: Quirks) -> list[str]:
     if choice.parallel is False:
         said.append("Call at most one tool in each answer.")
     return said
+
+
+JSON_PROMPT = """\
+# Tools
+
+You can call the tools that are listed below. To call one, write a block like this one:
+
+<tool_call>
+{"name": "some_tool", "arguments": {"a_text": "first line\\nsecond line", "a_number": 5}}
+</tool_call>
+
+- Between the tags stands one JSON object: the name of the tool, and its arguments as its JSON Schema describes them.
+- It must be whole and valid JSON: in strings, line breaks are written as \\n, quotes as \\" and backslashes as \\\\.
+- For more calls write more blocks, one behind the other. Calls in one answer may run at the same time.
+- Write the blocks as they are: a call that stands in a code block with other text, or in quotes, is not run.
+- End your answer behind the last block. Then you are given one <tool_response> for each call, in the same order. Never
+  write a <tool_response> yourself."""
+
+
+def export_json(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
+    return teach(offers, options, PromptTemplate(JSON_PROMPT, "tools", _json_definition))
+
+
+def _json_definition(name: str, description: str, schema: dict[str, Any]) -> Wire:
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+def write_json_results(replies: Sequence[Reply]) -> list[Wire]:
+    """One message with a block for each reply. The name is repeated, because there are no ids."""
+    if not replies:
+        return []
+    return [{"role": "user", "content": "\n".join(_response_block(reply) for reply in replies)}]
+
+
+def _response_block(reply: Reply) -> str:
+    error = {} if reply.error is None else {"error": reply.error.code}
+    put = unclosing(json.dumps({"name": reply.call.name, **error, "content": said_by(reply)}, ensure_ascii=False))
+    return f"<tool_response>\n{put}\n</tool_response>"
+
+
+json_dialect = Dialect(
+    name="text",
+    title="Plain text, calls as JSON between tags",
+    export_tools=export_json,
+    fill_request=fill_request,
+    read_calls=read_calls,
+    write_results=write_json_results,
+    supports=Supports(
+        native_tools=False,
+        note="For models without tools of their own. The tools are a block of the system prompt. Calls are found in "
+        "the model's text, also by the conventions of Anthropic, MiniMax, Qwen, ChatCLI, Mistral and Llama.",
+    ),
+    numbers_calls=True,
+)
+
+
+XML_PROMPT = """\
+# Tools
+
+You can call the tools that are listed below. To call one, write a block like this one:
+
+<function_calls>
+<invoke name="some_tool">
+<parameter name="a_text">first line
+second line, with "quotes" & <brackets></parameter>
+<parameter name="a_list">["a", "b"]</parameter>
+</invoke>
+</function_calls>
+
+- Each argument is one <parameter>, named as the tool's JSON Schema names it. Arguments that are left out have no tag.
+- A text stands there exactly as it is meant: without quotes around it, and nothing in it is escaped. Numbers, true,
+  false, null, lists and objects are written as JSON.
+- Close every tag. A call without its </invoke> is not run.
+- For more calls write more <invoke> elements into the block. Calls in one answer may run at the same time.
+- Write the block as it is: a call that stands in a code block with other text, or in quotes, is not run.
+- End your answer behind the block. Then you are given <function_results> with a <result> or an <error> for each call,
+  in the same order. Never write <function_results> yourself."""
+
+_OUR_END = re.compile(r"<(?=/(?:function_results|result|error)\b)", re.IGNORECASE)
+
+
+def export_xml(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
+    return teach(offers, options, PromptTemplate(XML_PROMPT, "functions", _xml_definition))
+
+
+def _xml_definition(name: str, description: str, schema: dict[str, Any]) -> Wire:
+    return {"name": name, "description": description, "parameters": schema}
+
+
+def write_xml_results(replies: Sequence[Reply]) -> list[Wire]:
+    """One message with an element for each reply. The name is repeated, because there are no ids."""
+    if not replies:
+        return []
+    elements = "\n".join(_result_element(reply) for reply in replies)
+    return [{"role": "user", "content": f"<function_results>\n{elements}\n</function_results>"}]
+
+
+def _result_element(reply: Reply) -> str:
+    tag, name = "result", html.escape(reply.call.name)
+    code = ""
+    if reply.error is not None:
+        tag, code = "error", f' code="{html.escape(reply.error.code)}"'
+    return f'<{tag} name="{name}"{code}>\n{_OUR_END.sub("&lt;", said_by(reply))}\n</{tag}>'
+
+
+xml_dialect = Dialect(
+    name="text-xml",
+    title="Plain text, calls as elements",
+    export_tools=export_xml,
+    fill_request=fill_request,
+    read_calls=read_calls,
+    write_results=write_xml_results,
+    supports=Supports(
+        native_tools=False,
+        note="As `text`, but the model is taught a convention in which long texts need no escapes.",
+    ),
+    numbers_calls=True,
+)

@@ -1,6 +1,6 @@
-"""Calls read out of plain text: one walk from left to right, past what is thought or quoted.
+"""Calls in plain text: one scan from left to right, past thinking and code blocks.
 
-A call is found where it stands by itself. What stands inside of another one is its argument, whatever it looks like.
+A call inside another one is part of its arguments, whatever it looks like.
 """
 
 import re
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.core.runs import Known, ModelCall
-from app.providers.text_calls.formats import CONVENTIONS
+from app.providers.text_calls.formats import FORMATS
 from app.providers.text_calls.scanner import FENCE, FoundCall, ScannedText, Span, without
 
 THOUGHT_END = "</think>"
-_OPENING = "|".join(convention.opening for convention in CONVENTIONS)
+_OPENING = "|".join(call_format.opening for call_format in FORMATS)
 _OPENINGS = re.compile(f"(?P<opening>{_OPENING})")
 _MARKS = re.compile(
     rf"(?P<thought><think>)|(?P<thought_end>{THOUGHT_END})|(?P<fence>{FENCE})|(?P<ticks>`++)|(?P<opening>{_OPENING})",
     re.MULTILINE,
 )
-_READERS = [(re.compile(convention.opening), convention.read) for convention in CONVENTIONS]
+_READERS = [(re.compile(call_format.opening), call_format.read) for call_format in FORMATS]
 
 
 class Read(NamedTuple):
-    """The calls in a text, what it says besides, and how much work it was to find that out."""
+    """The calls in a text, the text without them, and the number of characters looked at."""
 
     calls: tuple[ModelCall, ...]
     text: str
@@ -31,7 +31,7 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What each convention found, by its rank, and what of the text is thought and not said."""
+    """What each format found, by its rank, and the spans of thinking."""
 
     found: dict[int, list[FoundCall]] = field(default_factory=dict)
     thoughts: list[Span] = field(default_factory=list)
@@ -48,65 +48,65 @@ class Findings:
 
 
 def read(text: str, known: Known) -> Read:
-    """The calls of the first convention that finds any, and the text without them."""
-    page = ScannedText(text, known)
-    findings = _walk(page, _MARKS)
+    """The calls of the first format that finds any, and the text without them."""
+    scanned = ScannedText(text, known)
+    findings = _scan(scanned, _MARKS)
     if not findings.found:
-        return Read((), without(text, findings.thoughts).strip(), page.steps)
+        return Read((), without(text, findings.thoughts).strip(), scanned.steps)
     first = min(findings.found)
-    said = without(text, [*findings.thoughts, *findings.spans(first)])
-    return Read(findings.calls(first), said.strip(), page.steps)
+    rest = without(text, [*findings.thoughts, *findings.spans(first)])
+    return Read(findings.calls(first), rest.strip(), scanned.steps)
 
 
-def _walk(page: ScannedText, marks: re.Pattern[str]) -> Findings:
+def _scan(text: ScannedText, marks: re.Pattern[str]) -> Findings:
     findings = Findings()
-    place = 0
-    while mark := page.search(marks, place):
-        place = max(_pass(page, mark, findings), mark.start() + 1)
+    position = 0
+    while mark := text.search(marks, position):
+        position = max(_read_mark(text, mark, findings), mark.start() + 1)
     return findings
 
 
-def _pass(page: ScannedText, mark: re.Match[str], findings: Findings) -> int:
-    """Take in what stands at a mark; answers where to go on."""
+def _read_mark(text: ScannedText, mark: re.Match[str], findings: Findings) -> int:
+    """Read what begins at a mark; returns where to continue."""
     match mark.lastgroup:
         case "thought":
-            return _think(page, mark, findings)
-        case "thought_end":  # what comes before was thought, too: the tag that opens it stood in the prompt
+            return _read_thinking(text, mark, findings)
+        case "thought_end":  # all text before was thinking: its opening tag was in the prompt
             findings.found.clear()
             findings.thoughts = [(0, mark.end())]
             return mark.end()
         case "ticks":
-            return page.code_end(mark.start()) or mark.end()
+            return text.code_end(mark.start()) or mark.end()
         case "fence":
-            return _read_fence(page, mark, findings)
+            return _read_fence(text, mark, findings)
         case _:
-            return _read_call(page, mark, findings)
+            return _read_call(text, mark, findings)
 
 
-def _think(page: ScannedText, mark: re.Match[str], findings: Findings) -> int:
-    closing = page.find(THOUGHT_END, mark.end())
-    end = len(page) if closing is None else closing + len(THOUGHT_END)
+def _read_thinking(text: ScannedText, mark: re.Match[str], findings: Findings) -> int:
+    closing = text.find(THOUGHT_END, mark.end())
+    end = len(text) if closing is None else closing + len(THOUGHT_END)
     findings.thoughts.append((mark.start(), end))
     return end
 
 
-def _read_call(page: ScannedText, mark: re.Match[str], findings: Findings) -> int:
+def _read_call(text: ScannedText, mark: re.Match[str], findings: Findings) -> int:
     for rank, (opening, read_at) in enumerate(_READERS):
-        if page.match(opening, mark.start()) and (found := read_at(page, mark.start())):
+        if text.match(opening, mark.start()) and (found := read_at(text, mark.start())):
             findings.add(rank, found)
             return found.end
     return mark.end()
 
 
-def _read_fence(page: ScannedText, mark: re.Match[str], findings: Findings) -> int:
-    """A block counts when there is nothing in it but calls. One that is not closed ends with the thought it is in."""
-    fence = page.fence(mark)
-    thought_end = None if fence.is_closed else page.find(THOUGHT_END, mark.end())
+def _read_fence(text: ScannedText, mark: re.Match[str], findings: Findings) -> int:
+    """A code block counts when it contains only calls. An unclosed one ends with the thinking around it."""
+    fence = text.fence(mark)
+    thought_end = None if fence.is_closed else text.find(THOUGHT_END, mark.end())
     if thought_end is not None:
         return thought_end
-    inner = page.inner(*fence.inside)
-    inside = _walk(inner, _OPENINGS)
-    page.steps += inner.steps
+    inner = text.inner(*fence.inside)
+    inside = _scan(inner, _OPENINGS)
+    text.steps += inner.steps
     for rank in sorted(inside.found):
         if not without(inner.text, inside.spans(rank)).strip():
             findings.add(rank, FoundCall(fence.end, inside.calls(rank), ((mark.start(), fence.end),)))

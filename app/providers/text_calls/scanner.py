@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from app.core.runs import Known, ModelCall, ToolOffer
-from app.providers.text_calls.json_like import Extent, extent
+from app.providers.text_calls.json_repair import Extent, extent
 
 LONGEST_NAME = 256
 MOST_INDENTED = 64

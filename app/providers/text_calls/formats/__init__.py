@@ -1,17 +1,17 @@
-"""The conventions by which models write calls in plain text, one file each, in the order in which they are believed.
+"""The formats in which models write calls in plain text, in the order of precedence.
 
-The first one that finds a call of a tool that there is counts for the whole text. May import: core.
+The first format that finds a call of a known tool counts for the whole text.
 """
 
-from app.providers.text_calls.formats import chatcli, claude_invoke, hermes, llama, mistral, pythonic, qwen
+from app.providers.text_calls.formats import chatcli, hermes, llama, mistral, pythonic, xml_params
 
-CONVENTIONS = (
-    hermes.convention,
-    claude_invoke.convention,
-    qwen.convention,
-    chatcli.convention,
-    chatcli.last_resort,
-    mistral.convention,
-    llama.convention,
-    pythonic.convention,
+FORMATS = (
+    hermes.call_format,
+    xml_params.claude,
+    xml_params.qwen,
+    chatcli.call_format,
+    chatcli.bracket_format,
+    mistral.call_format,
+    llama.call_format,
+    pythonic.call_format,
 )

@@ -215,5 +215,5 @@ def _read_flat(page: ScannedText, start: int, head: re.Match[str]) -> FoundCall 
     return FoundCall(end, (made,), ((start, end),))
 
 
-convention = CallFormat(name="chatcli", opening=r"(?i:<tool(?:_call)?+)[\s/]|\{", read=_read)
-last_resort = CallFormat(name="chatcli-brackets", opening=r"(?i:\[tool(?:_call)?+)[ \t]{0,8}:", read=_read_bracket)
+call_format = CallFormat(name="chatcli", opening=r"(?i:<tool(?:_call)?+)[\s/]|\{", read=_read)
+bracket_format = CallFormat(name="chatcli-brackets", opening=r"(?i:\[tool(?:_call)?+)[ \t]{0,8}:", read=_read_bracket)

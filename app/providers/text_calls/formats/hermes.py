@@ -69,4 +69,4 @@ def _found(page: ScannedText, start: int, pieces: list[Span], end: int) -> Found
     return FoundCall(end, tuple(calls), ((start, end),) if calls else ())
 
 
-convention = CallFormat(name="hermes", opening=OPENING, read=_read)
+call_format = CallFormat(name="hermes", opening=OPENING, read=_read)

@@ -71,4 +71,4 @@ def _is_call(mended: Repaired) -> bool:
     return all(isinstance(item, dict) and set(item) <= KEYS and not set(item).isdisjoint(ARGUMENTS) for item in items)
 
 
-convention = CallFormat(name="llama", opening=rf"{re.escape(TAG)}|\{{|\[\s{{0,64}}\{{", read=_read)
+call_format = CallFormat(name="llama", opening=rf"{re.escape(TAG)}|\{{|\[\s{{0,64}}\{{", read=_read)

@@ -54,4 +54,4 @@ def _read_broken(page: ScannedText, start: int, place: int, piece: Piece) -> Fou
     return FoundCall(end, broken_at(page, place, piece, name).calls, ((start, end),))
 
 
-convention = CallFormat(name="mistral", opening=re.escape(OPENING), read=_read)
+call_format = CallFormat(name="mistral", opening=re.escape(OPENING), read=_read)

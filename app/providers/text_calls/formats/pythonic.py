@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from app.core.runs import ModelCall
 from app.providers.text_calls.formats.json_objects import broken_call
-from app.providers.text_calls.json_like import Token, to_json_string, written
-from app.providers.text_calls.json_repair import Broken, loads
+from app.providers.text_calls.json_repair import Broken, Token, loads, to_json_string, written
 from app.providers.text_calls.scanner import CallFormat, FoundCall, ScannedText
 
 DEEPEST = 100
@@ -124,6 +123,6 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
     return parts if parts[-1] else parts[:-1]
 
 
-convention = CallFormat(
+call_format = CallFormat(
     name="pythonic", opening=rf"{_SPECIAL}\[\s{{0,64}}[A-Za-z_][A-Za-z0-9_.-]{{0,255}}\(", read=_read
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from app.core.runs import ModelCall, ToolOffer
 from app.providers.text_calls.coercion import coerced
-from app.providers.text_calls.scanner import FoundCall, ScannedText, Span
+from app.providers.text_calls.scanner import CallFormat, FoundCall, ScannedText, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +239,52 @@ def _trimmed(text: str, grammar: Grammar) -> str:
         return text
     line_break = "\r\n" if text.startswith("\r\n") else "\n"
     return text.removeprefix(line_break).removesuffix(line_break)
+
+
+_QWEN = Grammar(
+    Tags(
+        call=r"<function=[^<>\n]{1,256}>",
+        call_end="</function>",
+        parameter=r"<parameter=[^<>\n]{1,256}>",
+        parameter_end="</parameter>",
+        wrapper="<tool_call>",
+        unwrapper="</tool_call>",
+        name_in=re.compile(r"=([^>]*)"),
+        trims=True,
+    )
+)
+
+
+qwen = CallFormat(name="qwen", opening="<tool_call>|<function=", read=lambda page, start: read(page, start, _QWEN))
+"""Qwen3-Coder and its relatives. A value has a line break on each side that is not its own.
+
+<tool_call><function=x><parameter=p>
+value
+</parameter></function></tool_call>
+"""
+
+
+_PREFIX = "(?:antml:)?+"
+_NAMED = r"""[ \t\r\n]{1,8}name[ ]?=[ ]?(?:"[^"<>\n]{1,256}"|'[^'<>\n]{1,256}')[^<>\n]{0,128}>"""
+_CLAUDE = Grammar(
+    Tags(
+        call=f"<{_PREFIX}invoke{_NAMED}",
+        call_end=f"</{_PREFIX}invoke>",
+        parameter=f"<{_PREFIX}parameter{_NAMED}",
+        parameter_end=f"</{_PREFIX}parameter>",
+        wrapper=f"<(?:{_PREFIX}function_calls|minimax:tool_call)>",
+        unwrapper=f"</(?:{_PREFIX}function_calls|minimax:tool_call)>",
+        name_in=re.compile(r"""name[ ]?=[ ]?("[^"]*"|'[^']*')"""),
+    )
+)
+
+
+claude = CallFormat(
+    name="claude",
+    opening=rf"<(?:{_PREFIX}(?:function_calls>|invoke[ \t\r\n])|minimax:tool_call>)",
+    read=lambda page, start: read(page, start, _CLAUDE),
+)
+"""Claude without a tool interface, and MiniMax with a wrapper of its own.
+
+<function_calls><invoke name="x"><parameter name="p">value</parameter></invoke></function_calls>
+"""
