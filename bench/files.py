@@ -188,11 +188,11 @@ SECTIONS = {"grep_files": search, "read_file": read, "apply_patch": patch, "edit
 
 def render(rows: list[Row], rounds: int, machine: Machine) -> str:
     lines = [
-        "## Files",
+        "## File tools",
         "",
         f"`python -m bench.files`, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}: each tool (arguments, needs",
-        "and the tool itself; no HTTP, no record) and a bare way to do its work, in turn; median [min to max] of",
-        f"{rounds} rounds, in milliseconds. Ratios are formed within a round; the CPU's is the less noisy one.",
+        "and the tool itself, without HTTP and without a record) and the bare operation, alternating;",
+        f"{rounds} rounds, times in milliseconds. The ratio of CPU is less noisy than the ratio of time.",
         f"Load average before {loads(machine.load_before)}, after {loads(os.getloadavg())};",
         f"disk {machine.disk}, fdatasync {machine.fsync_ms:.2f} ms.",
         "",

@@ -25,7 +25,7 @@ UPSTREAMS = {
     "stdio": "a bare echo over stdio",
     "http": "a bare echo over HTTP",
     "sdk": "an echo made with the SDK, over stdio",
-    "older": "the same echo, spoken to in the older era of the protocol, the only one that mcpo knows",
+    "older": "the same echo with protocol 2025-11-25, the only one that mcpo supports",
 }
 MODERN = "2026-07-28"
 ALLOWED = [{"permission": "mcp", "action": "allow"}]

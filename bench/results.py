@@ -1,4 +1,4 @@
-"""RESULTS.md: the figures, the goals of the design beside them, and what a person wrote about what is left."""
+"""RESULTS.md: the figures, the goals of the design beside them, and notes written by hand."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -14,8 +14,8 @@ from bench.results_sections import loads, marks, spread, written
 if TYPE_CHECKING:
     from bench.run import Measured
 
-LEFT = "what is left"
-OTHERS = ("million", "streams", "files", "walls", "mcp", "runs")
+NOTES = "notes"
+OTHERS = ("million", "streams", "files", "sandbox", "mcp", "runs")
 NOTHING = "(nothing written yet)"
 
 
@@ -66,17 +66,15 @@ def render(
         "",
         *_starts(found),
         "",
-        "## Goals (DESIGN §7)",
+        "## Goals",
         "",
         "| goal | floor | aim | measured | |",
         "|---|---|---|---|---|",
         *(goal.line() for goal in goals(found)),
         "",
-        "A million calls stored, and a thousand event streams: see below.",
+        "## Notes",
         "",
-        "## What is left",
-        "",
-        _section(kept, LEFT),
+        _section(kept, NOTES),
         "",
         *(f"{_section(kept, name)}\n" for name in OTHERS),
     ]
@@ -84,13 +82,17 @@ def render(
 
 
 def _preface(rounds: int, seconds: float) -> Iterable[str]:
-    yield "# Benchmark"
+    yield "# Benchmark results"
     yield ""
-    yield "A durable call (key, envelope, arguments, rules, gate, two commits with `synchronous=FULL`) against a bare"
-    yield "FastAPI echo with a pydantic body and a response_model, both under uvicorn + uvloop + httptools, in one run."
-    yield f"Written by `python -m bench.run`: {rounds} rounds of {seconds:g} s slices in turn, the server on one core"
-    yield "and wrk on another; median [min to max]. Ratios are formed within a round; only they are claims. CPU is that"
-    yield "of all threads of the server per request, and the least noisy of the figures."
+    yield "A figure is the median [minimum to maximum] of all rounds. Ratios are computed within a round, and only"
+    yield "ratios are claims: absolute figures depend on the machine. `make bench` writes this file."
+    yield ""
+    yield "## Durable calls"
+    yield ""
+    yield "`POST /v1/calls` with authentication, validation, rules, gate and two commits (`synchronous=FULL`),"
+    yield "compared with a bare FastAPI echo with a pydantic body and a response_model. Both run under uvicorn, uvloop"
+    yield f"and httptools, in one run of `python -m bench.run`: {rounds} rounds of {seconds:g} s, alternating, the server"
+    yield "on one core and wrk on the other. CPU is that of all threads of the server per request."
 
 
 def goals(found: "Measured") -> list[Goal]:

@@ -79,7 +79,7 @@ def goals(found: Found) -> Iterator[str]:
     for (calls, clients), by_way in found.items():
         seen = median(ratios(by_way, "p50_ms"))
         said = "aim reached" if seen <= AIM else "floor reached" if seen <= FLOOR else "**missed**"
-        what = f"p50 of a run with {calls} calls vs the batch, {clients} clients"
+        what = f"p50 of a run vs the batch, calls: {calls}, clients: {clients}"
         yield f"| {what} | ≤ {FLOOR:g} | ≤ {AIM:g} | {seen:.2f} | {said} |"
 
 
@@ -88,9 +88,9 @@ def render(found: Found, machine: Machine, rounds: int, seconds: float) -> str:
         "## Runs",
         "",
         f"`python -m bench.runs`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC: {rounds} rounds of",
-        f"{seconds:g} s in turn; median [min to max], ratios within a round. A message in openai-chat is read, its",
-        "calls are run, the run is kept and the messages to append are written; the batch has the same calls and none",
-        "of that. Every message has ids of its own. Load average before",
+        f"{seconds:g} s, alternating. A run parses a message in openai-chat, runs its calls, stores the run",
+        "and renders",
+        "what to append. A batch has the same calls only. Every message has its own ids. Load average before",
         f"{loads(machine.load_before)}, after {loads(os.getloadavg())}; fdatasync takes {machine.fsync_ms:.2f} ms.",
         "",
         *table(found),

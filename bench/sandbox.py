@@ -136,13 +136,15 @@ def line(backend: str, found: Found) -> str:
 def render(found: dict[str, Found], machine: Machine, rounds: int) -> str:
     return "\n".join(
         [
-            "## A command behind walls",
+            "## Sandboxed commands",
             "",
             f"`python -m bench.sandbox`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {rounds} calls of each",
-            "kind in turn. `true` is a whole `POST /v1/calls` with its durable record, by one client that waits for",
-            "each answer; the bare one is `subprocess.run` in the client. The parallel ones are read-only command",
-            f"lines, {PARALLEL} at once. The flood is 1 GiB through the service, of which 64 MiB are kept; the bare",
-            f"one is the same producer into `cat > /dev/null`. fsync takes {machine.fsync_ms:.2f} ms here. Load",
+            "kind, alternating. `true` is a whole `POST /v1/calls` with its durable record, by one client that",
+            "waits for",
+            "each answer; bare is `subprocess.run` in the client. The parallel calls are read-only command lines,",
+            f"{PARALLEL} at once. The flood is 1 GiB of output through the service, of which 64 MiB are stored;",
+            "bare is",
+            f"the same producer into `cat > /dev/null`. fsync takes {machine.fsync_ms:.2f} ms. Load",
             f"average before {loads(machine.load_before)}, after {loads(os.getloadavg())}.",
             "",
             "| backend | `true`, p50 ms | bare, p50 ms | ratio | 16 in turn / at once | flood, bare time / ours "
@@ -169,7 +171,7 @@ def main() -> None:
             backend: measure(backend, Path(made) / backend, given.rounds, given.floods) for backend in given.backends
         }
     text = render(found, machine, given.rounds)
-    write(given.results, "walls", text)
+    write(given.results, "sandbox", text)
     print(text)
 
 
