@@ -91,8 +91,8 @@ def _preface(rounds: int, seconds: float) -> Iterable[str]:
     yield ""
     yield "`POST /v1/calls` with authentication, validation, rules, gate and two commits (`synchronous=FULL`),"
     yield "compared with a bare FastAPI echo with a pydantic body and a response_model. Both run under uvicorn, uvloop"
-    yield f"and httptools, in one run of `python -m bench.run`: {rounds} rounds of {seconds:g} s, alternating, the server"
-    yield "on one core and wrk on the other. CPU is that of all threads of the server per request."
+    yield f"and httptools, in one run of `python -m bench.run`: {rounds} rounds of {seconds:g} s, alternating, the"
+    yield "server on one core and wrk on the other. CPU is that of all threads of the server per request."
 
 
 def goals(found: "Measured") -> list[Goal]:
