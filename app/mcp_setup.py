@@ -47,7 +47,7 @@ from app.mcp.client.upstream import UpstreamDeps
 from app.net.outbound import CheckedOutbound
 from app.net.resolver import Resolver
 from app.net.secret_placeholders import Find, require_writable, value_for
-from app.net.tls import trusting_the_web
+from app.net.tls import trust_public_cas
 from app.store.mcp import TokenStore, load_grants
 from app.store.principals import Keyring
 from app.store.vault import Vault
@@ -180,7 +180,7 @@ class McpSetup:
         from app.mcp.client.transports.http import HttpDeps
 
         reach, resolver = self._reach, Resolver(self._settings.private_networks)
-        ways = HttpDeps(find=resolver.find, header=self._header, trust=trusting_the_web, credentials=self._desk)
+        ways = HttpDeps(find=resolver.find, header=self._header, trust=trust_public_cas, credentials=self._desk)
         means = ConnectorDeps(
             processes=reach.processes,
             walled=reach.walled,
@@ -191,7 +191,7 @@ class McpSetup:
         return Connector(means)
 
     def _open_desk(self, tokens: TokenStore) -> OAuthManager:
-        courier = OAuthHttp(Resolver(self._settings.private_networks).find, trusting_the_web)
+        courier = OAuthHttp(Resolver(self._settings.private_networks).find, trust_public_cas)
         cashier = TokenClient(tokens, courier, self._clock, partial(value_for, self._reach.find))
         return OAuthManager(tokens, cashier, self._clock, home=self._home, reconnect=self.book.reconnect)
 

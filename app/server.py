@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
 
     def _certificate(self) -> dict[str, str]:
         """What it shows now, for those on this machine who want to know it is us."""
-        return {"certificate": tls.leaf(Path(self.config.ssl_certfile))} if self.config.ssl_certfile else {}
+        return {"certificate": tls.read_leaf(Path(self.config.ssl_certfile))} if self.config.ssl_certfile else {}
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -64,13 +64,13 @@ def test_another_certificate_is_not_trusted(tmp_path: Path) -> None:
         url, key = url_of(announced), key_of(tmp_path)
         for trusted in (None, other.cert.read_text()):
             with pytest.raises(ServiceProblem, match="CERTIFICATE_VERIFY_FAILED"):
-                ServiceClient(url, key, trusted).ask("GET", "/v1/tools")
+                ServiceClient(url, key, trusted).request("GET", "/v1/tools")
             with pytest.raises(ServiceProblem, match="CERTIFICATE_VERIFY_FAILED"):
                 probe(url, "/healthz", trusted)
         plain = toolcrib(tmp_path, "tools", "--url", url.replace("https:", "http:"), "--key", key)
 
     assert plain.returncode == 1
-    assert "No Toolcrib answers at http://" in plain.stderr
+    assert "No Toolcrib responds at http://" in plain.stderr
 
 
 @pytest.mark.parametrize(

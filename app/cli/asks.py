@@ -96,7 +96,7 @@ def open_asks(service: ServiceClient, session: str | None = None) -> list[Ask]:
     found: list[Ask] = []
     wanted = {"status": "open", "limit": PAGE} | ({"session": session} if session else {})
     while True:
-        page = service.ask("GET", "/v1/asks", **wanted)
+        page = service.request("GET", "/v1/asks", **wanted)
         found += page["data"]
         if page["next_cursor"] is None:
             return found[::-1]
@@ -105,7 +105,7 @@ def open_asks(service: ServiceClient, session: str | None = None) -> list[Ask]:
 
 def answer(service: ServiceClient, id: str, said: Said) -> Ask:
     given = {name: value for name, value in said.items() if value is not None}
-    ended: Ask = service.ask("POST", f"/v1/asks/{id}/answer", given)
+    ended: Ask = service.request("POST", f"/v1/asks/{id}/answer", given)
     return ended
 
 
@@ -277,7 +277,7 @@ class Reviewer:
             ended = answer(self._service, ask["id"], said)
         except ServiceProblem as problem:
             err.print(f"[red]error:[/] {plain(str(problem))}")
-            return bool(self._service.ask("GET", f"/v1/asks/{ask['id']}")["status"] != "open")
+            return bool(self._service.request("GET", f"/v1/asks/{ask['id']}")["status"] != "open")
         out.print(f"[green]{plain(outcome(ended))}[/]")
         return True
 

@@ -26,8 +26,8 @@ from app.core.sandbox import Backend, SandboxReport
 from app.core.secrets import GLOBAL_PRINCIPAL
 from app.core.sessions import Profile, is_inside
 from app.core.util.clocks import SystemClock
-from app.net import listen_check, tls
-from app.net.service_client import ServiceProblem, probe
+from app.net import tls
+from app.net.service_client import ServiceProblem, is_in_use, listen_error, probe
 from app.sandbox import ripgrep
 from app.sandbox.files.workspaces import HOME_FOLDER
 from app.sandbox.isolation import features
@@ -230,10 +230,10 @@ def _port(settings: Settings, running: lock.Holder | None) -> Finding:
     where = f"{settings.host}:{settings.port}"
     if settings.port == 0:
         return Finding("port", "ok", "A free one is chosen at the start.")
-    refusal = listen_check.refusal(settings.host, settings.port)
+    refusal = listen_error(settings.host, settings.port)
     if refusal is None:
         return Finding("port", "ok", f"{where} is free.")
-    if not listen_check.is_taken(refusal):
+    if not is_in_use(refusal):
         told = f"{where} cannot be listened on: {refusal.strerror}."
         return Finding("port", "failure", told, "Choose another --host or --port.")
     if running and running.url and running.url.endswith(f":{settings.port}"):

@@ -39,15 +39,15 @@ class ServiceKeys:
 
     def create(self, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View:
         body = {"principal": principal, "name": name, "scopes": [str(scope) for scope in scopes], "bounds": bounds}
-        made: View = self._client.ask("POST", "/v1/keys", body)
+        made: View = self._client.request("POST", "/v1/keys", body)
         return made
 
     def list(self) -> list[View]:
-        known: list[View] = self._client.ask("GET", "/v1/keys")["data"]
+        known: list[View] = self._client.request("GET", "/v1/keys")["data"]
         return known
 
     def revoke(self, id: str) -> None:
-        self._client.ask("DELETE", f"/v1/keys/{id}")
+        self._client.request("DELETE", f"/v1/keys/{id}")
 
 
 class OfflineKeys:

@@ -126,7 +126,7 @@ def _announce(settings: config.Settings, url: str) -> None:
 def tools(url: Url = None, key: KeyOption = None, data_dir: DataDir = None, config_file: Config = None) -> None:
     """List the tools of the running service."""
     with plainly():
-        listed = client(url, key, data_dir, config_file).ask("GET", "/v1/tools")["data"]
+        listed = client(url, key, data_dir, config_file).request("GET", "/v1/tools")["data"]
     table = Table("tool", "effect", "what it does", box=None, header_style="bold")
     for tool in listed:
         table.add_row(tool["name"], tool["effect"], tool["description"].split("\n")[0])

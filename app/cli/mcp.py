@@ -36,7 +36,7 @@ def list_servers(
 ) -> None:
     """List all servers, and how each is."""
     with plainly():
-        known = client(url, key, data_dir, config_file).ask("GET", PATH)["data"]
+        known = client(url, key, data_dir, config_file).request("GET", PATH)["data"]
     if as_json:
         typer.echo(json.dumps(known, indent=2, ensure_ascii=False))
         return
@@ -85,7 +85,7 @@ def add_server(
         body |= {"url": address, "kind": "sse" if is_sse else "http", "headers": dict(map(_header, header or []))}
         body["auth"] = _auth(bearer_secret, oauth)
     with plainly():
-        view = client(service, key, data_dir, config_file).ask("POST", PATH, body, own=own)
+        view = client(service, key, data_dir, config_file).request("POST", PATH, body, own=own)
     _tell(view)
 
 
@@ -100,7 +100,7 @@ def remove_server(
 ) -> None:
     """Disconnect from a server and forget it."""
     with plainly():
-        client(url, key, data_dir, config_file).ask("DELETE", f"{PATH}/{_quoted(name)}", own=own)
+        client(url, key, data_dir, config_file).request("DELETE", f"{PATH}/{_quoted(name)}", own=own)
     err.print(f"[dim]{plain(name)} is removed[/]")
 
 
@@ -115,7 +115,7 @@ def reconnect_server(
 ) -> None:
     """Connect to a server anew, now. Exit code 1 when that does not work."""
     with plainly():
-        view = client(url, key, data_dir, config_file).ask("POST", f"{PATH}/{_quoted(name)}/reconnect", own=own)
+        view = client(url, key, data_dir, config_file).request("POST", f"{PATH}/{_quoted(name)}/reconnect", own=own)
     _tell(view)
 
 
@@ -141,7 +141,7 @@ def sign_in(
 ) -> None:
     """Print the address where to sign in at a server; it is connected to as soon as that is done."""
     with plainly():
-        answer = client(url, key, data_dir, config_file).ask("POST", f"{PATH}/{_quoted(name)}/auth", own=own)
+        answer = client(url, key, data_dir, config_file).request("POST", f"{PATH}/{_quoted(name)}/auth", own=own)
     if answer.get("url"):
         typer.echo(printable(answer["url"]))
     else:

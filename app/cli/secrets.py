@@ -50,16 +50,16 @@ class ServiceSecrets:
         check_name(name)
         check_value(value)
         body = {"value": value, "domains": list(domains)}
-        kept: View = self._client.ask("PUT", f"/v1/secrets/{name}", body, **{"global": is_global})
+        kept: View = self._client.request("PUT", f"/v1/secrets/{name}", body, **{"global": is_global})
         return kept
 
     def list(self) -> list[View]:
-        known: list[View] = self._client.ask("GET", "/v1/secrets")["data"]
+        known: list[View] = self._client.request("GET", "/v1/secrets")["data"]
         return known
 
     def drop(self, name: str, *, is_global: bool) -> None:
         check_name(name)
-        self._client.ask("DELETE", f"/v1/secrets/{name}", **{"global": is_global})
+        self._client.request("DELETE", f"/v1/secrets/{name}", **{"global": is_global})
 
 
 class OfflineSecrets:

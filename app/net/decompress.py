@@ -1,4 +1,4 @@
-"""Bodies as they come over the wire, decompressed no further than wanted."""
+"""Content-Encoding of response bodies, decoded only up to a limit."""
 
 import zlib
 from typing import Protocol
@@ -8,23 +8,23 @@ GZIP = zlib.MAX_WBITS | 16
 
 
 class Broken(Exception):
-    """What came is not what its encoding says."""
+    """The body does not match its Content-Encoding."""
 
 
 class Decoder(Protocol):
-    """Decodes a body piece by piece."""
+    """Decodes a body chunk by chunk."""
 
     def feed(self, data: bytes, room: int) -> bytes:
-        """What the piece says, at most `room` bytes of it."""
+        """Decode a chunk, to at most `room` bytes."""
         ...
 
     def finish(self) -> None:
-        """Nothing more comes. Raises `Broken` when something should have."""
+        """End the body. Raises `Broken` when it is incomplete."""
         ...
 
 
 class Plain:
-    """No encoding at all."""
+    """The identity encoding."""
 
     def feed(self, data: bytes, room: int) -> bytes:
         return data[:room]
@@ -34,40 +34,33 @@ class Plain:
 
 
 class Inflater:
-    """gzip, also of several members, and deflate with or without its header."""
+    """gzip, also with several members, and deflate with or without its zlib header."""
 
     def __init__(self, *, is_gzip: bool) -> None:
         self._is_gzip = is_gzip
         self._zlib = zlib.decompressobj(GZIP) if is_gzip else None
-        self._is_whole = True
+        self._is_complete = True
 
     def feed(self, data: bytes, room: int) -> bytes:
-        found = []
+        decoded = []
         try:
-            while data and room > 0:
-                piece, data = self._step(data, room)
-                found.append(piece)
-                room -= len(piece)
+            while data and room > 0 and (engine := self._engine_for(data)) is not None:
+                decoded.append(engine.decompress(data, room))
+                room -= len(decoded[-1])
+                self._is_complete = engine.eof
+                data = engine.unused_data if engine.eof else engine.unconsumed_tail
         except zlib.error:
             raise Broken from None
-        return b"".join(found)
+        return b"".join(decoded)
 
     def finish(self) -> None:
-        if not self._is_whole:
+        if not self._is_complete:
             raise Broken
 
-    def _step(self, data: bytes, room: int) -> tuple[bytes, bytes]:
-        engine = self._engine_for(data)
-        if engine is None:
-            return b"", b""
-        piece = engine.decompress(data, room)
-        self._is_whole = engine.eof
-        return piece, engine.unused_data if engine.eof else engine.unconsumed_tail
-
     def _engine_for(self, data: bytes) -> "zlib._Decompress | None":
-        """The engine these bytes belong to; none for what stands behind the end."""
+        """The decompressor for these bytes; None for bytes after the end."""
         if self._zlib is None:
-            # A header of zlib's says the method 8; some servers leave it out.
+            # The zlib header has the method 8; some servers omit the header.
             self._zlib = zlib.decompressobj(zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS)
         elif self._zlib.eof:
             if not self._is_gzip or data[0] != 0x1F:
@@ -77,7 +70,7 @@ class Inflater:
 
 
 def decoder_of(encoding: str) -> Decoder | None:
-    """The decoder for a Content-Encoding; None for one that was not asked for."""
+    """The decoder for a Content-Encoding; None for one that was not requested."""
     match encoding.strip().lower():
         case "" | "identity":
             return Plain()

@@ -1,8 +1,7 @@
-"""Traces of calls, sent to a collector by OTLP over HTTP. Imported only when wanted: it needs the extra `otel`.
+"""Traces of calls, sent to a collector by OTLP over HTTP. Imported only if configured: needs the extra `otel`.
 
-A call is one span with a child for each stage of its line. What goes into a
-tool and what comes out is never part of it, and so neither is the sentence of
-an error, which may quote it.
+A call is one span with a child for each stage. Spans never hold arguments,
+output or error messages, which may quote them.
 """
 
 import asyncio
@@ -23,8 +22,8 @@ from app.core.calls import Call, Status
 from app.core.errors import Misconfigured
 from app.core.ports import Trace, TraceContext
 
-SPANS = 4096
-"""Most spans that wait to be sent; beyond that the oldest are given up, never a call."""
+MAX_QUEUED_SPANS = 4096
+"""Spans waiting to be sent; beyond that the oldest are dropped."""
 EXPORT_SECONDS = 5.0
 FLUSH_SECONDS = 3.0
 TRACES_PATH = "/v1/traces"
@@ -33,23 +32,23 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """The `Tracer` port by OpenTelemetry, with a provider of its own: nothing of the process's is set."""
+    """The `Tracer` port with OpenTelemetry; the global provider is not set."""
 
     def __init__(self, exporter: SpanExporter, version: str) -> None:
-        about = Resource.create({"service.name": "toolcrib", "service.version": version})
+        resource = Resource.create({"service.name": "toolcrib", "service.version": version})
         self._exporter = exporter
-        self._provider = TracerProvider(resource=about, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=SPANS))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=MAX_QUEUED_SPANS))
         self._spans = self._provider.get_tracer("toolcrib", version)
 
     def begin(self, call: Call, origin: TraceContext | None) -> Trace:
-        above = Context() if origin is None else _propagator.extract(_headers(origin), Context())
+        parent = Context() if origin is None else _propagator.extract(_headers(origin), Context())
         kind = SpanKind.SERVER if call.parent is None else SpanKind.INTERNAL
-        about = {"toolcrib.tool": call.tool, "toolcrib.session": call.session, "toolcrib.call": call.id}
-        return CallTrace(self._spans, self._spans.start_span(f"tool {call.tool}", above, kind, about))
+        attributes = {"toolcrib.tool": call.tool, "toolcrib.session": call.session, "toolcrib.call": call.id}
+        return CallTrace(self._spans, self._spans.start_span(f"tool {call.tool}", parent, kind, attributes))
 
     async def close(self) -> None:
-        """Send what waits, but hold the end of the service up only so long."""
+        """Send the queued spans, for at most `FLUSH_SECONDS`."""
         flushing = threading.Thread(target=self._provider.shutdown, name="toolcrib-traces", daemon=True)
         flushing.start()
         await asyncio.to_thread(flushing.join, FLUSH_SECONDS)
@@ -58,17 +57,19 @@ class Tracing:
 
 
 class CallTrace:
-    """The `Trace` port: a call's span, and below it the span of the stage under way."""
+    """The `Trace` port: the span of a call and the child span of its current stage."""
 
-    __slots__ = ("_inside", "_name", "_span", "_spans", "_stage", "context")
+    __slots__ = ("_context", "_name", "_span", "_spans", "_stage", "context")
 
     def __init__(self, spans: SpanTracer, span: Span) -> None:
         self._spans = spans
         self._span = span
-        self._inside = set_span_in_context(span, Context())
+        self._context = set_span_in_context(span, Context())
         self._name = ""
         self._stage: Span | None = None
-        self.context = _context_of(self._inside)
+        carrier: dict[str, str] = {}
+        _propagator.inject(carrier, self._context)
+        self.context = TraceContext(carrier.get("traceparent", ""), carrier.get("tracestate"))
 
     def stage(self, name: str) -> None:
         if name == self._name:
@@ -76,7 +77,7 @@ class CallTrace:
         if self._stage is not None:
             self._stage.end()
         self._name = name
-        self._stage = self._spans.start_span(name, self._inside)
+        self._stage = self._spans.start_span(name, self._context)
 
     def end(self, call: Call, failure: BaseException | None) -> None:
         if self._stage is not None:
@@ -94,10 +95,10 @@ class CallTrace:
 
 
 def open_tracing(endpoint: str, version: str) -> Tracing:
-    """Tracing to a collector: the address of its traces, or its bare address."""
+    """Tracing to a collector; `endpoint` is the URL of its traces or of the collector."""
     where = urlsplit(endpoint)
     if where.scheme not in ("http", "https") or not where.hostname:
-        raise Misconfigured("traces_endpoint takes an address such as http://127.0.0.1:4318.")
+        raise Misconfigured("traces_endpoint must be a URL such as http://127.0.0.1:4318.")
     if where.path in ("", "/"):
         endpoint = where._replace(path=TRACES_PATH).geturl()
     return Tracing(OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_SECONDS), version)
@@ -106,9 +107,3 @@ def open_tracing(endpoint: str, version: str) -> Tracing:
 def _headers(origin: TraceContext) -> dict[str, str]:
     headers = {"traceparent": origin.traceparent}
     return headers if origin.tracestate is None else headers | {"tracestate": origin.tracestate}
-
-
-def _context_of(inside: Context) -> TraceContext:
-    carrier: dict[str, str] = {}
-    _propagator.inject(carrier, inside)
-    return TraceContext(carrier.get("traceparent", ""), carrier.get("tracestate"))

@@ -1,9 +1,9 @@
-"""One HTTP request on a connection of its own, to exactly an address that was checked, and its bounded answer."""
+"""Sends one HTTP request on its own connection to a checked address, and reads a bounded response."""
 
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import httpcore
 
@@ -13,16 +13,16 @@ from app.net.decompress import Broken, decoder_of
 from app.net.resolver import Address
 
 CONNECT_SECONDS = 5.0
-"""How long one address is tried while there are others."""
+"""Timeout for an address while there are others to try."""
 MAX_ADDRESSES = 6
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-LOOSE = 64 * 1024
-"""Bytes that an encoding may cost without saying anything."""
+MAX_ENCODING_OVERHEAD = 64 * 1024
+"""Bytes that an encoding may use without producing output."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedRequest:
-    """A request as it goes over the wire, but for the address."""
+    """A request with all its headers; `Host` and the framing are added."""
 
     method: str
     where: ParsedUrl
@@ -32,7 +32,7 @@ class PinnedRequest:
 
 @dataclass(frozen=True, slots=True)
 class PinnedResponse:
-    """What came back; of a redirect, its place and no body."""
+    """A response; a redirect has its `location` and no body."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,21 +41,8 @@ class PinnedResponse:
     location: str | None = None
 
 
-@dataclass(slots=True)
-class Body:
-    """A body as far as it was read."""
-
-    limit: int
-    read: int = 0
-    kept: bytearray = field(default_factory=bytearray)
-
-    @property
-    def is_over(self) -> bool:
-        return len(self.kept) > self.limit or self.read > 2 * self.limit + LOOSE
-
-
-class Dialer(httpcore.AsyncNetworkBackend):
-    """Connects to the checked addresses, whatever name is asked for, and sees to it that nothing stays open."""
+class PinnedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to the checked addresses only, whatever the host name, and closes every connection."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = addresses[:MAX_ADDRESSES]
@@ -66,7 +53,7 @@ class Dialer(httpcore.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the library's own name
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's parameter
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
@@ -79,7 +66,7 @@ class Dialer(httpcore.AsyncNetworkBackend):
         return await self._connect(last, port, None)
 
     async def close(self) -> None:
-        """Also what was given up in the middle of a handshake, which the library forgets."""
+        """Also closes connections canceled during a TLS handshake, which httpcore leaves open."""
         for stream in self._opened:
             await stream.aclose()
 
@@ -90,41 +77,41 @@ class Dialer(httpcore.AsyncNetworkBackend):
 
 
 async def exchange(
-    sent: PinnedRequest, addresses: Sequence[Address], trust: ssl.SSLContext | None, limit: int
+    request: PinnedRequest, addresses: Sequence[Address], trust: ssl.SSLContext | None, limit: int
 ) -> PinnedResponse:
-    """Send it and read the answer. Raises `NetworkError`, `NetworkTimeout`."""
+    """Send a request and read its response. Raises `NetworkError`, `NetworkTimeout`."""
     try:
-        async with _sending(sent, addresses, trust) as response:
+        async with _open_response(request, addresses, trust) as response:
             return await _read(response, limit)
     except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-        raise _unreachable(sent.where, error) from None
+        raise _unreachable(request.where, error) from None
     except httpcore.TimeoutException:
-        raise NetworkTimeout(f"{sent.where.host} did not answer in time.") from None
+        raise NetworkTimeout(f"{request.where.host} did not respond in time.") from None
     except (httpcore.NetworkError, httpcore.ProtocolError, Broken) as error:
-        raise _failed(sent.where, error) from None
+        raise _failed(request.where, error) from None
 
 
 @asynccontextmanager
-async def _sending(
-    sent: PinnedRequest, addresses: Sequence[Address], trust: ssl.SSLContext | None
+async def _open_response(
+    request: PinnedRequest, addresses: Sequence[Address], trust: ssl.SSLContext | None
 ) -> AsyncIterator[httpcore.Response]:
-    """The request names the host, and so does TLS; only the dialer knows addresses."""
-    where = sent.where
-    headers = [(b"Host", where.authority.encode()), (b"Connection", b"close"), *sent.headers]
-    if sent.body is not None or sent.method in ("POST", "PUT", "PATCH"):
-        headers.append((b"Content-Length", str(len(sent.body or b"")).encode()))
+    """The `Host` header and TLS use the host name; only the backend uses addresses."""
+    where = request.where
+    headers = [(b"Host", where.authority.encode()), (b"Connection", b"close"), *request.headers]
+    if request.body is not None or request.method in ("POST", "PUT", "PATCH"):
+        headers.append((b"Content-Length", str(len(request.body or b"")).encode()))
     url = httpcore.URL(
         scheme=where.scheme.encode(), host=where.host.encode(), port=where.port, target=where.target.encode()
     )
-    dialer = Dialer(addresses)
+    backend = PinnedBackend(addresses)
     try:
         async with (
-            httpcore.AsyncConnectionPool(ssl_context=trust, network_backend=dialer) as pool,
-            pool.stream(sent.method, url, headers=headers, content=sent.body) as response,
+            httpcore.AsyncConnectionPool(ssl_context=trust, network_backend=backend) as pool,
+            pool.stream(request.method, url, headers=headers, content=request.body) as response,
         ):
             yield response
     finally:
-        await dialer.close()
+        await backend.close()
 
 
 async def _read(response: httpcore.Response, limit: int) -> PinnedResponse:
@@ -134,61 +121,62 @@ async def _read(response: httpcore.Response, limit: int) -> PinnedResponse:
     decoder = decoder_of(headers.get("content-encoding", ""))
     if decoder is None:
         raise Broken
-    body = Body(limit)
-    async for piece in response.aiter_stream():
-        body.read += len(piece)
-        body.kept += decoder.feed(piece, limit + 1 - len(body.kept))
-        if body.is_over:
+    received, body, is_over = 0, bytearray(), False
+    async for chunk in response.aiter_stream():
+        received += len(chunk)
+        body += decoder.feed(chunk, limit + 1 - len(body))
+        is_over = len(body) > limit or received > 2 * limit + MAX_ENCODING_OVERHEAD
+        if is_over:
             break
-    if not body.is_over and body.read:
+    if received and not is_over:
         decoder.finish()
-    return PinnedResponse(response.status, headers, bytes(body.kept[:limit]), body.is_over)
+    return PinnedResponse(response.status, headers, bytes(body[:limit]), is_over)
 
 
-def _headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Names in lower case; what comes several times is one value with commas."""
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Names in lower case; repeated headers are joined with commas."""
     headers: dict[str, str] = {}
-    for name, value in given:
+    for name, value in raw:
         key, text = name.decode("ascii").lower(), value.decode("utf-8", "replace")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
 
 
 def _unreachable(where: ParsedUrl, error: Exception) -> NetworkError:
-    """Why no connection came about, as far as it is anybody's business."""
-    reasons = list(_causes(error))
-    if found := next((one for one in reasons if isinstance(one, ssl.SSLCertVerificationError)), None):
-        failed = NetworkError(f"The certificate of {where.host} is not trusted: {found.verify_message}.")
+    """Why the connection failed, in one sentence."""
+    causes = _causes(error)
+    if untrusted := next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None):
+        failed = NetworkError(f"The certificate of {where.host} is not trusted: {untrusted.verify_message}.")
         failed.retryable = False
         return failed
-    if any(isinstance(one, ssl.SSLError) for one in reasons):
-        return NetworkError(f"No TLS connection to {where.authority} came about.")
-    if any(isinstance(one, ConnectionRefusedError) for one in reasons):
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return NetworkError(f"The TLS handshake with {where.authority} failed.")
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return NetworkError(f"{where.authority} refused the connection.")
     if isinstance(error, httpcore.ConnectTimeout):
-        return NetworkTimeout(f"No connection to {where.authority} came about in time.")
+        return NetworkTimeout(f"Connecting to {where.authority} timed out.")
     return NetworkError(f"{where.authority} cannot be reached.")
 
 
 def _failed(where: ParsedUrl, error: Exception) -> NetworkError:
     if isinstance(error, Broken):
-        return NetworkError(f"The answer of {where.host} is in an encoding that cannot be read.")
+        return NetworkError(f"The response of {where.host} has an encoding that cannot be decoded.")
     if isinstance(error, httpcore.RemoteProtocolError):
-        return NetworkError(f"{where.host} ended the connection early, or does not speak HTTP.")
+        return NetworkError(f"{where.host} closed the connection early, or its response is not HTTP.")
     if isinstance(error, httpcore.LocalProtocolError):
-        failed = NetworkError(f"The request to {where.host} cannot be written as HTTP.")
+        failed = NetworkError(f"The request to {where.host} is not valid HTTP.")
         failed.retryable = False
         return failed
-    return NetworkError(f"The connection to {where.host} broke.")
+    return NetworkError(f"The connection to {where.host} was lost.")
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    """An error and all that led to it, groups opened."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    """An error and its causes, including the members of exception groups."""
+    causes: list[BaseException] = []
+    while error is not None and error not in causes:
+        causes.append(error)
         if isinstance(error, BaseExceptionGroup):
-            for one in error.exceptions:
-                found += _causes(one)
+            for member in error.exceptions:
+                causes += _causes(member)
         error = error.__cause__ or error.__context__
-    return found
+    return causes

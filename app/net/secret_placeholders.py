@@ -1,4 +1,4 @@
-"""Placeholders: what stands for a secret where its value must not be, and how it becomes the value on its way out."""
+"""Replaces placeholders of secrets by their values in outgoing headers."""
 
 import base64
 import binascii
@@ -10,60 +10,60 @@ from app.core.network_policy import BoundSecret, is_within
 from app.core.util.headers import UNWRITABLE
 
 Find = Callable[[str, str], tuple[Sequence[str], str] | None]
-"""An owner's secret by name: the domains it may go to (none: all of them) and its value."""
+"""An owner's secret by name: the domains it may be sent to (empty: all) and its value."""
 
 
 def value_for(find: Find, owner: str, name: str, host: str) -> str:
-    """A secret that may go to this host. Raises `ToolUnavailable`, `PermissionDenied`."""
-    found = find(owner, name)
-    if found is None:
+    """The value of a secret for this host. Raises `ToolUnavailable`, `PermissionDenied`."""
+    secret = find(owner, name)
+    if secret is None:
         raise ToolUnavailable(f"The secret {name} is not set; the tool needs it to call {host}.")
-    domains, value = found
+    domains, value = secret
     if domains and not any(is_within(host, domain) for domain in domains):
         raise PermissionDenied(
-            f"The secret {name} is kept for other hosts and is not sent to {host}.",
+            f"The secret {name} is bound to other hosts and is not sent to {host}.",
             details={"secret": name, "host": host},
         )
     return value
 
 
 def require_writable(name: str, value: str) -> None:
-    """A line break would begin another header. Raises `ToolUnavailable`."""
+    """Refuse line breaks, which would start another header. Raises `ToolUnavailable`."""
     if UNWRITABLE.search(value):
-        raise ToolUnavailable(f"The secret {name} holds characters that a header cannot carry.")
+        raise ToolUnavailable(f"The secret {name} holds characters that are not allowed in a header.")
 
 
-def bound_to(host: str, placed: Iterable[BoundSecret]) -> list[BoundSecret]:
-    """The secrets that are placed for a host."""
-    return [one for one in placed if is_within(host, one.domain)]
+def bound_to(host: str, secrets: Iterable[BoundSecret]) -> list[BoundSecret]:
+    """The secrets that are bound to a host."""
+    return [secret for secret in secrets if is_within(host, secret.domain)]
 
 
-def is_in(placeholder: str, header: str, text: str) -> bool:
-    """Whether a header says it, as it is or as the user or password of Basic."""
+def contains(placeholder: str, header: str, text: str) -> bool:
+    """Whether a header contains the placeholder, also as user or password of Basic authentication."""
     pattern = _any_of([placeholder])
     return bool(pattern.search(text) or pattern.search(_basic(header, text)))
 
 
-def put(values: Mapping[str, str], header: str, text: str) -> str:
-    """A header with the values in place of their placeholders."""
+def substitute(values: Mapping[str, str], header: str, text: str) -> str:
+    """The header's text with placeholders replaced by values."""
     pattern = _any_of(values)
 
-    def swap(given: str) -> str:
-        return pattern.sub(lambda found: values[found[0]], given)
+    def replace(text: str) -> str:
+        return pattern.sub(lambda match: values[match[0]], text)
 
-    inner = _basic(header, text)
-    if pattern.search(inner):
-        return f"{text[:6]}{base64.b64encode(swap(inner).encode('utf-8', 'surrogateescape')).decode()}"
-    return swap(text)
+    credentials = _basic(header, text)
+    if pattern.search(credentials):
+        return f"{text[:6]}{base64.b64encode(replace(credentials).encode('utf-8', 'surrogateescape')).decode()}"
+    return replace(text)
 
 
 def _any_of(placeholders: Iterable[str]) -> re.Pattern[str]:
-    """All in one pass, so that what a value says is not looked at again; a longer word is another one."""
+    """All in one pass, so that values are not searched again; a longer word does not match."""
     return re.compile(f"(?:{'|'.join(map(re.escape, sorted(placeholders, key=len, reverse=True)))})(?![A-Za-z0-9_])")
 
 
 def _basic(header: str, text: str) -> str:
-    """What an Authorization of the kind Basic says in base64; empty for any other."""
+    """The decoded credentials of Basic authentication; empty for other headers."""
     if header.lower() != "authorization" or text[:6].lower() != "basic ":
         return ""
     try:

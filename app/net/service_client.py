@@ -1,15 +1,17 @@
-"""A client of a running Toolcrib, for the command line."""
+"""HTTP client of a running service, for the command line; and whether a service could listen on a port."""
 
+import errno
 import json
+import socket
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import httpx
 
-from app.net.tls import trusting
+from app.net.tls import trust_only
 
-TIMEOUT = httpx.Timeout(30, read=None)
-PROBE_TIMEOUT = 5.0
+TIMEOUT_SECONDS = httpx.Timeout(30, read=None)
+PROBE_SECONDS = 5.0
 
 
 class ServiceProblem(Exception):
@@ -17,45 +19,43 @@ class ServiceProblem(Exception):
 
 
 class ServiceClient:
-    """Speaks to one service with one key. A certificate that is given is the only one trusted."""
+    """Sends requests to one service with one key. If `certificate` is set, only it is trusted."""
 
     def __init__(self, url: str, key: str, certificate: str | None = None) -> None:
         self._http = httpx.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {key}"},
-            timeout=TIMEOUT,
-            verify=trusting(certificate) if certificate else True,
+            timeout=TIMEOUT_SECONDS,
+            verify=trust_only(certificate) if certificate else True,
         )
         self._url = url
 
-    def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
-        """One request, its JSON answer."""
-        try:
-            answer = self._http.request(method, path, json=body, params=params)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from None
-        if answer.is_error:
-            raise ServiceProblem(_detail(answer))
-        return answer.json() if answer.content else None
+    def request(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
+        """Send one request; returns the JSON response."""
+        response = self._send(method, path, body, params)
+        return response.json() if response.content else None
 
     def text(self, path: str, **params: Any) -> str:
-        """What is answered as plain text."""
+        """GET a plain-text response."""
+        return self._send("GET", path, None, params).text
+
+    def _send(self, method: str, path: str, body: Any, params: dict[str, Any]) -> httpx.Response:
         try:
-            answer = self._http.get(path, params=params)
+            response = self._http.request(method, path, json=body, params=params)
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
-        if answer.is_error:
-            raise ServiceProblem(_detail(answer))
-        return answer.text
+        if response.is_error:
+            raise ServiceProblem(_detail(response))
+        return response
 
     def follow(self, method: str, path: str, body: Any = None, **params: Any) -> Iterator[dict[str, Any]]:
-        """The events of a stream as they come."""
+        """The events of a stream."""
         for line in self._lines(method, path, body, params):
             if line.startswith("data: "):
                 yield json.loads(line.removeprefix("data: "))
 
     def listen(self, path: str, **params: Any) -> Iterator[dict[str, Any] | None]:
-        """The same, with None for each sign of life: behind the first one nothing is missed any more."""
+        """The events of a stream, and None for each heartbeat; after the first heartbeat no event is missed."""
         for line in self._lines("GET", path, None, params):
             if line.startswith(":"):
                 yield None
@@ -65,40 +65,57 @@ class ServiceClient:
     def _lines(self, method: str, path: str, body: Any, params: dict[str, Any]) -> Iterator[str]:
         headers = {"Accept": "text/event-stream"}
         try:
-            with self._http.stream(method, path, json=body, params=params, headers=headers) as answer:
-                if answer.is_error:
-                    answer.read()
-                    raise ServiceProblem(_detail(answer))
-                yield from _cut(answer.iter_bytes())
+            with self._http.stream(method, path, json=body, params=params, headers=headers) as response:
+                if response.is_error:
+                    response.read()
+                    raise ServiceProblem(_detail(response))
+                yield from _split_lines(response.iter_bytes())
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
 
     def _unreachable(self, error: httpx.TransportError) -> ServiceProblem:
-        return ServiceProblem(f"No Toolcrib answers at {self._url} ({error}). Start one with `toolcrib serve`.")
+        return ServiceProblem(f"No Toolcrib responds at {self._url} ({error}). Start one with `toolcrib serve`.")
 
 
-def _cut(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Lines as the service ends them; what else counts as the end of one (U+2028, say) may stand in a text."""
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Split at LF only: other line separators such as U+2028 may be part of a text."""
     rest = b""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.decode()
 
 
 def probe(url: str, path: str, certificate: str | None = None) -> tuple[int, dict[str, Any]]:
-    """Ask a service of this machine how it is: the status and the body of its answer."""
-    verify = trusting(certificate) if certificate else True
+    """GET a health route of a local service; returns the status and the body."""
+    verify = trust_only(certificate) if certificate else True
     try:
-        answer = httpx.get(url + path, verify=verify, timeout=PROBE_TIMEOUT, trust_env=False)
-        body = answer.json()
+        response = httpx.get(url + path, verify=verify, timeout=PROBE_SECONDS, trust_env=False)
+        body = response.json()
     except (httpx.TransportError, ValueError) as error:
-        raise ServiceProblem(f"{url}{path} does not answer as a Toolcrib does ({error}).") from None
-    return answer.status_code, body if isinstance(body, dict) else {}
+        raise ServiceProblem(f"{url}{path} does not respond like a Toolcrib ({error}).") from None
+    return response.status_code, body if isinstance(body, dict) else {}
 
 
-def _detail(answer: httpx.Response) -> str:
+def listen_error(host: str, port: int) -> OSError | None:
+    """The error that a service would get if it listened there now; None if it could."""
     try:
-        return str(answer.json()["detail"])
+        [(family, kind, proto, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with socket.socket(family, kind, proto) as listener:
+            # As the service does: sockets that are bound with SO_REUSEADDR and do not listen block no other.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
+def is_in_use(error: OSError) -> bool:
+    return error.errno == errno.EADDRINUSE
+
+
+def _detail(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["detail"])
     except (ValueError, KeyError):
-        return f"The service answered {answer.status_code}."
+        return f"The service returned HTTP {response.status_code}."

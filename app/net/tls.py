@@ -1,7 +1,4 @@
-"""Trust: which certificates are taken for real.
-
-Certificates: whether the files a service shall serve HTTPS with can be used.
-"""
+"""TLS: checks the certificate files of the service, and makes the trust stores of HTTP clients."""
 
 import os
 import re
@@ -16,27 +13,27 @@ class BadCertificate(Exception):
 
 
 def check(cert: Path | None, key: Path | None) -> None:
-    """Both or neither, readable, and belonging together; else `BadCertificate` says what is wrong."""
+    """Check that both files or none are set, readable, and belong together. Raises `BadCertificate`."""
     if cert is None and key is None:
         return
     if cert is None or key is None:
-        given, missing = ("tls_key", "tls_cert") if cert is None else ("tls_cert", "tls_key")
-        raise BadCertificate(f"{given} is set and {missing} is not; HTTPS needs both.")
-    leaf(cert)
+        present, missing = ("tls_key", "tls_cert") if cert is None else ("tls_cert", "tls_key")
+        raise BadCertificate(f"{present} is set and {missing} is not; HTTPS needs both.")
+    read_leaf(cert)
     _read("key", key)
     try:
-        # A password would be asked for on the terminal, where no service has anybody to answer.
+        # Without the callback OpenSSL would prompt for a password on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
     except (ssl.SSLError, _NoPassword) as error:
         raise BadCertificate(_sentence(error, cert, key)) from None
 
 
-def leaf(cert: Path) -> str:
+def read_leaf(cert: Path) -> str:
     """The service's own certificate, the first of its chain."""
-    found = PEM.search(_read("certificate", cert))
-    if found is None:
+    match = PEM.search(_read("certificate", cert))
+    if match is None:
         raise BadCertificate(f"The TLS certificate {cert} holds no certificate in PEM form.")
-    return found[0] + "\n"
+    return match[0] + "\n"
 
 
 class _NoPassword(Exception):
@@ -63,10 +60,10 @@ def _sentence(error: Exception, cert: Path, key: Path) -> str:
     return f"The TLS certificate {cert} and key {key} cannot be used: {reason or 'no key in PEM form'}."
 
 
-def trusting(certificate: str) -> ssl.SSLContext:
-    """Trust for exactly this certificate.
+def trust_only(certificate: str) -> ssl.SSLContext:
+    """Trust exactly this certificate.
 
-    Its names are not compared: the one who shows it has its key, whatever address it was reached by.
+    Host names are not checked: the server that presents it has its key, whatever address was used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -75,11 +72,11 @@ def trusting(certificate: str) -> ssl.SSLContext:
     return context
 
 
-def trusting_the_web() -> ssl.SSLContext:
-    """Trust as browsers have it, or as the operator says with SSL_CERT_FILE or SSL_CERT_DIR. Takes a while."""
+def trust_public_cas() -> ssl.SSLContext:
+    """Trust public certificate authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR. Loading takes a while."""
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file or folder:
         return ssl.create_default_context(cafile=file, capath=folder)
-    import certifi  # comes with the HTTP client, and is there also where the system has no certificates
+    import certifi  # installed with the HTTP client, also where the system has no certificates
 
     return ssl.create_default_context(cafile=certifi.where())

@@ -13,7 +13,7 @@ import pytest
 
 from app.core.network_policy import OPEN, NetworkPolicy
 from app.core.sandbox import NetworkDecision
-from app.net.egress.limits import ProxyLimits
+from app.net.egress.proxy_client import ProxyLimits
 from tests.support import certificates
 from tests.support.egress_client import GUARD, Way, allowing, everywhere, hear, way_out
 from tests.support.http_servers import Peer, Seen, redirect, reply, serving

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from app.core.sandbox import NetworkDecision
-from app.net.egress.limits import ProxyLimits
+from app.net.egress.proxy_client import ProxyLimits
 from tests.support.egress_client import GUARD, hear, listening, way_out
 from tests.support.http_servers import Peer, Seen, reply, serving
 

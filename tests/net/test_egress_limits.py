@@ -15,7 +15,7 @@ import uvloop
 
 from app.core.network_policy import BoundSecret
 from app.core.sandbox import NetworkDecision
-from app.net.egress.limits import ProxyLimits
+from app.net.egress.proxy_client import ProxyLimits
 from tests.support.egress_client import GUARD, echoing, hear, listening, read_what_comes, way_out
 from tests.support.http_servers import Peer, reply, serving
 

@@ -217,7 +217,7 @@ async def test_a_redirect_to_what_is_no_url_of_the_web_is_an_error(
 ) -> None:
     peer.pages["/"] = redirect(location)
 
-    with pytest.raises(NetworkError, match="no URL of the web"):
+    with pytest.raises(NetworkError, match="an invalid URL"):
         await get(out, peer.url())
 
 
@@ -632,7 +632,7 @@ async def test_a_certificate_nobody_vouches_for_is_not_trusted(tmp_path: Path, o
 
 
 async def test_a_server_without_tls_is_a_network_error(out: CheckedOutbound, peer: Peer) -> None:
-    with pytest.raises(NetworkError, match="No TLS connection"):
+    with pytest.raises(NetworkError, match="The TLS handshake with"):
         await get(out, peer.url(host="api.example", scheme="https"))
 
 
@@ -718,7 +718,7 @@ async def test_a_lent_value_is_not_carried_along_by_a_redirect(out: CheckedOutbo
 
 
 async def test_a_lent_secret_that_is_kept_for_other_hosts_is_refused(out: CheckedOutbound, peer: Peer) -> None:
-    with pytest.raises(PermissionDenied, match="kept for other hosts"):
+    with pytest.raises(PermissionDenied, match="bound to other hosts"):
         await send_lent(out, peer.url("/", "other.example"), {"X-Key": "tsec_2"})
 
     assert peer.connections == 0

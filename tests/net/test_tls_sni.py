@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.net.egress.tls_sni import NoClientHello, read_hello, server_name
+from app.net.egress.tunnel import NoClientHello, read_hello, server_name
 
 
 def hello(name: str | None) -> bytes:

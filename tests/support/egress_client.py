@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from app.core.network_policy import BoundSecret, NetworkPolicy
 from app.core.sandbox import EgressGrant, NetworkDecision
-from app.net.egress.limits import ProxyLimits
 from app.net.egress.proxy import EgressProxy
+from app.net.egress.proxy_client import ProxyLimits
 from app.net.resolver import Resolve
 
 LOOPBACK = ("127.0.0.0/8",)
@@ -114,7 +114,7 @@ async def way_out(
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     way = Way(listener.getsockname()[1])
     proxy = EgressProxy(
-        find, private_networks=opened, resolve=resolve, ports=ports, https=https, limits=limits, trust=trust
+        find, private_networks=opened, resolve=resolve, ports=ports, https_port=https, limits=limits, trust=trust
     )
     leave = EgressGrant(
         owner="anna",

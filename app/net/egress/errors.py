@@ -1,4 +1,4 @@
-"""Refusals of the egress proxy: why something did not go out, in a word, a status and a sentence."""
+"""Errors of the egress proxy, each with an HTTP status, a reason code and a sentence."""
 
 from http import HTTPStatus
 
@@ -6,7 +6,7 @@ from app.net.egress.http1 import Field, write_head
 
 
 class Refused(Exception):
-    """`is_allowed`: nobody had anything against it, but it did not come about."""
+    """A request that is not served. `is_allowed`: the policy allows it, but it failed."""
 
     def __init__(self, status: int, reason: str, sentence: str, *, is_allowed: bool = False) -> None:
         super().__init__(sentence)
@@ -17,17 +17,17 @@ class Refused(Exception):
 
 
 def failed(reason: str, sentence: str) -> Refused:
-    """What the other side did not do."""
+    """The host failed."""
     return Refused(502, reason, sentence, is_allowed=True)
 
 
-def late(sentence: str) -> Refused:
-    """What the other side did not do in time."""
+def timed_out(sentence: str) -> Refused:
+    """The host did not respond in time."""
     return Refused(504, "upstream-timeout", sentence, is_allowed=True)
 
 
-def to_answer(refused: Refused) -> bytes:
-    """The refusal as it is answered. Clients that show no body still show the header."""
+def error_response(refused: Refused) -> bytes:
+    """The HTTP response. Clients that do not show the body still show the X-Proxy-Error header."""
     body = f"{refused.sentence}\n".encode()
     fields: list[Field] = [
         (b"Content-Type", b"text/plain; charset=utf-8"),
@@ -41,7 +41,7 @@ def to_answer(refused: Refused) -> bytes:
 
 
 def status_line(status: int) -> bytes:
-    """In words of our own: what another server says there could be anything."""
+    """Our own reason phrase: the one of the host is not trusted."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:

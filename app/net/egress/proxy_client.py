@@ -1,72 +1,112 @@
-"""One client connection of the egress proxy."""
+"""A client connection of the egress proxy: its grant, its limits, and what is reported of it."""
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from app.core.sandbox import EgressGrant, NetworkDecision
-from app.net.egress.errors import Refused, to_answer
-from app.net.egress.http1 import PIECE
-from app.net.egress.limits import ProxyLimits
+from app.net.egress.errors import Refused, error_response
+from app.net.egress.http1 import READ_BYTES
 from app.net.egress.policy import EgressPolicy
 from app.net.egress.target import Target
 from app.net.egress.tcp import end_output, send
 from app.net.secret_placeholders import Find
 
 LINGER_SECONDS = 2.0
+MAX_LINGER_BYTES = 4 * 1024 * 1024
 
 
-LINGER_BYTES = 4 * 1024 * 1024
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyLimits:
+    """Limits of one connection, and of the number of connections of a grant; further ones wait."""
+
+    connections: int = 64
+    head_seconds: float = 10.0
+    idle_seconds: float = 600.0
+    total_seconds: float = 3600.0
+    bytes: int = 1024 * 1024 * 1024
+
+
+class OverLimit(Exception):
+    """A connection has exceeded a limit."""
+
+
+class ByteMeter:
+    """Counts the bytes of a connection in both directions, and enforces the idle and total timeouts."""
+
+    def __init__(self, limits: ProxyLimits) -> None:
+        self._limits = limits
+        self._clock: asyncio.Timeout | None = None
+        self._end = 0.0
+        self.bytes = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Raises `TimeoutError`."""
+        now = asyncio.get_running_loop().time()
+        self._end = now + self._limits.total_seconds
+        async with asyncio.timeout_at(min(self._end, now + self._limits.idle_seconds)) as self._clock:
+            yield
+
+    def add(self, count: int) -> None:
+        """Count transferred bytes. Raises `OverLimit`."""
+        self.bytes += count
+        if self.bytes > self._limits.bytes:
+            raise OverLimit
+        if self._clock is not None and not self._clock.expired():
+            now = asyncio.get_running_loop().time()
+            self._clock.reschedule(min(self._end, now + self._limits.idle_seconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyDeps:
-    """What a connection is served with. `https`: the port where only TLS passes, and where aliases lead."""
+    """What all connections share. `https_port` carries only TLS, and is the port of secret hosts."""
 
-    admission: EgressPolicy
+    policy: EgressPolicy
     find: Find
     trust: Callable[[], Awaitable[ssl.SSLContext]]
     limits: ProxyLimits
-    https: int
+    https_port: int
 
 
 @dataclass(slots=True)
 class ProxyClient:
-    """Who asks. Of each caller one decision is told, as soon as it is known what was asked for."""
+    """One connection of a sandboxed process. One decision is reported for it, once its target is known."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    leave: EgressGrant
-    asked: Target | None = None
-    has_answered: bool = False
-    _is_told: bool = field(default=False, init=False)
+    grant: EgressGrant
+    target: Target | None = None
+    has_response: bool = False
+    _is_reported: bool = field(default=False, init=False)
 
-    def tell(self, is_allowed: bool, reason: str) -> None:
-        if self.asked is not None and not self._is_told:
-            self._is_told = True
-            self.leave.report(NetworkDecision(self.asked.host, self.asked.port, is_allowed, reason))
+    def report(self, is_allowed: bool, reason: str) -> None:
+        if self.target is not None and not self._is_reported:
+            self._is_reported = True
+            self.grant.report(NetworkDecision(self.target.host, self.target.port, is_allowed, reason))
 
     async def send(self, data: bytes) -> None:
         await send(self.writer, data)
 
     async def refuse(self, refused: Refused) -> None:
-        """Say no, or cut the connection when something else was said already."""
-        self.tell(refused.is_allowed, refused.reason)
-        if self.has_answered:
+        """Send an error response, or abort the connection when a response has been started."""
+        self.report(refused.is_allowed, refused.reason)
+        if self.has_response:
             self.writer.transport.abort()
             return
-        self.has_answered = True
-        await self.send(to_answer(refused))
+        self.has_response = True
+        await self.send(error_response(refused))
         await self.linger()
 
     async def linger(self) -> None:
-        """Take what is still being sent: a connection closed before that would take the answer with it."""
+        """Read what is still being sent: closing earlier would reset the connection and lose the response."""
         end_output(self.writer)
-        left = LINGER_BYTES
+        left = MAX_LINGER_BYTES
         try:
             async with asyncio.timeout(LINGER_SECONDS):
-                while left > 0 and (data := await self.reader.read(PIECE)):
+                while left > 0 and (data := await self.reader.read(READ_BYTES)):
                     left -= len(data)
         except TimeoutError:
             return

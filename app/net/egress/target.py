@@ -1,4 +1,4 @@
-"""Targets of requests to a proxy: the host and port, read once and strictly, and what is told of an unreadable one."""
+"""Request targets of the proxy: host and port, parsed strictly."""
 
 import re
 from ipaddress import ip_address
@@ -14,7 +14,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Target(NamedTuple):
-    """Where a request is to go. The path is as it was sent, and never empty."""
+    """The path is unchanged and never empty."""
 
     host: str
     port: int
@@ -24,33 +24,33 @@ class Target(NamedTuple):
 def read_connect(target: bytes) -> Target:
     """The `host:port` of a CONNECT. Raises `Refused`."""
     text = _text(target)
-    found = _PORT.fullmatch(text)
-    if found is None or set(text) & set("/?#") or not 0 < int(found["port"]) < 65_536:
-        raise _bad("CONNECT takes a host and a port, like example.com:443.")
-    return Target(_host(f"https://{text}/"), int(found["port"]))
+    match = _PORT.fullmatch(text)
+    if match is None or set(text) & set("/?#") or not 0 < int(match["port"]) < 65_536:
+        raise _bad("CONNECT needs a host and a port, such as example.com:443.")
+    return Target(_parse(f"https://{text}/").host, int(match["port"]))
 
 
 def read_absolute(target: bytes) -> Target:
     """The URL of any other request. Raises `Refused`."""
-    found = _ABSOLUTE.fullmatch(target)
-    if found is None:
-        raise _bad("Only URLs that start with http:// and have no fragment are taken; for https, CONNECT is used.")
-    where, rest = _where(f"http://{_text(found[1])}/"), found[2]
+    match = _ABSOLUTE.fullmatch(target)
+    if match is None:
+        raise _bad("Only http:// URLs without a fragment are supported; use CONNECT for https.")
+    where, rest = _parse(f"http://{_text(match[1])}/"), match[2]
     if _FORBIDDEN.search(rest):
-        raise Refused(400, "bad-request", "A URL cannot hold blanks or control characters; percent-encode them.")
+        raise Refused(400, "bad-request", "Spaces and control characters in a URL must be percent-encoded.")
     return Target(where.host, where.port, rest if rest.startswith(b"/") else b"/" + rest)
 
 
-def read_name(given: str) -> str | None:
-    """A host as it is compared; None when it is none."""
+def read_name(text: str) -> str | None:
+    """The canonical form of a host; None if it is invalid."""
     try:
-        return read_host(given)
+        return read_host(text)
     except InvalidUrl:
         return None
 
 
 def is_literal(host: str) -> bool:
-    """Whether a host that was read is an address."""
+    """Whether a host is an IP address."""
     try:
         ip_address(host)
     except ValueError:
@@ -58,22 +58,18 @@ def is_literal(host: str) -> bool:
     return True
 
 
-def told(target: bytes) -> Target:
-    """What may be told of a target that cannot be read: nothing but the likely host, in harmless letters."""
+def guess_target(target: bytes) -> Target:
+    """The likely host of an unparsed target, in printable characters, for the report."""
     text = _SCHEME.sub("", target.decode("utf-8", "replace"), count=1)
     text = re.split(r"[/?#\\]", text, maxsplit=1)[0].rpartition("@")[2]
-    found = _PORT.fullmatch(text)
-    port = int(found["port"]) if found else 0
-    host = found["host"] if found else text
-    safe = "".join(one if "!" <= one <= "~" else "?" for one in host)
-    return Target(safe[:MAX_HOST] or "?", port if port < 65_536 else 0)
+    match = _PORT.fullmatch(text)
+    port = int(match["port"]) if match else 0
+    host = match["host"] if match else text
+    printable = "".join(char if "!" <= char <= "~" else "?" for char in host)
+    return Target(printable[:MAX_HOST] or "?", port if port < 65_536 else 0)
 
 
-def _host(url: str) -> str:
-    return _where(url).host
-
-
-def _where(url: str) -> Target:
+def _parse(url: str) -> Target:
     try:
         where = read_url(url)
     except InvalidUrl as error:
@@ -85,7 +81,7 @@ def _text(target: bytes) -> str:
     try:
         return target.decode("utf-8")
     except UnicodeDecodeError:
-        raise _bad("The host is not text.") from None
+        raise _bad("The host is not UTF-8.") from None
 
 
 def _bad(sentence: str) -> Refused:
