@@ -21,6 +21,11 @@ import httpx
 import pytest
 
 from app import config, mcp_config
+from app.cli import main as cli
+from app.core.errors import CallError
+from app.core.events import EventType
+from app.core.principals import Scope
+from app.providers import registry
 from app.tools import BUILTINS
 from scripts import configuration_docs
 
@@ -165,10 +170,29 @@ def test_the_configuration_page_is_generated() -> None:
     assert configuration_docs.PAGE.read_text() == configuration_docs.page(), "run `make docs`"
 
 
-def test_the_tools_page_names_every_built_in_tool_and_alias() -> None:
-    page = (ROOT / "docs" / "tools.md").read_text()
-    names = {name for tool in BUILTINS for name in (tool.name, *(alias.name for alias in tool.aliases))}
-    assert {name for name in names if f"`{name}`" not in page} == set()
+def test_reference_tables_are_complete() -> None:
+    errors: list[type[CallError]] = [CallError, *subclasses(CallError)]
+    names = {
+        "tools.md": {name for tool in BUILTINS for name in (tool.name, *(alias.name for alias in tool.aliases))},
+        "troubleshooting.md": {error.code for error in errors},
+        "permissions.md": {scope.value for scope in Scope},
+        "agent-loops.md": set(registry.NAMES),
+        "http-api.md": {type.value for type in EventType},
+        "getting-started.md": {f"toolcrib {name}" for name in commands()},
+    }
+    for page, expected in names.items():
+        text = (ROOT / "docs" / page).read_text()
+        assert [name for name in sorted(expected) if f"`{name}" not in text] == [], page
+
+
+def commands() -> set[str]:
+    named = {command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    return named | {str(group.name) for group in cli.app.registered_groups}
+
+
+def subclasses(kind: type[CallError]) -> list[type[CallError]]:
+    direct = [one for one in kind.__subclasses__() if one.__module__ == kind.__module__]
+    return [*direct, *(below for one in direct for below in subclasses(one))]
 
 
 def test_every_block_has_a_language() -> None:
