@@ -285,7 +285,7 @@ class Service:
             self._writer,
             self._engine,
             self._dispatcher.running,
-            walls=self._walling.inspector,
+            sandbox=self._walling.inspector,
             folders=folders,
             calls_limit=self.settings.calls_limit,
         )

@@ -1,4 +1,4 @@
-"""Calls over HTTP: read, list, cancel, result, output, events, batch. Creating one is in `submissions.py`."""
+"""Calls over HTTP: batch, list, read, cancel, result, output, events. Creating one is in `create_call.py`."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api.auth import Reader, Runner, Services, ServicesDep, call_seen, session_named
-from app.api.client_results import ResultRequest, take
+from app.api.client_results import ResultRequest, take_result
 from app.api.create_call import DEFAULT_WAIT, MAX_WAIT, call_response, trace_context, wait_with_client
-from app.api.events import After, LastEventId, event_answer
+from app.api.events import After, LastEventId, event_response
 from app.api.http.body import JsonRoute
 from app.api.http.responses import json_response, list_response, page_response
 from app.api.schemas import CALL_ID
 from app.api.schemas.views import CallView, EventView, Page
-from app.api.tickets import Watcher
+from app.api.tickets import EventReader
 from app.core.calls import Call, CallRequest, Status, note_calls
 from app.core.principals import Key
 from app.core.sessions import Session
@@ -39,23 +39,23 @@ Wait = Annotated[
 ]
 OUTPUT_LIMIT = 1024 * 1024
 MAX_BATCH = 128
-LAST_MOMENT = 16**14 - 1
+MAX_TIME = 16**14 - 1
 
 
-def _dated(value: Any) -> Any:
+def _require_date(value: Any) -> Any:
     """Without this, pydantic takes a bare number for seconds since 1970."""
     if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d", value):
-        raise ValueError("a time as RFC 3339 has it is needed, like 2026-01-31T12:00:00Z")
+        raise ValueError("an RFC 3339 time is needed, like 2026-01-31T12:00:00Z")
     return value
 
 
-Moment = Annotated[datetime, BeforeValidator(_dated)]
+Time = Annotated[datetime, BeforeValidator(_require_date)]
 
 
 class BatchRequest(BaseModel, extra="forbid"):
     """Several calls of one message."""
 
-    calls: list[CallRequest] = Field(min_length=1, max_length=MAX_BATCH, description="What to run, in order.")
+    calls: list[CallRequest] = Field(min_length=1, max_length=MAX_BATCH, description="The calls, in order.")
 
 
 @router.post(
@@ -75,15 +75,15 @@ async def create_call_batch(
             alias="Idempotency-Key",
             min_length=1,
             max_length=256,
-            description="Call i has the key `{key}/{i}`: sent again, each is the call it was, and what was not "
-            "accepted is made now.",
+            description="Call i has the key `{key}/{i}`: when the batch is sent again, each accepted call is "
+            "found again, and the others are made.",
         ),
     ] = None,
 ) -> Response:
     """Run several calls. They run in parallel where the gate allows; a writer keeps its place in the order.
-    Answered in order, each call as it stands after `wait` seconds. When one of the calls has another body than the
-    one its Idempotency-Key was used with, the answer is 409 and none is made; only a call that is being made with
-    the key `{key}/{i}` by itself at the same moment can be found out too late for that."""
+    The response has them in order, each as it is after `wait` seconds. When the body of a call differs from the one
+    its Idempotency-Key was used with, the response is 409 and none is made; only a single call that is being made
+    with the key `{key}/{i}` at the same moment may be noticed too late for that."""
     sessions = await _sessions_of(request.headers, services, key, batch.calls)
     items = [BatchItem(call, session) for call, session in zip(batch.calls, sessions, strict=True)]
     lives = await services.runs.submit_batch(
@@ -104,13 +104,13 @@ async def list_calls(
     status: Annotated[Status | None, Query(description="Only calls with this status.")] = None,
     tool: Annotated[str | None, Query(description="Only calls of this tool.")] = None,
     message: Annotated[str | None, Query(description="Only calls of this model message.")] = None,
-    since: Annotated[Moment | None, Query(description="Only calls accepted at or after this time.")] = None,
-    until: Annotated[Moment | None, Query(description="Only calls accepted before this time.")] = None,
+    since: Annotated[Time | None, Query(description="Only calls accepted at or after this time.")] = None,
+    until: Annotated[Time | None, Query(description="Only calls accepted before this time.")] = None,
     cursor: Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="Most calls on a page.")] = 50,
 ) -> Response:
     """The calls this key may see, newest first."""
-    wanted = CallFilter(
+    filter = CallFilter(
         principal=key.sees,
         session=session,
         status=status,
@@ -121,7 +121,7 @@ async def list_calls(
         before=cursor,
         session_filter=services.sessions.session_filter(key),
     )
-    page = await calls.page(services.engine, wanted, limit + 1)
+    page = await calls.page(services.engine, filter, limit + 1)
     return page_response(page, limit, cursor=lambda call: call.id, view=Call.view)
 
 
@@ -132,12 +132,12 @@ async def get_call(
     services: ServicesDep,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for the end.")] = 0,
 ) -> Response:
-    """One call as it stands, or as it is after waiting for its end."""
+    """One call as it is now, or after waiting for its end."""
     call = await call_seen(services, key, id)
     if wait and not call.is_final:
         if live := services.dispatcher.running.get(id):
             await live.wait(wait)
-        call = await call_seen(services, key, id)  # without a live one it has ended while it was read
+        call = await call_seen(services, key, id)  # without a live one it has ended meanwhile
     return json_response(call.view())
 
 
@@ -155,17 +155,17 @@ async def cancel_call(id: CallId, key: Runner, services: ServicesDep) -> Respons
     "/{id}/result",
     response_model=CallView,
     responses={
-        202: {"model": CallView, "description": "The result is taken, and its record still waits for the store."},
+        202: {"model": CallView, "description": "The result is accepted and not yet recorded."},
         409: {"description": "The call is not run by a client, does not run yet, or has ended."},
     },
 )
 async def post_call_result(
-    request: Request, id: CallId, given: ResultRequest, key: Runner, services: ServicesDep
+    request: Request, id: CallId, result: ResultRequest, key: Runner, services: ServicesDep
 ) -> Response:
-    """The result of a call that the caller's own client runs; its `call.running` event says `client: true` and until
-    when. The first result wins: a second one, or one that comes after the deadline or a cancel, is 409. Answered
+    """Post the result of a call that the client runs itself; its `call.running` event has `client: true` and the
+    deadline. The first result wins: a second one, or one after the deadline or a cancel, is 409. The response is sent
     when the end is recorded."""
-    live = take(services, await call_seen(services, key, id), given)
+    live = take_result(services, await call_seen(services, key, id), result)
     await live.wait(DEFAULT_WAIT)
     return await call_response(services, live, request.scope.get("root_path", ""))
 
@@ -176,11 +176,11 @@ async def post_call_result(
     responses={
         200: {
             "content": {"text/plain": {"schema": {"type": "string"}}},
-            "description": "The bytes asked for.",
+            "description": "The requested bytes.",
             "headers": {
-                "Toolcrib-Output-Total": {"description": "Bytes kept so far.", "schema": {"type": "integer"}},
+                "Toolcrib-Output-Total": {"description": "Bytes stored so far.", "schema": {"type": "integer"}},
                 "Toolcrib-Output-Dropped": {
-                    "description": "Bytes that were beyond the limit and not kept.",
+                    "description": "Bytes beyond the limit, which were not stored.",
                     "schema": {"type": "integer"},
                 },
             },
@@ -212,7 +212,7 @@ async def get_call_output(
 async def list_call_events(
     request: Request,
     id: CallId,
-    key: Watcher,
+    key: EventReader,
     services: ServicesDep,
     after: After = None,
     last_event_id: LastEventId = None,
@@ -221,11 +221,11 @@ async def list_call_events(
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=500, description="Most events on a JSON page.")] = 100,
 ) -> Response:
-    """The call's events from the first (or behind `after`) to its last, as a stream that ends with the call."""
+    """The call's events from the first (or after `after`) to its last, as a stream that ends with the call."""
     call = await call_seen(services, key, id)
-    wanted = EventFilter(principal=call.principal, call=id)
-    start = after if after is not None else last_event_id
-    return await event_answer(request, services, key, wanted, after=start or 0, limit=limit, output_after=output_after)
+    filter = EventFilter(principal=call.principal, call=id)
+    start = (after if after is not None else last_event_id) or 0
+    return await event_response(request, services, key, filter, after=start, limit=limit, output_after=output_after)
 
 
 async def _sessions_of(
@@ -240,16 +240,16 @@ async def _sessions_of(
             return sessions
 
 
-def _id_at(moment: datetime | None) -> str | None:
-    """The smallest id a call of this moment can have. No call is older than 1970 or younger than what ids can say."""
-    if moment is None:
+def _id_at(time: datetime | None) -> str | None:
+    """The smallest id of a call made at this time. Ids start in 1970 and have a largest time."""
+    if time is None:
         return None
-    return earliest("call", min(max(microseconds(moment), 0), LAST_MOMENT))
+    return earliest("call", min(max(microseconds(time), 0), MAX_TIME))
 
 
 def _output_of(call: Call) -> bytes:
-    """The output of a call that was short enough to be kept in its result only. One whose program wrote nothing has
-    none, though its result tells how it ended."""
+    """The output of a call that is stored in its result only, because it is short. A call whose program wrote nothing
+    has none, though its result says how it ended."""
     result = json.loads(call.result) if call.result is not None else None
     if result is None or result["metadata"].get("original_size") == 0:
         return b""

@@ -1,4 +1,4 @@
-"""Results that a client posts for the calls it runs itself."""
+"""Results that clients post for the calls they run themselves."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,8 +13,8 @@ from app.dispatch.live_calls import LiveCall, Suspended
 
 Code = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_:.-]{0,63}$")]
 Url = Annotated[str, StringConstraints(pattern=r"^(data:|https?://)")]
-TAKEN = "The result of this call was posted already; the first one stands."
-STOPPING = "The service is stopping; post the result again when it is back."
+ALREADY_POSTED = "The result of this call was posted already; the first one stands."
+STOPPING = "The service is stopping; post the result again later."
 
 
 class PostedAttachment(BaseModel, extra="forbid"):
@@ -23,20 +23,20 @@ class PostedAttachment(BaseModel, extra="forbid"):
     type: Literal["file"] = Field(default="file", description="Always `file`.")
     mime: str = Field(min_length=1, max_length=256, description="Its media type.", examples=["image/png"])
     filename: str | None = Field(default=None, max_length=1024, description="Its name, if it has one.")
-    url: Url = Field(description="A data URL, or where it can be had over HTTP.")
+    url: Url = Field(description="A data URL or an HTTP URL.")
 
 
 class PostedError(BaseModel, extra="forbid"):
-    """Why the client could not do it, in words a model can act on."""
+    """Why the client could not run it, in a sentence the model can act on."""
 
     code: Code | None = Field(
-        default=None, description="A stable name; `ToolUnavailable` when not said.", examples=["ENOENT"]
+        default=None, description="A stable name; by default `ToolUnavailable`.", examples=["ENOENT"]
     )
     message: str = Field(min_length=1, max_length=16_384, description="One sentence for the model.")
 
 
 class ResultRequest(BaseModel, extra="forbid", strict=True):
-    """What came of a call that the client ran. With an `error` the call fails, and keeps the rest as its result."""
+    """The result of a call that the client ran. With an `error` the call fails, and the rest is its partial result."""
 
     output: str | None = Field(default=None, description="What the model reads.", examples=["12 °C, rain"])
     title: str | None = Field(default=None, max_length=1024, description="A short line for people.")
@@ -46,7 +46,7 @@ class ResultRequest(BaseModel, extra="forbid", strict=True):
     error: PostedError | None = Field(default=None, description="Why it failed, if it did.")
 
     def outcome(self) -> Result | CallError:
-        """How the call ends with this."""
+        """The result or error the call ends with."""
         has_result = bool(self.model_fields_set - {"error"})
         result = Result(
             output=self.output or "",
@@ -63,22 +63,24 @@ class ResultRequest(BaseModel, extra="forbid", strict=True):
         return error
 
 
-def take(services: Services, call: Call, given: ResultRequest) -> LiveCall:
-    """Let a call that its client runs end with this. `call` is how it stands in the store."""
+def take_result(services: Services, call: Call, result: ResultRequest) -> LiveCall:
+    """End a call that its client runs with this result. `call` is its stored record."""
     live = services.dispatcher.running.get(call.id)
     if call.status is Status.RUNNING and call.deadline is None:
-        raise Problem(409, "NotClientRun", f"{call.tool} is run by the service; nobody posts its result.")
+        raise Problem(409, "NotClientRun", f"{call.tool} is run by the service; clients cannot post its result.")
     if call.status is Status.PENDING:
         raise Problem(409, "CallNotRunning", "This call does not run yet; post its result when it does.")
     if live is None or isinstance(live.stop, Suspended):
-        raise _not_waited_for(services, call)
-    if not live.answer(given.outcome()):
-        raise Problem(409, "CallEnded", TAKEN if live.stop is None else f"This call was stopped: {live.stop.message}")
+        raise _not_accepted(services, call)
+    if not live.answer(result.outcome()):
+        raise Problem(
+            409, "CallEnded", ALREADY_POSTED if live.stop is None else f"This call was stopped: {live.stop.message}"
+        )
     return live
 
 
-def _not_waited_for(services: Services, call: Call) -> Problem:
-    """It has ended, maybe just now; or it is kept for the next start."""
+def _not_accepted(services: Services, call: Call) -> Problem:
+    """It has ended, maybe just now, or it continues after the next start."""
     if not call.is_final and services.dispatcher.running.is_draining:
         return Problem(503, "Stopping", STOPPING, {"Retry-After": "5"})
     return Problem(409, "CallEnded", "This call has ended; its result stays as it is.")

@@ -1,4 +1,4 @@
-"""Alive and ready, for those who look after the service. No key needed; the reasons are told to those who show one."""
+"""Health and readiness. They need no key; with one, readiness shows its checks."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -13,7 +13,7 @@ from app.core.util.json_codec import dumps
 
 router = APIRouter(tags=["health"])
 
-MAY_KNOW_WHY = (Scope.CALLS_READ, Scope.METRICS)
+CHECK_SCOPES = (Scope.CALLS_READ, Scope.METRICS)
 
 
 @router.get("/healthz", response_model=HealthView)
@@ -24,13 +24,13 @@ async def get_health(request: Request) -> Response:
 
 @router.get("/readyz", response_model=ReadinessView, responses={503: {"model": ReadinessView}})
 async def get_readiness(request: Request) -> Response:
-    """The service can take calls. With a key that may read calls or metrics, also what was looked at."""
+    """Whether the service accepts calls. With a key that may read calls or metrics, also the checks."""
     services: Services | None = request.app.state.services
     if services is None:
         return _answer({"status": "starting"})
     status, checks = await services.readiness.check()
     key = key_in_request(request.headers, services)
-    if key is None or not any(key.may(scope) for scope in MAY_KNOW_WHY):
+    if key is None or not any(key.may(scope) for scope in CHECK_SCOPES):
         return _answer({"status": status})
     return _answer({"status": status, "checks": [check.view() for check in checks]})
 

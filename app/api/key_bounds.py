@@ -1,4 +1,4 @@
-"""Bounds and rules as they are asked for: the shapes, and what cannot be bound."""
+"""Requests for key bounds and permission rules."""
 
 from collections.abc import Callable, Collection
 from typing import Annotated
@@ -22,12 +22,15 @@ class RuleLine(BaseModel, extra="forbid"):
     """One rule; of several the last match wins."""
 
     permission: str = Field(
-        default="*", min_length=1, max_length=256, description="What it is about, or a tool's name.", examples=["edit"]
+        default="*", min_length=1, max_length=256, description="The permission, or a tool's name.", examples=["edit"]
     )
     pattern: str = Field(
-        default="*", min_length=1, max_length=1024, description="What exactly; `*` and `?` stand for others."
+        default="*",
+        min_length=1,
+        max_length=1024,
+        description="To what; `*` is any text, `?` any character.",
     )
-    action: Action = Field(description="What is said to it.", examples=["ask"])
+    action: Action = Field(description="What happens.", examples=["ask"])
 
     def rule(self) -> Rule:
         return Rule(self.permission, self.pattern, self.action)
@@ -37,33 +40,33 @@ Rules = Annotated[list[RuleLine], Field(max_length=MAX_RULES)]
 
 
 class BoundsRequest(BaseModel, extra="forbid"):
-    """What a key is bound to, besides its scopes. What is left out binds nothing."""
+    """The bounds of a key, besides its scopes. What is left out is not bound."""
 
     sessions: list[Pattern] = Field(
         default=[], max_length=MAX_PATTERNS, description="Patterns of the sessions it sees and uses."
     )
     workspaces: list[Folder] = Field(
-        default=[], max_length=MAX_PATTERNS, description="Folders its sessions have their workspaces in."
+        default=[], max_length=MAX_PATTERNS, description="Folders that contain the workspaces of its sessions."
     )
     tools: list[Pattern] = Field(
         default=[], max_length=MAX_PATTERNS, description="Patterns of the tools it sees and uses."
     )
     rules: Rules = Field(default=[], description="Permission rules for its calls; the last match wins.")
     approval: Approval | None = Field(default=None, description="The approval preset for its calls.")
-    on_ask: OnAsk | None = Field(default=None, description="`deny`: nobody answers, so what would ask is denied.")
+    on_ask: OnAsk | None = Field(default=None, description="`deny`: what would be asked is denied without asking.")
     calls_per_minute: Limit | None = Field(default=None, description="Most calls it may make in a minute.")
     concurrent_calls: Limit | None = Field(default=None, description="Most of its calls under way at once.")
     streams: Limit | None = Field(default=None, description="Most event streams it has open at once.")
 
     def bounds(self, real: Callable[[str], str], scopes: Collection[Scope]) -> Bounds:
-        """Folders are compared as they really are, so their symlinks are resolved now. Raises `InvalidSession`."""
+        """The bounds with symlinks in folders resolved. Raises `InvalidSession`."""
         if Scope.ADMIN in scopes and (self.sessions or self.workspaces or self.tools):
-            raise InvalidSession(  # who may make keys could make one that sees more
+            raise InvalidSession(  # it could create a key that sees more
                 "bounds: an admin key sees everything; it cannot be bound to sessions, workspaces or tools."
             )
-        given = self.model_dump(exclude={"rules", "sessions", "workspaces", "tools"})
+        limits = self.model_dump(exclude={"rules", "sessions", "workspaces", "tools"})
         return Bounds(
-            **given,
+            **limits,
             sessions=tuple(self.sessions),
             workspaces=tuple(real(folder) for folder in self.workspaces),
             tools=tuple(self.tools),

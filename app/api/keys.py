@@ -22,41 +22,41 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=PRI
 
 
 class KeyRequest(BaseModel, extra="forbid"):
-    """What the new key is for."""
+    """A key to create."""
 
-    principal: Name = Field(description="Who the key belongs to; made when it is new.", examples=["ci"])
-    name: str = Field(default="", max_length=128, description="What the key is for.", examples=["nightly build"])
+    principal: Name = Field(description="The key's principal; created when it is new.", examples=["ci"])
+    name: str = Field(default="", max_length=128, description="What it is for.", examples=["nightly build"])
     scopes: set[Scope] = Field(
         default=set(DEFAULT_SCOPES), min_length=1, description="What the key may do.", examples=[["calls:run"]]
     )
-    bounds: BoundsRequest = Field(default=BoundsRequest(), description="What it is bound to, besides its scopes.")
+    bounds: BoundsRequest = Field(default=BoundsRequest(), description="Its bounds, besides its scopes.")
 
 
 @router.get("", response_model=Page[KeyView])
 async def list_keys(key: Admin, services: ServicesDep) -> Response:
-    """All keys, the revoked ones too; never their tokens."""
-    known = await principals.all_keys(services.engine)
-    return list_response([k.view() for k in known])
+    """All keys, also revoked ones; never their tokens."""
+    keys = await principals.all_keys(services.engine)
+    return list_response([key.view() for key in keys])
 
 
 @router.post("", response_model=NewKeyView, status_code=201)
-async def create_key(asked: KeyRequest, key: Admin, services: ServicesDep) -> Response:
-    """Make a key. The answer holds the token, this once."""
+async def create_key(body: KeyRequest, key: Admin, services: ServicesDep) -> Response:
+    """Create a key. The token is in this response only."""
     try:
-        bounds = asked.bounds.bounds(services.workspaces.real, asked.scopes)
+        bounds = body.bounds.bounds(services.workspaces.real, body.scopes)
     except InvalidSession as error:
         raise Problem(422, "InvalidRequest", str(error)) from None
-    made, token = make_key(services.ids, asked.principal, asked.name, asked.scopes, bounds)
-    await services.writer.submit(lambda batch: principals.add_key(batch, made))
-    services.keyring.put(made)
-    return json_response(made.view() | {"token": token}, 201)
+    new_key, token = make_key(services.ids, body.principal, body.name, body.scopes, bounds)
+    await services.writer.submit(lambda batch: principals.add_key(batch, new_key))
+    services.keyring.put(new_key)
+    return json_response(new_key.view() | {"token": token}, 201)
 
 
 @router.delete("/{id}", status_code=204, responses={409: {"description": "A key cannot revoke itself."}})
 async def revoke_key(
     id: Annotated[str, Path(description="The key's id.")], key: Admin, services: ServicesDep
 ) -> Response:
-    """Take a key back. It stops working at once."""
+    """Revoke a key. It stops working at once."""
     if id == key.id:
         raise Problem(409, "KeyInUse", "A key cannot revoke itself; use another admin key.")
     at = services.clock.now()

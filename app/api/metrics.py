@@ -1,8 +1,7 @@
-"""Metrics for Prometheus: what the rooms have counted, read when somebody looks.
+"""Metrics for Prometheus, read from the counters of all layers at each scrape.
 
-Nothing here is on a call's way. The reading is taken on the loop, where all of
-it changes; it is put into words beside the loop, by a package that is loaded
-with the first look.
+A snapshot is taken on the event loop, where the counters change, and rendered in a thread. prometheus_client is
+imported with the first scrape.
 """
 
 import asyncio
@@ -36,20 +35,20 @@ _TEXT = {"schema": {"type": "string"}}
     responses={
         200: {
             "content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT},
-            "description": "What was counted since the start.",
+            "description": "Counted since the start.",
         }
     },
 )
 async def list_metrics(request: Request, key: Scraper, services: ServicesDep) -> Response:
-    """Counters and histograms for Prometheus, as text or, when asked for by `Accept`, as OpenMetrics.
+    """Counters and histograms for Prometheus, as text or, with `Accept`, as OpenMetrics.
     Needs the scope `metrics`."""
-    body, kind = await asyncio.to_thread(_write, Reading.take(services), request.headers.get("accept", ""))
+    body, kind = await asyncio.to_thread(_render, Snapshot.take(services), request.headers.get("accept", ""))
     return Response(body, headers={"Content-Type": kind})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """Everything at one moment, to be read without the loop."""
+class Snapshot:
+    """All counters at one moment, to be rendered in a thread."""
 
     ends: Mapping[tuple[str, str, str], int]
     durations: Mapping[str, Histogram]
@@ -67,11 +66,11 @@ class Reading:
     servers: Mapping[str, int]
 
     @staticmethod
-    def take(services: Services) -> "Reading":
+    def take(services: Services) -> "Snapshot":
         live, waiting = _count(services.dispatcher.running)
-        return Reading(
+        return Snapshot(
             ends=dict(services.call_stats.ends),
-            durations={tool: tally.copy() for tool, tally in services.call_stats.durations.items()},
+            durations={tool: histogram.copy() for tool, histogram in services.call_stats.durations.items()},
             live=live,
             waiting=waiting,
             writer_queue=services.writer.queue,
@@ -88,10 +87,10 @@ class Reading:
 
 
 class Collector:
-    """One reading, as Prometheus wants it said."""
+    """Renders a snapshot."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> "Iterator[Metric]":
         yield from self._calls()
@@ -103,72 +102,72 @@ class Collector:
     def _calls(self) -> "Iterator[Metric]":
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        read = self._reading
+        snapshot = self._snapshot
         ends = CounterMetricFamily("toolcrib_calls", "Calls that ended.", labels=["tool", "status", "code"])
-        for labels, count in sorted(read.ends.items()):
+        for labels, count in sorted(snapshot.ends.items()):
             ends.add_metric(labels, count)
         yield ends
         durations = HistogramMetricFamily(
             "toolcrib_call_duration_seconds", "How long tools ran, of calls that started.", labels=["tool"]
         )
-        for tool, tally in sorted(read.durations.items()):
-            _add(durations, [tool], tally)
+        for tool, histogram in sorted(snapshot.durations.items()):
+            _add(durations, [tool], histogram)
         yield durations
         live = GaugeMetricFamily("toolcrib_calls_live", "Calls under way.", labels=["status"])
-        for status, count in read.live.items():
+        for status, count in snapshot.live.items():
             live.add_metric([status], count)
         yield live
         waiting = GaugeMetricFamily("toolcrib_calls_waiting", "Calls under way that wait.", labels=["for"])
-        for reason, count in read.waiting.items():
+        for reason, count in snapshot.waiting.items():
             waiting.add_metric([reason], count)
         yield waiting
 
     def _writer(self) -> "Iterator[Metric]":
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        read = self._reading
-        yield GaugeMetricFamily("toolcrib_writer_queue", "Changes not committed yet.", read.writer_queue)
+        snapshot = self._snapshot
+        yield GaugeMetricFamily("toolcrib_writer_queue", "Changes not committed yet.", snapshot.writer_queue)
         sizes = HistogramMetricFamily("toolcrib_writer_batch_size", "Changes per commit.", labels=[])
-        _add(sizes, [], read.batch_sizes)
+        _add(sizes, [], snapshot.batch_sizes)
         yield sizes
         seconds = HistogramMetricFamily("toolcrib_writer_commit_seconds", "How long commits took.", labels=[])
-        _add(seconds, [], read.commit_seconds)
+        _add(seconds, [], snapshot.commit_seconds)
         yield seconds
         yield CounterMetricFamily(
-            "toolcrib_writer_failures", "Batches of which something could not be written.", read.writer_failures
+            "toolcrib_writer_failures", "Batches of which something could not be written.", snapshot.writer_failures
         )
 
     def _streams(self) -> "Iterator[Metric]":
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
-        read = self._reading
-        yield GaugeMetricFamily("toolcrib_streams", "Event streams open.", read.streams)
-        yield CounterMetricFamily("toolcrib_streams_lagged", "Streams that fell behind.", read.streams_lagged)
+        snapshot = self._snapshot
+        yield GaugeMetricFamily("toolcrib_streams", "Event streams open.", snapshot.streams)
+        yield CounterMetricFamily("toolcrib_streams_lagged", "Streams that fell behind.", snapshot.streams_lagged)
         yield GaugeMetricFamily(
-            "toolcrib_stream_queue_bytes", "What the slowest stream has still to take.", read.stream_queue
+            "toolcrib_stream_queue_bytes", "Queued bytes of the slowest stream.", snapshot.stream_queue
         )
-        yield GaugeMetricFamily("toolcrib_event_seq", "The newest event's number.", read.event_seq)
+        yield GaugeMetricFamily("toolcrib_event_seq", "The newest event's number.", snapshot.event_seq)
         yield InfoMetricFamily("toolcrib", "The service.", {"version": __version__})
 
     def _sandbox(self) -> "Metric":
         from prometheus_client.core import GaugeMetricFamily
 
-        tier = GaugeMetricFamily("toolcrib_sandbox_tier", "1 for what makes the walls in use.", labels=["backend"])
+        tier = GaugeMetricFamily("toolcrib_sandbox_tier", "1 for the sandbox backend in use.", labels=["backend"])
         for backend in ("bwrap", "landlock", "none", "refused"):
-            tier.add_metric([backend], float(backend == self._reading.backend))
+            tier.add_metric([backend], float(backend == self._snapshot.backend))
         return tier
 
     def _servers(self) -> "Metric":
         from prometheus_client.core import GaugeMetricFamily
 
-        servers = GaugeMetricFamily("toolcrib_mcp_servers", "MCP servers, by how they are.", labels=["state"])
+        servers = GaugeMetricFamily("toolcrib_mcp_servers", "MCP servers by state.", labels=["state"])
         for state in ServerState:
-            servers.add_metric([state.value], self._reading.servers.get(state.value, 0))
+            servers.add_metric([state.value], self._snapshot.servers.get(state.value, 0))
         return servers
 
 
 def _backend(services: Services) -> str | None:
-    """What makes the walls; `refused` where nothing does, None while that is not known."""
+    """The sandbox backend; `refused` when none works, None until the self-test has ended."""
     report = services.sandbox.report
     if report is None:
         return None
@@ -185,24 +184,24 @@ def _count(running: LiveCalls) -> tuple[dict[str, int], dict[str, int]]:
     )
 
 
-def _add(family: "HistogramMetricFamily", labels: list[str], tally: Histogram) -> None:
+def _add(family: "HistogramMetricFamily", labels: list[str], histogram: Histogram) -> None:
     buckets, below = [], 0
-    for bound, count in zip((*map(float, tally.bounds), float("inf")), tally.counts, strict=True):
+    for bound, count in zip((*map(float, histogram.bounds), float("inf")), histogram.counts, strict=True):
         below += count
         buckets.append(("+Inf" if bound == float("inf") else str(bound), float(below)))
-    family.add_metric(labels, buckets, tally.sum)
+    family.add_metric(labels, buckets, histogram.sum)
 
 
-def _write(reading: Reading, accept: str) -> tuple[bytes, str]:
+def _render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
     from prometheus_client.exposition import choose_encoder
 
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
-    registry.register(Collector(reading))
+    registry.register(Collector(snapshot))
     try:
         encode, kind = choose_encoder(accept)
-    except (TypeError, ValueError):  # a version that is none
+    except (TypeError, ValueError):  # an invalid version
         encode, kind = choose_encoder("")
     return encode(registry), kind

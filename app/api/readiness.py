@@ -1,4 +1,4 @@
-"""Readiness: can the service take calls, and if not, why. Looks are bounded: nobody who asks waits long."""
+"""Readiness: whether the service accepts calls, and if not, why. Each check has a time limit."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ from app.dispatch.live_calls import LiveCalls
 from app.store import events
 from app.store.writer import Writer
 
-LOOK_SECONDS = 2.0
-LOW_DISK = 64 * 1024 * 1024
+CHECK_SECONDS = 2.0
+LOW_DISK_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. A warning is not ok, and the service is ready all the same."""
+    """One check. A warning is not ok, but the service is ready with it."""
 
     name: str
     ok: bool
@@ -31,21 +31,21 @@ class Check:
         return {"name": self.name, "ok": self.ok, "message": self.message}
 
 
-class Look:
-    """A look at something that may take long: one at a time, shared by all who ask meanwhile."""
+class SharedProbe:
+    """A probe that may take long: one runs at a time, and all requests meanwhile share it."""
 
-    def __init__(self, look: Callable[[], Awaitable[object]]) -> None:
-        self._look = look
+    def __init__(self, probe: Callable[[], Awaitable[object]]) -> None:
+        self._probe = probe
         self._task: asyncio.Task[str | None] | None = None
 
-    async def trouble(self) -> str | None:
-        """What is wrong, if anything is."""
+    async def error(self) -> str | None:
+        """The error, if the probe fails or does not end in time."""
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._try())
+            self._task = asyncio.create_task(self._run())
         task = self._task
-        await asyncio.wait({task}, timeout=LOOK_SECONDS)
+        await asyncio.wait({task}, timeout=CHECK_SECONDS)
         if not task.done() or task.cancelled():
-            return f"The database did not answer within {LOOK_SECONDS:g} s."
+            return f"The database did not answer within {CHECK_SECONDS:g} s."
         return task.result()
 
     async def close(self) -> None:
@@ -53,16 +53,16 @@ class Look:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def _try(self) -> str | None:
+    async def _run(self) -> str | None:
         try:
-            await self._look()
+            await self._probe()
         except StoreUnavailable as error:
             return str(error)
         return None
 
 
 class Readiness:
-    """What there is to look at, and how."""
+    """The checks of `GET /readyz`."""
 
     def __init__(
         self,
@@ -70,22 +70,22 @@ class Readiness:
         engine: AsyncEngine,
         running: LiveCalls,
         *,
-        walls: SandboxInspector,
+        sandbox: SandboxInspector,
         folders: Iterable[Path],
         calls_limit: int,
     ) -> None:
         self._writer = writer
         self._running = running
-        self._walls = walls
+        self._sandbox = sandbox
         self._folders = tuple(folders)
         self._calls_limit = calls_limit
-        self._writing = Look(writer.probe)
-        self._reading = Look(lambda: events.check_readable(engine))
+        self._writing = SharedProbe(writer.probe)
+        self._reading = SharedProbe(lambda: events.check_readable(engine))
 
     async def check(self) -> tuple[str, list[Check]]:
-        """`ok`, `stopping` or `unready`, and what that was made of."""
+        """`ok`, `stopping` or `unready`, and the checks behind it."""
         writable, readable = await asyncio.gather(self._writable(), self._readable())
-        checks = [self._serving(), writable, readable, self._room(), self._disk(), self._sandbox()]
+        checks = [self._serving(), writable, readable, self._room(), self._disk(), self._sandbox_check()]
         if self._running.is_draining:
             return "stopping", checks
         return "ok" if all(check.ok or check.is_warning for check in checks) else "unready", checks
@@ -100,31 +100,31 @@ class Readiness:
         return Check("serving", True, "The service takes calls.")
 
     async def _writable(self) -> Check:
-        """Nobody sends calls to a service that is not ready, so one that fails must find out by itself."""
+        """An unready service gets no calls, so after a failure it probes by itself whether writing works again."""
         failed = self._writer.failing
-        if failed is not None and await self._writing.trouble() is not None:
+        if failed is not None and await self._writing.error() is not None:
             return Check("store_writable", False, self._writer.failing or failed)
         return Check("store_writable", True, "Records are written.")
 
     async def _readable(self) -> Check:
-        trouble = await self._reading.trouble()
-        return Check("store_readable", trouble is None, trouble or "Records can be read.")
+        error = await self._reading.error()
+        return Check("store_readable", error is None, error or "Records can be read.")
 
     def _room(self) -> Check:
         count, limit = len(self._running), self._calls_limit
-        said = f"{count} of at most {limit} calls are under way."
-        return Check("room_for_calls", count < limit, said)
+        message = f"{count} of at most {limit} calls are under way."
+        return Check("room_for_calls", count < limit, message)
 
     def _disk(self) -> Check:
         free = min(_free_bytes(folder) for folder in self._folders)
-        said = f"{free // (1024 * 1024)} MB are free where the records are kept."
-        return Check("disk_space", free >= LOW_DISK, said, is_warning=free < LOW_DISK)
+        message = f"{free // (1024 * 1024)} MB are free where the records are kept."
+        return Check("disk_space", free >= LOW_DISK_BYTES, message, is_warning=free < LOW_DISK_BYTES)
 
-    def _sandbox(self) -> Check:
-        """Without it most tools work, and those that need it say why they do not."""
-        report = self._walls.report
+    def _sandbox_check(self) -> Check:
+        """Only a warning: most tools work without, and the others say why they do not."""
+        report = self._sandbox.report
         if report is None:
-            return Check("sandbox", True, "The self-test of the walls is under way.")
+            return Check("sandbox", True, "The self-test of the sandbox is under way.")
         return Check("sandbox", report.backend is not None, report.reason, is_warning=True)
 
 

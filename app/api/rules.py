@@ -1,4 +1,4 @@
-"""Rules over HTTP: what was written while the service runs, by keys that may and by people's "always"."""
+"""Permission rules over HTTP: those written at run time, by keys and by `allow_always` answers."""
 
 import asyncio
 from typing import Annotated
@@ -45,12 +45,12 @@ FORMS = [
 
 
 class RuleRequest(BaseModel, extra="forbid", json_schema_extra={"anyOf": FORMS}):
-    """A rule to keep. Of several that match, the newest counts."""
+    """A rule to store. Of several that match, the newest applies."""
 
-    permission: Text = Field(description="For what: `read`, `edit`, `shell` … or a tool's name.", examples=["read"])
+    permission: Text = Field(description="`read`, `edit`, `shell` … or a tool's name.", examples=["read"])
     pattern: Text = Field(description="To what; `*` is any text, `?` any character.", examples=["deploy/*"])
     action: Action = Field(description="What happens.", examples=["ask"])
-    scope: RuleScope = Field(default=RuleScope.GLOBAL, description="Where it counts.")
+    scope: RuleScope = Field(default=RuleScope.GLOBAL, description="Where it applies.")
     session: Text | None = Field(default=None, description="The session, for the scope `session`.")
     workspace: Folder | None = Field(
         default=None, description="The folder, for the scope `workspace`; `default` is the service's own."
@@ -58,16 +58,16 @@ class RuleRequest(BaseModel, extra="forbid", json_schema_extra={"anyOf": FORMS})
     everybody: bool = Field(
         default=False,
         strict=True,
-        description="For the calls of all principals instead of one's own; takes an admin key.",
+        description="For the calls of all principals instead of the key's own; needs an admin key.",
     )
 
     @model_validator(mode="after")
-    def _says_where(self) -> "RuleRequest":
-        for scope, given in ((RuleScope.SESSION, self.session), (RuleScope.WORKSPACE, self.workspace)):
-            if (self.scope is scope) != (given is not None):
+    def _check_scope(self) -> "RuleRequest":
+        for scope, target in ((RuleScope.SESSION, self.session), (RuleScope.WORKSPACE, self.workspace)):
+            if (self.scope is scope) != (target is not None):
                 raise ValueError(f"the scope `{scope}` and a `{scope}` belong together")
         if self.everybody and self.session is not None:
-            raise ValueError("a session has one owner, so its rules are not everybody's")
+            raise ValueError("a session has one owner, so its rules cannot be for everybody")
         return self
 
 
@@ -78,53 +78,53 @@ async def list_rules(
     scope: Annotated[RuleScope | None, Query(description="Only rules of this scope.")] = None,
     session: Annotated[str | None, Query(description="Only rules of this session.")] = None,
 ) -> Response:
-    """One's own rules, oldest first; an admin's list has everybody's."""
-    known = [
-        kept.view()
-        for kept in services.rules.listed(key.sees)
-        if scope in (None, kept.scope) and session in (None, kept.session) and await _is_shown(kept, key, services)
+    """The principal's own rules, oldest first; for an admin the rules of all principals."""
+    views = [
+        rule.view()
+        for rule in services.rules.listed(key.sees)
+        if scope in (None, rule.scope) and session in (None, rule.session) and await _is_visible(rule, key, services)
     ]
-    return list_response(known)
+    return list_response(views)
 
 
 @router.post("", response_model=KeptRuleView, status_code=201)
-async def create_rule(request: Request, asked: RuleRequest, key: RuleWriter, services: ServicesDep) -> Response:
-    """Keep a rule. It counts at once, also for what waits for a person. One's own rules turn ask into allow, or
-    tighten; what the operator denies stays denied."""
-    refuse_secrets(request, asked.permission, asked.pattern)
-    if asked.everybody and not key.may(Scope.ADMIN):
+async def create_rule(request: Request, body: RuleRequest, key: RuleWriter, services: ServicesDep) -> Response:
+    """Store a rule. It applies at once, also to open asks. A principal's own rules can turn ask into allow or tighten;
+    what the operator denies stays denied."""
+    refuse_secrets(request, body.permission, body.pattern)
+    if body.everybody and not key.may(Scope.ADMIN):
         raise forbidden()
-    if not key.bounds.allows_scope(asked.scope):
+    if not key.bounds.allows_scope(body.scope):
         raise _bound()
-    if asked.session is not None:
-        await session_seen(services, key, asked.session)
-    workspace = (
-        None if asked.workspace is None else await asyncio.to_thread(_located, asked.workspace, asked, key, services)
-    )
+    if body.session is not None:
+        await session_seen(services, key, body.session)
+    workspace = None
+    if body.workspace is not None:
+        workspace = await asyncio.to_thread(_locate, body.workspace, body.everybody, key, services)
     id, at = services.ids.new("rule")
-    kept = StoredRule(
+    rule = StoredRule(
         id=id,
-        principal=GLOBAL_PRINCIPAL if asked.everybody else key.principal,
-        rule=Rule(asked.permission, asked.pattern, asked.action),
-        scope=asked.scope,
-        session=asked.session,
+        principal=GLOBAL_PRINCIPAL if body.everybody else key.principal,
+        rule=Rule(body.permission, body.pattern, body.action),
+        scope=body.scope,
+        session=body.session,
         workspace=workspace,
         created_by=key.id,
         created_at=at,
     )
-    await services.rules.add(kept)
-    return json_response(kept.view(), 201)
+    await services.rules.add(rule)
+    return json_response(rule.view(), 201)
 
 
 @router.delete("/{id}", status_code=204)
 async def delete_rule(
     id: Annotated[str, Path(description="The rule's id.")], key: RuleWriter, services: ServicesDep
 ) -> Response:
-    """Take a rule back, a person's "always" too. What was allowed by it is asked again from now on."""
-    kept = services.rules.get(id, key.sees)
-    if kept is None or not await _is_shown(kept, key, services):
+    """Delete a rule, also one made by `allow_always`. What it allowed is asked again from now on."""
+    rule = services.rules.get(id, key.sees)
+    if rule is None or not await _is_visible(rule, key, services):
         raise not_found(f"rule {id}")
-    if not key.bounds.allows_scope(kept.scope):
+    if not key.bounds.allows_scope(rule.scope):
         raise _bound()
     if not await services.rules.drop(id):
         raise not_found(f"rule {id}")
@@ -132,21 +132,18 @@ async def delete_rule(
 
 
 def refuse_secrets(request: Request, *texts: str) -> None:
-    """A rule is kept as it is, so it must not hold what may not be kept."""
+    """Rules are stored in clear, so they must not contain secrets."""
     redactor: Redactor = request.app.state.redactor
     if any(redactor.finds(text) for text in texts):
-        raise Problem(422, "InvalidRequest", "A rule must not hold a secret; say it with a `*` instead.")
+        raise Problem(422, "InvalidRequest", "A rule must not contain a secret; write `*` in its place.")
 
 
-def _located(named: str, asked: RuleRequest, key: Key, services: Services) -> str:
-    """The workspace as rules name it: as it really is, and one that sessions of this principal may have."""
-    if named == DEFAULT_WORKSPACE:
-        root: str | None = None
-    else:
+def _locate(folder: str, everybody: bool, key: Key, services: Services) -> str:
+    """The workspace as rules store it: with symlinks resolved, and one that the principal's sessions may use."""
+    root: str | None = None
+    if folder != DEFAULT_WORKSPACE:
         try:
-            root = (
-                services.workspaces.real(named) if asked.everybody else services.workspaces.locate(key.principal, named)
-            )
+            root = services.workspaces.real(folder) if everybody else services.workspaces.locate(key.principal, folder)
         except InvalidSession as error:
             raise Problem(403, "Forbidden", str(error)) from None
     if not key.bounds.allows_workspace(root or services.workspaces.home):
@@ -154,15 +151,15 @@ def _located(named: str, asked: RuleRequest, key: Key, services: Services) -> st
     return DEFAULT_WORKSPACE if root in (None, services.workspaces.home) else root
 
 
-async def _is_shown(kept: StoredRule, key: Key, services: Services) -> bool:
-    """Whether a key sees a rule: one of a session or workspace within its bounds, or one that counts everywhere."""
-    if kept.session is not None:
-        return await services.sessions.shows_records(key, kept.principal, kept.session)
-    return kept.workspace is None or key.bounds.allows_workspace(_folder(kept.workspace, services))
-
-
-def _folder(workspace: str, services: Services) -> str:
-    return services.workspaces.home if workspace == DEFAULT_WORKSPACE else workspace
+async def _is_visible(rule: StoredRule, key: Key, services: Services) -> bool:
+    """Whether the rule's session or workspace is within the key's bounds; a rule with neither is."""
+    if rule.session is not None:
+        return await services.sessions.shows_records(key, rule.principal, rule.session)
+    if rule.workspace is None:
+        return True
+    return key.bounds.allows_workspace(
+        services.workspaces.home if rule.workspace == DEFAULT_WORKSPACE else rule.workspace
+    )
 
 
 def _bound() -> Problem:

@@ -1,4 +1,4 @@
-"""The sandbox over HTTP: what stands around processes that models start, and how that is known."""
+"""The sandbox over HTTP: the backend in use and its self-test."""
 
 from typing import Annotated
 
@@ -18,8 +18,8 @@ Fresh = Annotated[bool, Query(description="Run the self-test again now; for admi
 
 @router.get("", response_model=SandboxView, response_model_exclude_unset=True)
 async def get_sandbox(key: Reader, services: ServicesDep, fresh: Fresh = False) -> Response:
-    """What protects: the backend in use and why, and what it does not keep out. Admins also see every probe of the
-    self-test, what the machine has, whom processes become, and their limits."""
+    """The backend in use and why, and what it does not protect against. Admins also see every probe of the self-test,
+    what the machine has, the user processes run as, and their limits."""
     is_admin = key.may(Scope.ADMIN)
     if fresh and not is_admin:
         raise forbidden()

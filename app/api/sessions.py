@@ -1,4 +1,4 @@
-"""Sessions over HTTP: the scopes calls run in."""
+"""Sessions over HTTP."""
 
 import asyncio
 from dataclasses import replace
@@ -30,9 +30,10 @@ from app.store import sessions
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=JsonRoute)
 
 SessionId = Annotated[str, Path(description="The session's id.", examples=["default"])]
-Principal = Annotated[str | None, Query(description="Whose session, for admins; otherwise one's own.")]
+Principal = Annotated[str | None, Query(description="For admins: the session's principal; by default the key's own.")]
+NAME_WORKSPACE = "workspaces it is bound to; name a `workspace` in one of them"
 NO_PLAN = dumps({"explanation": None, "plan": []}).decode()
-TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "There is a session of this id."}}
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "The id is in use."}}
 ALWAYS: dict[int | str, dict[str, Any]] = {409: {"description": "The default session cannot be deleted."}}
 
 
@@ -54,25 +55,25 @@ async def list_sessions(
 
 
 @router.post("", response_model=SessionView, status_code=201, responses=TAKEN)
-async def create_session(request: Request, asked: SessionRequest, key: Runner, services: ServicesDep) -> Response:
-    """Make a session. Without a `workspace` it gets a fresh folder of its own, which outlives it."""
+async def create_session(request: Request, body: SessionRequest, key: Runner, services: ServicesDep) -> Response:
+    """Create a session. Without a `workspace` it gets a new folder, which is not deleted with it."""
     id, at = services.ids.new("ses")
     is_trusted = key.may(Scope.RULES_WRITE)
-    bare = Session(key.principal, asked.id or id, is_trusted=is_trusted, created_at=at, updated_at=at)
-    if not key.bounds.allows_session(bare.id):
-        raise _out_of_bounds("sessions it is bound to; name an `id` that fits")
-    session = edited(bare, asked, key)
-    fresh = new_secrets(asked, key)
-    require_fit(session, fresh, services.secrets, services.network_policy, request.app.state.redactor)
+    session = Session(key.principal, body.id or id, is_trusted=is_trusted, created_at=at, updated_at=at)
+    if not key.bounds.allows_session(session.id):
+        raise _out_of_bounds("sessions it is bound to; name an `id` that matches")
+    session = edited(session, body, key)
+    secrets = new_secrets(body, key)
+    require_fit(session, secrets, services.secrets, services.network_policy, request.app.state.redactor)
     if await services.sessions.find(session.principal, session.id) is not None:
         raise _taken(session)
-    placed = await _placed(services, key, session, asked.workspace)
-    await keep_secrets(services.secrets, session.principal, fresh)
-    if not await services.sessions.create(placed):
-        if asked.workspace is None and placed.workspace is not None:
-            services.workspaces.discard(placed.workspace)
+    session = await _place(services, key, session, body.workspace)
+    await keep_secrets(services.secrets, session.principal, secrets)
+    if not await services.sessions.create(session):
+        if body.workspace is None and session.workspace is not None:
+            services.workspaces.discard(session.workspace)
         raise _taken(session)
-    return json_response(placed.view(), 201)
+    return json_response(session.view(), 201)
 
 
 @router.get("/{id}", response_model=SessionView)
@@ -85,22 +86,22 @@ async def get_session(id: SessionId, key: Reader, services: ServicesDep, princip
 async def change_session(
     request: Request,
     id: SessionId,
-    asked: SessionChange,
+    body: SessionChange,
     key: Runner,
     services: ServicesDep,
     principal: Principal = None,
 ) -> Response:
-    """Change what is named in the body. It counts from the next call on; the workspace stays."""
+    """Change the fields in the body, from the next call on. The workspace cannot be changed."""
     session = await session_seen(services, key, id, principal)
-    fresh = new_secrets(asked, key)
+    secrets = new_secrets(body, key)
 
     def edit(before: Session) -> Session:
-        after = edited(before, asked, key)
-        require_fit(after, fresh, services.secrets, services.network_policy, request.app.state.redactor)
+        after = edited(before, body, key)
+        require_fit(after, secrets, services.secrets, services.network_policy, request.app.state.redactor)
         return after
 
-    edit(session)  # what does not fit is said before a secret is kept
-    await keep_secrets(services.secrets, session.principal, fresh)
+    edit(session)  # refuses an invalid change before a secret is stored
+    await keep_secrets(services.secrets, session.principal, secrets)
     changed = await services.sessions.change(session, edit)
     if changed is None:
         raise not_found(f"session {id}")
@@ -109,49 +110,46 @@ async def change_session(
 
 @router.delete("/{id}", status_code=204, responses=ALWAYS)
 async def delete_session(id: SessionId, key: Runner, services: ServicesDep, principal: Principal = None) -> Response:
-    """Delete a session. Its calls end `Canceled` and its own rules go; records and files stay, and the id is free."""
+    """Delete a session. Its calls end `Canceled` and its rules are deleted; records and files stay; the id is free."""
     session = await session_seen(services, key, id, principal)
     require_power(session, set(BOUNDARIES), key)
     try:
-        was_there = await services.sessions.delete(session, services.dispatcher)
+        is_deleted = await services.sessions.delete(session, services.dispatcher)
     except InvalidSession as error:
         raise Problem(409, "SessionNeeded", str(error)) from None
-    if not was_there:
+    if not is_deleted:
         raise not_found(f"session {id}")
     return Response(status_code=204)
 
 
 @router.get("/{id}/plan", response_model=PlanView)
 async def get_session_plan(id: SessionId, key: Reader, services: ServicesDep, principal: Principal = None) -> Response:
-    """The plan its agent follows, as `update_plan` left it; without steps when there is none."""
+    """The agent's plan, as `update_plan` left it; without steps when there is none."""
     session = await session_seen(services, key, id, principal)
     return Response(await sessions.plan_of(services.engine, session) or NO_PLAN, media_type=JSON)
 
 
-async def _placed(services: Services, key: Key, session: Session, asked: str | None) -> Session:
-    """The session in its workspace, which is there by now."""
-    if asked is None and key.bounds.workspaces:
-        raise _out_of_bounds("workspaces it is bound to; name a `workspace` in one of them")
+async def _place(services: Services, key: Key, session: Session, workspace: str | None) -> Session:
+    """The session with its workspace, which is created if none is named."""
+    if workspace is None and key.bounds.workspaces:
+        raise _out_of_bounds(NAME_WORKSPACE)
+    root: str | None
     try:
-        return await _place(services, key, session, asked)
+        if workspace is None:
+            root = await asyncio.to_thread(services.workspaces.make, session.principal, session.id)
+        else:
+            root = await asyncio.to_thread(services.workspaces.locate, session.principal, workspace)
+        if not key.bounds.allows_workspace(root or services.workspaces.home):
+            raise _out_of_bounds(NAME_WORKSPACE)
+        if root is not None:
+            services.workspaces.enter(root)
     except InvalidSession as error:
         raise Problem(422, "InvalidRequest", str(error)) from None
-
-
-async def _place(services: Services, key: Key, session: Session, asked: str | None) -> Session:
-    if asked is None:
-        root: str | None = await asyncio.to_thread(services.workspaces.make, session.principal, session.id)
-    else:
-        root = await asyncio.to_thread(services.workspaces.locate, session.principal, asked)
-    if not key.bounds.allows_workspace(root or services.workspaces.home):
-        raise _out_of_bounds("workspaces it is bound to; name a `workspace` in one of them")
-    if root is not None:
-        services.workspaces.enter(root)
     return replace(session, workspace=root)
 
 
 def _taken(session: Session) -> Problem:
-    return Problem(409, "SessionTaken", f"There is a session {session.id} already; change it, or take another id.")
+    return Problem(409, "SessionTaken", f"There is a session {session.id} already; change it, or use another id.")
 
 
 def _out_of_bounds(what: str) -> Problem:

@@ -1,5 +1,4 @@
-"""Terminals over HTTP: the processes that go on in a session, to be seen, sized and ended. What they write comes as
-events."""
+"""Terminals over HTTP: processes that outlive their call in a session. Their output is sent as events."""
 
 from typing import Annotated, Any
 
@@ -31,18 +30,18 @@ class SizeRequest(BaseModel, extra="forbid"):
 
 @router.get("", response_model=Page[TerminalView])
 async def list_terminals(id: SessionId, key: Reader, services: ServicesDep, principal: Principal = None) -> Response:
-    """What runs in a session between calls, in the order it was started. One that has ended stays until a call of
-    write_stdin was told so."""
+    """The processes of a session that run between calls, oldest first. One that has exited is listed until a call of
+    write_stdin has reported its exit."""
     session = await session_seen(services, key, id, principal)
-    found = services.dispatcher.terminals.list(session.principal, session.id)
-    return list_response([one.view() for one in found])
+    terminals = services.dispatcher.terminals.list(session.principal, session.id)
+    return list_response([terminal.view() for terminal in terminals])
 
 
 @router.get("/{terminal}", response_model=TerminalView)
 async def get_terminal(
     id: SessionId, terminal: TerminalId, key: Reader, services: ServicesDep, principal: Principal = None
 ) -> Response:
-    """One of them."""
+    """One terminal."""
     session = await session_seen(services, key, id, principal)
     found = services.dispatcher.terminals.find(session.principal, session.id, terminal)
     if found is None:
@@ -54,7 +53,7 @@ async def get_terminal(
 async def end_terminal(
     id: SessionId, terminal: TerminalId, key: Runner, services: ServicesDep, principal: Principal = None
 ) -> Response:
-    """End it, and all it started. It is listed no more; the model is told how it ended when it asks again."""
+    """Kill its process tree. It is not listed any more; the next call of write_stdin reports its exit."""
     session = await session_seen(services, key, id, principal)
     if not await services.dispatcher.terminals.kill(session.principal, session.id, terminal):
         raise _missing(terminal)
@@ -65,19 +64,19 @@ async def end_terminal(
 async def resize_terminal(
     id: SessionId,
     terminal: TerminalId,
-    asked: SizeRequest,
+    size: SizeRequest,
     key: Runner,
     services: ServicesDep,
     principal: Principal = None,
 ) -> Response:
-    """Give one that has a tty another size; it begins with 24 rows of 80 columns."""
+    """Resize a terminal that has a tty. It starts with 24 rows of 80 columns."""
     session = await session_seen(services, key, id, principal)
-    window = WindowSize(asked.rows, asked.columns)
+    window = WindowSize(size.rows, size.columns)
     try:
-        was_there = services.dispatcher.terminals.resize(session.principal, session.id, terminal, window)
+        exists = services.dispatcher.terminals.resize(session.principal, session.id, terminal, window)
     except InvalidArgs as error:
         raise Problem(409, "NoTty", error.message) from None
-    if not was_there:
+    if not exists:
         raise _missing(terminal)
     return Response(status_code=204)
 

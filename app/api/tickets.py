@@ -1,9 +1,9 @@
-"""Tickets: one-use passes to the event streams, for browsers, whose EventSource cannot send a key."""
+"""Tickets: one-time tokens for event streams, for browsers, whose EventSource cannot send a key."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Body, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
@@ -19,54 +19,51 @@ from app.core.util.clocks import rfc3339
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"], route_class=JsonRoute)
 
 PREFIX = "tt_"
-SECONDS = 30
-PER_KEY = 64
-OVERALL = 1024
+TICKET_SECONDS = 30
+MAX_PER_KEY = 64
+MAX_TICKETS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a ticket is good for; of its token only the digest is kept."""
+    """What a ticket is valid for; of its token only the digest is stored."""
 
     key: Key
     call: str | None
-    until: float
+    expires: float
 
 
 class Tickets:
-    """The tickets that were sold and not used yet, oldest first. They are in memory only: a restart voids them."""
+    """The tickets that were issued and not used yet, oldest first. In memory only: a restart voids them."""
 
     def __init__(self) -> None:
-        self._sold: dict[str, Ticket] = {}
+        self._issued: dict[str, Ticket] = {}
 
     def __len__(self) -> int:
-        return len(self._sold)
+        return len(self._issued)
 
-    def sell(self, key: Key, call: str | None, now: float) -> str:
-        """A new ticket; `now` is monotonic. When there are too many, the oldest goes."""
-        self._make_room(key.id, now)
+    def issue(self, key: Key, call: str | None, now: float) -> str:
+        """A new ticket; `now` is monotonic. When there are too many, the oldest is dropped."""
+        self._issued = {digest: ticket for digest, ticket in self._issued.items() if now < ticket.expires}
+        own = [digest for digest, ticket in self._issued.items() if ticket.key.id == key.id]
+        if len(own) >= MAX_PER_KEY:
+            del self._issued[own[0]]
+        if len(self._issued) >= MAX_TICKETS:
+            del self._issued[next(iter(self._issued))]
         token = new_token(PREFIX)
-        self._sold[digest(token)] = Ticket(key, call, now + SECONDS)
+        self._issued[digest(token)] = Ticket(key, call, now + TICKET_SECONDS)
         return token
 
     def take(self, token: str, call: str | None, now: float) -> Key | None:
-        """The key a ticket was bought with, if it opens these events. Whatever the answer, the ticket is used up."""
-        ticket = self._sold.pop(digest(token), None)
-        if ticket is None or now >= ticket.until or ticket.call not in (None, call):
+        """The key a ticket was issued to, if it is valid for these events. The ticket is used up in any case."""
+        ticket = self._issued.pop(digest(token), None)
+        if ticket is None or now >= ticket.expires or ticket.call not in (None, call):
             return None
         return ticket.key
 
-    def _make_room(self, key: str, now: float) -> None:
-        self._sold = {sold: ticket for sold, ticket in self._sold.items() if now < ticket.until}
-        own = [sold for sold, ticket in self._sold.items() if ticket.key.id == key]
-        if len(own) >= PER_KEY:
-            del self._sold[own[0]]
-        if len(self._sold) >= OVERALL:
-            del self._sold[next(iter(self._sold))]
-
 
 class TicketRequest(BaseModel, extra="forbid"):
-    """What the new ticket is for."""
+    """A ticket to create."""
 
     call: str | None = Field(
         default=None,
@@ -78,25 +75,28 @@ class TicketRequest(BaseModel, extra="forbid"):
 
 @router.post("", response_model=TicketView, status_code=201)
 async def create_ticket(
-    request: Request, key: AskReader, services: ServicesDep, asked: TicketRequest | None = None
+    request: Request,
+    key: AskReader,
+    services: ServicesDep,
+    body: Annotated[TicketRequest | None, Body(title="Asked")] = None,
 ) -> Response:
-    """Buy a ticket: `?ticket=` opens one event stream instead of the key, once, within 30 seconds.
-    EventSource cannot send headers; a page that has to come back buys another one and says `after`."""
-    call = asked.call if asked else None
+    """Create a ticket: `?ticket=` opens one event stream instead of the key, once, within 30 seconds.
+    EventSource cannot send headers; to reconnect, a page gets another ticket and sends `after`."""
+    call = body.call if body else None
     if call is not None and not key.may(Scope.CALLS_READ):
         raise forbidden()
     if call is not None:
         await call_seen(services, key, call)
-    token = _tickets(request).sell(key, call, services.clock.monotonic())
-    body = {"ticket": token, "expires_at": rfc3339(services.clock.now() + SECONDS * 1_000_000)}
-    return json_response(body, 201, {"Cache-Control": "no-store"})
+    token = _tickets(request).issue(key, call, services.clock.monotonic())
+    expires_at = rfc3339(services.clock.now() + TICKET_SECONDS * 1_000_000)
+    return json_response({"ticket": token, "expires_at": expires_at}, 201, {"Cache-Control": "no-store"})
 
 
-async def _may_watch(
+async def _events_key(
     request: Request, services: ServicesDep, ticket: Annotated[str | None, Query(include_in_schema=False)] = None
 ) -> Key:
-    """The key of a request for events: its ticket's, or the one it shows itself. Events of one call are for those who
-    read calls; of the others, who answers asks hears what concerns asks."""
+    """The key of a request for events: its ticket's, or its own. Events of one call need `calls:read`; for the other
+    events `asks:answer` is enough, and shows those of asks."""
     call = request.path_params.get("id")
     if ticket is None:
         return require_key(request.headers, services, Scope.CALLS_READ, *([Scope.ASKS_ANSWER] if call is None else []))
@@ -113,4 +113,4 @@ def _tickets(request: Request) -> Tickets:
     return tickets
 
 
-Watcher = Annotated[Key, Depends(_may_watch)]
+EventReader = Annotated[Key, Depends(_events_key)]

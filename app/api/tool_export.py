@@ -1,4 +1,4 @@
-"""Tools as a provider's request has them: which dialect, how strict, what is found by search only."""
+"""`GET /v1/tools?format=`: tools as a provider's request takes them."""
 
 import json
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from app.providers.dialects import Choice, Dialect, ExportOptions, Mode, Strictn
 from app.providers.reply_content import offer_of
 
 WARNINGS = "Toolcrib-Warnings"
-MOST_WARNED = 4096
-"""Characters of warnings that go into the header."""
+MAX_WARNINGS_LENGTH = 4096
+"""Characters of the warnings header."""
 MODES: tuple[Mode, ...] = ("auto", "none", "required")
-HEADERS = {WARNINGS: {"description": "What could not be done as asked, a JSON list.", "schema": {"type": "string"}}}
+HEADERS = {WARNINGS: {"description": "What could not be exported, a JSON list.", "schema": {"type": "string"}}}
 
 Format = Annotated[
     str | None,
     Query(
         max_length=128,
-        description="A dialect: the answer is then the value of the provider's `tools`, ready to be pasted.",
+        description="A dialect: the response is then the value of `tools` in a request to the provider.",
         json_schema_extra={"enum": list(registry.NAMES), "examples": ["openai-chat"]},
     ),
 ]
@@ -37,7 +37,7 @@ Strict = Annotated[
 ]
 Builtins = Annotated[
     Literal["functions", "native"],
-    Query(description="With `format`: `native` offers the provider's own tools where those are run here."),
+    Query(description="With `format`: `native` offers the provider's own tools where Toolcrib runs them."),
 ]
 Cache = Annotated[
     Literal["ephemeral", "1h"] | None, Query(description="With `format`: mark the last tool for the prompt cache.")
@@ -71,7 +71,7 @@ Parallel = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """Which tools are wanted, and in which dialect; without one they are listed as they are."""
+    """Which tools, in which dialect; without one they are listed in Toolcrib's own format."""
 
     patterns: Sequence[str] = ()
     dialect: Dialect | None = None
@@ -82,12 +82,12 @@ class ExportRequest:
     def provider(self) -> str | None:
         return None if self.dialect is None else self.dialect.name
 
-    def takes(self, name: str) -> bool:
-        return not self.patterns or fits(name, self.patterns)
+    def includes(self, name: str) -> bool:
+        return not self.patterns or _matches_any(name, self.patterns)
 
-    def offer(self, tools: Sequence[dict[str, Any]], model: str | None) -> Response:
-        """The tools that can be used, as the provider takes them."""
-        assert self.dialect is not None, "without a dialect nothing is offered"
+    def response(self, tools: Sequence[dict[str, Any]], model: str | None) -> Response:
+        """The tools that can be used, in the dialect."""
+        assert self.dialect is not None, "only called with a dialect"
         offers = [offer_of(tool) for tool in tools if tool["available"]]
         exported = self.dialect.export_tools(offers, replace(self.options, model=model))
         body: Any = exported.tools
@@ -97,7 +97,7 @@ class ExportRequest:
         return json_response(body, headers=headers)
 
 
-async def wish(
+async def _export_request(
     format: Format = None,
     names: Names = None,
     strict: Strict = "auto",
@@ -110,45 +110,45 @@ async def wish(
     parallel: Parallel = None,
 ) -> ExportRequest:
     if format is None:
-        return ExportRequest(_listed(names))
+        return ExportRequest(_split(names))
     dialect = registry.find(format)
     if dialect is None:
         raise not_found(f"dialect {format}; GET /v1/dialects lists them")
-    deferred = _listed(defer)
+    deferred = _split(defer)
     options = ExportOptions(
         strict=strict,
         is_native=builtins == "native",
         cache=cache,
-        defers=(lambda name: fits(name, deferred)) if deferred else None,
+        defers=(lambda name: _matches_any(name, deferred)) if deferred else None,
         namespace=(namespace, f"Tools of {namespace}.") if namespace else None,
         quirks=dialect.quirks,
     )
     return ExportRequest(
-        _listed(names), dialect, options, _choice(tool_choice, parallel) if shape == "request" else None
+        _split(names), dialect, options, _choice(tool_choice, parallel) if shape == "request" else None
     )
 
 
-Wished = Annotated[ExportRequest, Depends(wish)]
+ExportDep = Annotated[ExportRequest, Depends(_export_request)]
 
 
-def fits(name: str, patterns: Sequence[str]) -> bool:
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
     return any(matches(pattern, name) for pattern in patterns)
 
 
-def _listed(text: str | None) -> list[str]:
+def _split(text: str | None) -> list[str]:
     return [part for part in (text or "").replace(" ", "").split(",") if part]
 
 
-def _choice(wanted: str | None, parallel: bool | None) -> Choice:
-    if wanted is None:
+def _choice(choice: str | None, parallel: bool | None) -> Choice:
+    if choice is None:
         return Choice(parallel=parallel)
-    mode = next((mode for mode in MODES if mode == wanted), None)
-    return Choice(mode=mode, parallel=parallel) if mode else Choice(mode="tool", name=wanted, parallel=parallel)
+    mode = next((mode for mode in MODES if mode == choice), None)
+    return Choice(mode=mode, parallel=parallel) if mode else Choice(mode="tool", name=choice, parallel=parallel)
 
 
 def _header(warnings: Sequence[str]) -> str:
-    """A JSON list in plain ASCII; of very many the first."""
+    """A JSON list in ASCII, shortened when there are too many."""
     shown = list(warnings)
-    while len(shown) > 1 and len(json.dumps(shown)) > MOST_WARNED:
+    while len(shown) > 1 and len(json.dumps(shown)) > MAX_WARNINGS_LENGTH:
         shown = [*shown[: len(shown) // 2], f"and {len(warnings) - len(shown) // 2} more"]
     return json.dumps(shown)

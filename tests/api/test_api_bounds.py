@@ -162,7 +162,7 @@ async def test_a_session_out_of_bounds_cannot_be_made(service: RunningService, t
             answer = await client.post("/v1/sessions", json=body)
             assert_problem(answer, 403, "Forbidden")
             assert answer.json()["detail"] == (
-                "This key sees only the sessions it is bound to; name an `id` that fits."
+                "This key sees only the sessions it is bound to; name an `id` that matches."
             )
         await make(client, id="in-2")
     async with key_with(service, **by_folder) as client:

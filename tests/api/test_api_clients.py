@@ -219,7 +219,7 @@ async def test_what_the_service_runs_takes_no_result(
     ended = (await client.post("/v1/calls", json={"tool": "echo"})).json()
 
     assert assert_problem(await post(client, running["id"]), 409, "NotClientRun") == (
-        "wait is run by the service; nobody posts its result."
+        "wait is run by the service; clients cannot post its result."
     )
     assert_problem(await post(client, ended["id"]), 409, "CallEnded")
     toys.go["wait"].set()
@@ -324,7 +324,7 @@ async def test_who_waits_while_the_service_stops_is_told_that_it_still_runs(serv
     answer, answers = await asking, await batch
     assert (answer.status_code, answer.json()["status"]) == (202, "running")
     assert [call["status"] for call in answers.json()["data"]] == ["running"]
-    assert assert_problem(late, 503, "Stopping") == "The service is stopping; post the result again when it is back."
+    assert assert_problem(late, 503, "Stopping") == "The service is stopping; post the result again later."
     assert late.headers["retry-after"] == "5"
     await service.restart()
     assert [(await post(service.client, id)).status_code for id in calls] == [200, 200]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.api import readiness
-from app.api.readiness import Look
+from app.api.readiness import SharedProbe
 from app.core.errors import StoreUnavailable
 from app.store import db
 from tests.api.test_api_access import new_key
@@ -154,7 +154,7 @@ async def test_nobody_who_asks_waits_for_a_writer_that_hangs(
 ) -> None:
     await service.close()
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.3)
-    monkeypatch.setattr(readiness, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(readiness, "CHECK_SECONDS", 0.01)
     await service.open()
 
     with service.stalled_writer():
@@ -206,7 +206,7 @@ async def test_without_room_for_calls_it_is_unready_until_there_is(service: Runn
 async def test_little_disk_space_is_a_warning_and_it_stays_ready(
     service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "LOW_DISK", 1 << 62)
+    monkeypatch.setattr(readiness, "LOW_DISK_BYTES", 1 << 62)
 
     status, said, checks = await ready(service)
 
@@ -249,6 +249,6 @@ async def test_a_look_that_fails_is_told_and_the_next_one_looks_again() -> None:
         if error := next(outcomes):
             raise error
 
-    looking = Look(look)
+    looking = SharedProbe(look)
 
-    assert [await looking.trouble(), await looking.trouble()] == ["It is gone.", None]
+    assert [await looking.error(), await looking.error()] == ["It is gone.", None]

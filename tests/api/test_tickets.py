@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.tickets import OVERALL, PER_KEY, SECONDS, Tickets
+from app.api.tickets import MAX_PER_KEY, MAX_TICKETS, TICKET_SECONDS, Tickets
 from app.core.principals import Key, Scope
 from app.core.util.clocks import SystemClock
 from tests.support.services import KEY, RunningService, kinds, listening
@@ -85,14 +85,14 @@ async def test_a_ticket_says_until_when_it_is_good_and_is_kept_by_nobody(service
     assert answer.status_code == 201
     assert set(answer.json()) == {"ticket", "expires_at"}
     until = datetime.fromisoformat(answer.json()["expires_at"])
-    assert timedelta(0) <= until - before - timedelta(seconds=SECONDS) < timedelta(seconds=SECONDS)
+    assert timedelta(0) <= until - before - timedelta(seconds=TICKET_SECONDS) < timedelta(seconds=TICKET_SECONDS)
     assert answer.headers["cache-control"] == "no-store"
     assert answer.json()["ticket"].startswith("tt_")
     assert len(answer.json()["ticket"]) == 3 + 43  # 256 bits
     assert answer.json()["ticket"] not in str(vars(service.app.state.tickets))
 
 
-@pytest.mark.parametrize(("seconds", "status"), [(SECONDS - 5, 200), (SECONDS, 401), (86_400, 401)])
+@pytest.mark.parametrize(("seconds", "status"), [(TICKET_SECONDS - 5, 200), (TICKET_SECONDS, 401), (86_400, 401)])
 async def test_a_ticket_is_good_for_half_a_minute(service: RunningService, seconds: float, status: int) -> None:
     ticket = await buy(service.client)
     service.services.clock = MovedClock(seconds)
@@ -257,10 +257,10 @@ async def test_a_ticket_is_asked_for_with_no_body_or_a_fitting_one(
 
 def test_a_key_holds_so_many_tickets_and_its_oldest_goes_first() -> None:
     tickets = Tickets()
-    others = tickets.sell(key_named("bob"), None, 0)
-    sold = [tickets.sell(key_named("ann"), None, 0) for _ in range(PER_KEY + 2)]
+    others = tickets.issue(key_named("bob"), None, 0)
+    sold = [tickets.issue(key_named("ann"), None, 0) for _ in range(MAX_PER_KEY + 2)]
 
-    assert len(tickets) == PER_KEY + 1
+    assert len(tickets) == MAX_PER_KEY + 1
     assert [tickets.take(token, None, 1) for token in sold[:2]] == [None, None]
     assert all(tickets.take(token, None, 1) == key_named("ann") for token in sold[2:])
     assert tickets.take(others, None, 1) == key_named("bob")
@@ -269,17 +269,17 @@ def test_a_key_holds_so_many_tickets_and_its_oldest_goes_first() -> None:
 
 def test_however_many_keys_buy_the_tickets_stay_bounded() -> None:
     tickets = Tickets()
-    sold = [tickets.sell(key_named(f"key{number // PER_KEY}"), None, 0) for number in range(OVERALL + 10)]
+    sold = [tickets.issue(key_named(f"key{number // MAX_PER_KEY}"), None, 0) for number in range(MAX_TICKETS + 10)]
 
-    assert len(tickets) == OVERALL
+    assert len(tickets) == MAX_TICKETS
     assert tickets.take(sold[9], None, 1) is None
     assert tickets.take(sold[10], None, 1) is not None
 
 
 def test_tickets_that_ran_out_make_room() -> None:
     tickets = Tickets()
-    for _ in range(PER_KEY):
-        tickets.sell(key_named("ann"), None, 0)
-    tickets.sell(key_named("bob"), None, SECONDS)
+    for _ in range(MAX_PER_KEY):
+        tickets.issue(key_named("ann"), None, 0)
+    tickets.issue(key_named("bob"), None, TICKET_SECONDS)
 
     assert len(tickets) == 1

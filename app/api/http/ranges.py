@@ -1,7 +1,7 @@
-"""Downloads: bytes as an answer. Conditions and ranges are RFC 9110's; no browser runs what it gets.
+"""Downloads with conditions and ranges as in RFC 9110, and headers that keep a browser from running the content.
 
-One range is answered as a range; several are answered with the whole, which is
-allowed. Text and images may be shown in a page, all else is a file to be saved.
+A request for one range gets it; a request for several gets the whole, which the RFC allows. Text and images may be
+displayed, everything else is an attachment.
 """
 
 import asyncio
@@ -23,29 +23,32 @@ from app.api.http.problems import Problem
 from app.api.http.sse import SEND_SECONDS, client_left
 
 ANY_MIME = "application/octet-stream"
-SHOWN = {"text/plain", "image/png", "image/jpeg", "image/gif", "image/webp"}
+DISPLAYED = {"text/plain", "image/png", "image/jpeg", "image/gif", "image/webp"}
 _MIME = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}( ?; ?charset=[\w-]{1,32})?", re.ASCII)
 _RANGE = re.compile(r" *bytes *= *(\d{0,18}) *- *(\d{0,18}) *", re.ASCII | re.IGNORECASE)
 _TAG = re.compile(r'(W/)?"([^"]*)"')
 _NOT_IN_QUOTES = re.compile(r"[^ !#-\[\]-~]")
 
-_BYTES = {"content": {"*/*": {}}, "headers": {"ETag": {"description": "Its state.", "schema": {"type": "string"}}}}
+_BYTES = {
+    "content": {"*/*": {}},
+    "headers": {"ETag": {"description": "Its state.", "schema": {"type": "string"}}},
+}
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: _BYTES | {"description": "All of it."},
-    206: _BYTES | {"description": "The range asked for."},
+    206: _BYTES | {"description": "The requested range."},
     304: {"description": "The client has it already."},
-    412: {"description": "It is not in the state that was expected."},
+    412: {"description": "It is not in the expected state."},
     416: {"description": "It has no such range."},
 }
-"""What a download can answer besides the problems of its route."""
+"""Responses of a download, besides the problems of its route."""
 
-Pieces = Callable[[int, int], AsyncIterator[bytes]]
-"""The bytes from the first of two places on to before the second."""
+ReadChunks = Callable[[int, int], AsyncIterator[bytes]]
+"""Reads the bytes from the first offset up to the second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What is known of bytes before they are read."""
+class FileInfo:
+    """What is known of a file before it is read."""
 
     size: int
     etag: str
@@ -69,7 +72,7 @@ class About:
 
 
 class Span(NamedTuple):
-    """Which bytes are asked for."""
+    """The bytes to send."""
 
     start: int
     stop: int
@@ -89,20 +92,20 @@ async def conditions(
         str | None, Header(alias="If-Range", description="The ETag or date for which the range counts.")
     ] = None,
 ) -> None:
-    """The headers that `wanted` reads, for the OpenAPI document."""
+    """The headers that `requested_span` reads, for the OpenAPI document."""
 
 
-def wanted(request: Request, about: About) -> Span | None:
-    """What a request wants of these bytes; None when it has them already."""
+def requested_span(request: Request, info: FileInfo) -> Span | None:
+    """The bytes a request asks for; None when the client has the current state already."""
     headers = request.headers
-    if not _is_expected(headers, about):
-        raise Problem(412, "PreconditionFailed", f'It has changed: its ETag is "{about.etag}" by now.')
-    if _is_known(headers, about):
+    if not _meets_preconditions(headers, info):
+        raise Problem(412, "PreconditionFailed", f'It has changed: its ETag is "{info.etag}" now.')
+    if _is_not_modified(headers, info):
         return None
-    found = _RANGE.fullmatch(headers.get("range", "")) if request.method == "GET" else None
-    if found is None or not any(found.groups()) or not _is_still(headers.get("if-range"), about):
-        return Span(0, about.size)
-    return _span(*found.groups(), size=about.size)
+    match = _RANGE.fullmatch(headers.get("range", "")) if request.method == "GET" else None
+    if match is None or not any(match.groups()) or not _matches_if_range(headers.get("if-range"), info):
+        return Span(0, info.size)
+    return _span(*match.groups(), size=info.size)
 
 
 def tags_of(header: str | None, *, is_weak_fine: bool = False) -> list[str] | None:
@@ -114,10 +117,10 @@ def tags_of(header: str | None, *, is_weak_fine: bool = False) -> list[str] | No
     return [tag for weak, tag in _TAG.findall(header) if is_weak_fine or not weak]
 
 
-def bare(about: About, status: int, more: Mapping[str, str]) -> Response:
-    """All there is to say besides the bytes: the answer to HEAD (200), or to who has them already (304)."""
-    response = Response(status_code=status, headers=about.headers | dict(more))
-    response.headers["Content-Length"] = str(about.size)
+def headers_only(info: FileInfo, status: int, headers: Mapping[str, str]) -> Response:
+    """The response to HEAD (200), or for a client that has the current state (304)."""
+    response = Response(status_code=status, headers=info.headers | dict(headers))
+    response.headers["Content-Length"] = str(info.size)
     if status == 304:
         del response.headers["Content-Length"]
         del response.headers["Content-Type"]
@@ -125,18 +128,18 @@ def bare(about: About, status: int, more: Mapping[str, str]) -> Response:
 
 
 class Download(Response):
-    """Sends a span of bytes, as fast as they are taken. Whatever happens, `close` is called at the end."""
+    """Sends a span of bytes as fast as the client reads. `close` is always called at the end."""
 
     def __init__(
-        self, about: About, span: Span, pieces: Pieces, close: Callable[[], None], more: Mapping[str, str]
+        self, info: FileInfo, span: Span, read_chunks: ReadChunks, close: Callable[[], None], headers: Mapping[str, str]
     ) -> None:
-        is_part = span != (0, about.size)
-        super().__init__(status_code=206 if is_part else 200, headers=about.headers | dict(more))
+        is_part = span != (0, info.size)
+        super().__init__(status_code=206 if is_part else 200, headers=info.headers | dict(headers))
         self.headers["Content-Length"] = str(span.stop - span.start)
         if is_part:
-            self.headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{about.size}"
+            self.headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{info.size}"
         self._span = span
-        self._pieces = pieces
+        self._read_chunks = read_chunks
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,43 +156,43 @@ class Download(Response):
             pump.result()
 
     async def _pump(self, send: Send) -> None:
-        """What cannot be sent whole is broken off, which the client sees by its length: when somebody cut the file
-        meanwhile, or when the client takes nothing for a minute."""
+        """Ends the response early, which the client sees by the length, when the file was truncated meanwhile or the
+        client reads nothing for a minute."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         left = self._span.stop - self._span.start
         with suppress(TimeoutError):
-            async for piece in self._pieces(*self._span):
-                left -= len(piece)
+            async for chunk in self._read_chunks(*self._span):
+                left -= len(chunk)
                 async with asyncio.timeout(SEND_SECONDS):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if not left:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _is_expected(headers: Mapping[str, str], about: About) -> bool:
+def _meets_preconditions(headers: Mapping[str, str], info: FileInfo) -> bool:
     tags = tags_of(headers.get("if-match"))
     if tags is not None:
-        return "*" in tags or about.etag in tags
+        return "*" in tags or info.etag in tags
     since = _date(headers.get("if-unmodified-since"))
-    return since is None or about.modified is None or _second(about.modified) <= since
+    return since is None or info.modified is None or _second(info.modified) <= since
 
 
-def _is_known(headers: Mapping[str, str], about: About) -> bool:
+def _is_not_modified(headers: Mapping[str, str], info: FileInfo) -> bool:
     tags = tags_of(headers.get("if-none-match"), is_weak_fine=True)
     if tags is not None:
-        return "*" in tags or about.etag in tags
+        return "*" in tags or info.etag in tags
     since = _date(headers.get("if-modified-since"))
-    return since is not None and about.modified is not None and _second(about.modified) <= since
+    return since is not None and info.modified is not None and _second(info.modified) <= since
 
 
-def _is_still(condition: str | None, about: About) -> bool:
-    """Whether a part of it fits to what the client has."""
+def _matches_if_range(condition: str | None, info: FileInfo) -> bool:
+    """Whether the range belongs to the state the client has."""
     if condition is None:
         return True
     if '"' in condition:
-        return about.etag in (tags_of(condition) or [])
+        return info.etag in (tags_of(condition) or [])
     date = _date(condition)
-    return date is not None and about.modified is not None and _second(about.modified) == date
+    return date is not None and info.modified is not None and _second(info.modified) == date
 
 
 def _span(first: str, last: str, *, size: int) -> Span:
@@ -201,13 +204,13 @@ def _span(first: str, last: str, *, size: int) -> Span:
     if is_backwards:
         return Span(0, size)
     if start >= stop:
-        sentence = f"There are no such bytes: it has {size}."
-        raise Problem(416, "RangeNotSatisfiable", sentence, {"Content-Range": f"bytes */{size}"})
+        message = f"There are no such bytes: it has {size}."
+        raise Problem(416, "RangeNotSatisfiable", message, {"Content-Range": f"bytes */{size}"})
     return Span(start, stop)
 
 
 def _date(header: str | None) -> datetime | None:
-    """A date as HTTP has it; what is none is no condition."""
+    """A date as in HTTP; what cannot be parsed is no condition."""
     try:
         date = parsedate_to_datetime(header or "")
     except (ValueError, OverflowError):
@@ -220,11 +223,11 @@ def _second(moment: datetime) -> datetime:
 
 
 def _disposition(mime: str, filename: str | None) -> str:
-    """RFC 6266: a plain name for everybody, the real one for those who read it."""
-    kind = "inline" if mime.partition(";")[0].rstrip() in SHOWN else "attachment"
+    """RFC 6266: an ASCII name, and the exact one in `filename*`."""
+    kind = "inline" if mime.partition(";")[0].rstrip() in DISPLAYED else "attachment"
     name = (filename or "").rpartition("/")[2]
     if not name:
         return kind
     plain = _NOT_IN_QUOTES.sub("_", name)
-    said = f'{kind}; filename="{plain}"'
-    return said if plain == name else f"{said}; filename*=UTF-8''{quote(name, safe='', errors='replace')}"
+    header = f'{kind}; filename="{plain}"'
+    return header if plain == name else f"{header}; filename*=UTF-8''{quote(name, safe='', errors='replace')}"

@@ -1,4 +1,4 @@
-"""What MCP servers have besides tools, over HTTP: resources, their templates, prompts."""
+"""Resources, resource templates and prompts of MCP servers over HTTP."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -13,8 +13,8 @@ from app.api.auth import Reader, Runner, Services, ServicesDep, session_named
 from app.api.calls import Wait
 from app.api.create_call import DEFAULT_WAIT, trace_context
 from app.api.http.body import JSON, JsonRoute
-from app.api.http.problems import CALL, Problem, not_found, of_call, problem_of_call, problem_of_code
-from app.api.http.responses import json_response
+from app.api.http.problems import Problem, not_found, of_call, problem_of_call, problem_of_code
+from app.api.http.responses import CALL_HEADER, json_response, pending_response
 from app.api.schemas.mcp import ContentsView, MessagesView, PromptView, ResourceView, TemplateView
 from app.api.schemas.views import CallView, Page
 from app.core.calls import Call, CallRequest, note_calls
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/mcp", tags=["mcp"], route_class=JsonRoute)
 
 READ = "read_mcp_resource"
 MAX_TEXT = 1024
-"""Characters of what a server names things by, so that they fit into an address whatever they are."""
+"""Characters of a server's names and cursors, so that they fit into a URL."""
 
 ServerName = Annotated[str, Query(min_length=1, max_length=MAX_NAME, description="The server.", examples=["docs"])]
 AnyServer = Annotated[
@@ -44,17 +44,17 @@ Cursor = Annotated[
 ]
 SessionId = Annotated[str | None, Query(description="The session whose rules count.")]
 Part = Literal["resources", "prompts"]
-Ask = Callable[[Session, str | None, str | None], Awaitable[ResourceList]]
-_NAMED = {CALL: {"description": "The call this request became.", "schema": {"type": "string"}}}
-SAID: dict[int | str, dict[str, Any]] = {
-    502: {"description": "The server said no, or left."},
+ListPage = Callable[[Session, str | None, str | None], Awaitable[ResourceList]]
+_CALL_HEADER = {CALL_HEADER: {"description": "The call this request became.", "schema": {"type": "string"}}}
+SERVER_ERRORS: dict[int | str, dict[str, Any]] = {
+    502: {"description": "The server refused, or disconnected."},
     504: {"description": "The server did not answer in time."},
 }
-CALLED: dict[int | str, dict[str, Any]] = SAID | {
-    200: {"headers": _NAMED},
-    202: {"model": CallView, "description": "The call waits, mostly for a person.", "headers": _NAMED},
+CALL_RESPONSES: dict[int | str, dict[str, Any]] = SERVER_ERRORS | {
+    200: {"headers": _CALL_HEADER},
+    202: {"model": CallView, "description": "The call waits, mostly for a person.", "headers": _CALL_HEADER},
     409: {"description": "The call was canceled."},
-    501: {"description": "The tool that does it is switched off."},
+    501: {"description": "The tool that does it is disabled."},
 }
 
 
@@ -67,8 +67,8 @@ class PromptRequest(BaseModel, extra="forbid"):
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """A request about what servers have, in a session that its key sees."""
+class McpRequest:
+    """A request about MCP servers, in a session that its key may see."""
 
     request: Request
     services: Services
@@ -76,117 +76,114 @@ class Visit:
     session: Session
 
     def check(self, server: str, part: Part) -> None:
-        """Whether there is such a server for this caller: what rules deny it is not there."""
-        is_there = self.services.servers.get(server, self.session.principal) is not None
-        if not is_there or not self.services.listing.lets_reach(server, part, self.session, self.key):
+        """Raises 404 when there is no such server for this caller, or when rules deny it."""
+        exists = self.services.servers.get(server, self.session.principal) is not None
+        if not exists or not self.services.listing.lets_reach(server, part, self.session, self.key):
             raise not_found(f"MCP server {server}")
 
-    async def page(self, ask: Ask, part: Part, server: str | None, cursor: str | None) -> Response:
+    async def page(self, list_page: ListPage, part: Part, server: str | None, cursor: str | None) -> Response:
         """A page of a list, of one server or of all."""
         if server is not None:
             self.check(server, part)
         try:
-            found = await ask(self.session, server, cursor if server is not None else None)
+            listed = await list_page(self.session, server, cursor if server is not None else None)
         except CallError as error:
             raise problem_of_code(error.code, error.message) from None
-        reach = self.services.listing.lets_reach
-        names = {item["server"] for item in found.items}
-        seen = {name for name in names if reach(name, part, self.session, self.key)}
-        items = [item for item in found.items if item["server"] in seen]
-        return self.answer({"data": items, "next_cursor": found.next_cursor})
+        names = {item["server"] for item in listed.items}
+        visible = {name for name in names if self.services.listing.lets_reach(name, part, self.session, self.key)}
+        items = [item for item in listed.items if item["server"] in visible]
+        return self.respond({"data": items, "next_cursor": listed.next_cursor})
 
-    async def call(self, tool: str, arguments: Raw, seconds: float) -> Call:
-        """The call of this request, as it is when it has ended or was waited for long enough."""
+    async def run(self, tool: str, arguments: Raw, seconds: float) -> Call:
+        """Submit the call of this request and wait for its end, `seconds` at most."""
         self.services.dispatcher.running.require_accepting()
-        asked = CallRequest(tool=tool, arguments=arguments)
+        request = CallRequest(tool=tool, arguments=arguments)
         origin = trace_context(self.request.headers)
-        live = self.services.dispatcher.submit(asked, self.session, key=self.key, origin=origin)
+        live = self.services.dispatcher.submit(request, self.session, key=self.key, origin=origin)
         note_calls(self.request.scope, live.call.id)
         await live.wait(seconds)
         return await committed_call(self.services.engine, live)
 
-    def later(self, call: Call) -> Response:
-        prefix = self.request.scope.get("root_path", "")
-        headers = {"Location": f"{prefix}/v1/calls/{call.id}", CALL: call.id}
-        return json_response(call.view(), 202, headers)
+    def pending(self, call: Call) -> Response:
+        return pending_response(call, self.request.scope.get("root_path", ""))
 
-    def answer(self, body: Raw) -> Response:
-        """What servers say is not ours, and may hold anything; what a tool would have shown is shown here, too."""
+    def respond(self, body: Raw) -> Response:
+        """Servers may send secrets, so their texts are redacted as the output of a tool is."""
         redacted = self.request.app.state.redactor.json(dumps(body).decode(), is_output=True)
         return Response(redacted, media_type=JSON)
 
 
-async def _looking(request: Request, key: Reader, services: ServicesDep, session: SessionId = None) -> Visit:
-    return Visit(request, services, key, await session_named(services, key, session))
+async def _reader(request: Request, key: Reader, services: ServicesDep, session: SessionId = None) -> McpRequest:
+    return McpRequest(request, services, key, await session_named(services, key, session))
 
 
-async def _running(request: Request, key: Runner, services: ServicesDep, session: SessionId = None) -> Visit:
-    return Visit(request, services, key, await session_named(services, key, session))
+async def _runner(request: Request, key: Runner, services: ServicesDep, session: SessionId = None) -> McpRequest:
+    return McpRequest(request, services, key, await session_named(services, key, session))
 
 
-Looking = Annotated[Visit, Depends(_looking)]
-Running = Annotated[Visit, Depends(_running)]
+ReadRequest = Annotated[McpRequest, Depends(_reader)]
+RunRequest = Annotated[McpRequest, Depends(_runner)]
 
 
-@router.get("/resources", response_model=Page[ResourceView], responses=SAID)
-async def list_mcp_resources(visit: Looking, server: AnyServer = None, cursor: Cursor = None) -> Response:
-    """What servers let be read. Without `server` those that are down are left out, and all comes in one page."""
-    return await visit.page(visit.services.dispatcher.neighbours.resources, "resources", server, cursor)
+@router.get("/resources", response_model=Page[ResourceView], responses=SERVER_ERRORS)
+async def list_mcp_resources(mcp: ReadRequest, server: AnyServer = None, cursor: Cursor = None) -> Response:
+    """The resources of servers. Without `server`, those of all connected servers in one page."""
+    return await mcp.page(mcp.services.dispatcher.neighbours.resources, "resources", server, cursor)
 
 
-@router.get("/resources/read", response_model=ContentsView, responses=CALLED)
+@router.get("/resources/read", response_model=ContentsView, responses=CALL_RESPONSES)
 async def read_mcp_resource(
-    visit: Running,
+    mcp: RunRequest,
     server: ServerName,
     uri: Annotated[str, Query(min_length=1, max_length=MAX_TEXT, description="Which one.", examples=["docs://guide"])],
     wait: Wait = DEFAULT_WAIT,
 ) -> Response:
-    """A resource. A call of `read_mcp_resource`: where a rule asks, the answer is 202 when nobody said yes within
-    `wait` seconds; asked for again later, it is another call."""
-    visit.check(server, "resources")
-    call = await visit.call(READ, {"server": server, "uri": uri}, wait)
+    """A resource. A call of `read_mcp_resource`: where a rule asks, the response is 202 when the person has not
+    answered within `wait` seconds; a later request is another call."""
+    mcp.check(server, "resources")
+    call = await mcp.run(READ, {"server": server, "uri": uri}, wait)
     if not call.is_final:
-        return visit.later(call)
+        return mcp.pending(call)
     if call.error is not None:
         raise problem_of_call(call)
     result = json.loads(call.result or "{}")
-    page = await _page(visit.services, call, result["output"])
+    page = await _output_json(mcp.services, call, result["output"])
     body = {"server": server, "uri": uri, "contents": page["contents"], "attachments": result["attachments"]}
-    return json_response(body | {"call": call.id}, headers={CALL: call.id})
+    return json_response(body | {"call": call.id}, headers={CALL_HEADER: call.id})
 
 
-@router.get("/templates", response_model=Page[TemplateView], responses=SAID)
-async def list_mcp_templates(visit: Looking, server: AnyServer = None, cursor: Cursor = None) -> Response:
-    """Patterns of resources that servers have."""
-    return await visit.page(visit.services.dispatcher.neighbours.templates, "resources", server, cursor)
+@router.get("/templates", response_model=Page[TemplateView], responses=SERVER_ERRORS)
+async def list_mcp_templates(mcp: ReadRequest, server: AnyServer = None, cursor: Cursor = None) -> Response:
+    """The resource templates of servers."""
+    return await mcp.page(mcp.services.dispatcher.neighbours.templates, "resources", server, cursor)
 
 
-@router.get("/prompts", response_model=Page[PromptView], responses=SAID)
-async def list_mcp_prompts(visit: Looking, server: AnyServer = None, cursor: Cursor = None) -> Response:
-    """Prompts that servers have ready."""
-    return await visit.page(visit.services.dispatcher.neighbours.prompts, "prompts", server, cursor)
+@router.get("/prompts", response_model=Page[PromptView], responses=SERVER_ERRORS)
+async def list_mcp_prompts(mcp: ReadRequest, server: AnyServer = None, cursor: Cursor = None) -> Response:
+    """The prompts of servers."""
+    return await mcp.page(mcp.services.dispatcher.neighbours.prompts, "prompts", server, cursor)
 
 
-@router.post("/prompts", response_model=MessagesView, responses=CALLED)
-async def fill_mcp_prompt(visit: Running, asked: PromptRequest, wait: Wait = DEFAULT_WAIT) -> Response:
-    """A prompt, filled in by its server. A call like the reading of a resource, with the need `server/prompt:name`."""
-    visit.check(asked.server, "prompts")
-    call = await visit.call(PROMPT, asked.model_dump(), wait)
+@router.post("/prompts", response_model=MessagesView, responses=CALL_RESPONSES)
+async def fill_mcp_prompt(mcp: RunRequest, prompt: PromptRequest, wait: Wait = DEFAULT_WAIT) -> Response:
+    """A prompt, filled in by its server. A call, as reading a resource is, with the need `server/prompt:name`."""
+    mcp.check(prompt.server, "prompts")
+    call = await mcp.run(PROMPT, prompt.model_dump(), wait)
     if not call.is_final:
-        return visit.later(call)
+        return mcp.pending(call)
     if call.error is not None:
         raise problem_of_call(call)
-    found = await _page(visit.services, call, json.loads(call.result or "{}")["output"])
-    body: Raw = {"messages": []} | found | {"server": asked.server, "name": asked.name, "call": call.id}
-    return json_response(body, headers={CALL: call.id})
+    page = await _output_json(mcp.services, call, json.loads(call.result or "{}")["output"])
+    body: Raw = {"messages": []} | page | {"server": prompt.server, "name": prompt.name, "call": call.id}
+    return json_response(body, headers={CALL_HEADER: call.id})
 
 
-async def _page(services: Services, call: Call, shown: str) -> Raw:
-    """What the tool gave, whole: a model may have been shown less of it."""
+async def _output_json(services: Services, call: Call, output: str) -> Raw:
+    """The whole output of the call; the result has it truncated for the model."""
     size = await outputs.size(services.engine, call.id)
-    text = await outputs.read(services.engine, call.id, 0, size) if size else shown.encode()
+    text = await outputs.read(services.engine, call.id, 0, size) if size else output.encode()
     try:
         page: Raw = json.loads(text)
     except ValueError:
-        raise of_call(call, Problem(413, "TooLarge", "It is larger than what is kept of a call.")) from None
+        raise of_call(call, Problem(413, "TooLarge", "It is larger than the stored output of a call.")) from None
     return page
