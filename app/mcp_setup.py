@@ -107,7 +107,7 @@ class McpSetup:
         )
         shelves = ToolPublisher(registry, partial(_make, reception))
         self.book = ServerManager(shelves, writer, around, principals=self._principals)
-        registry.expect = self.book.expected
+        registry.pending_server = self.book.expected
         self.resources = Resources(self.book, reception)
 
     async def load(
@@ -125,7 +125,7 @@ class McpSetup:
         await self.book.load(engine, *self._configured())
         return self._desk
 
-    def reload_soon(self) -> None:
+    def schedule_reload(self) -> None:
         """Read the configured servers anew without anybody waiting for it; the log tells what came of it."""
         task = asyncio.create_task(self._reload())
         self._under_way.add(task)
@@ -216,8 +216,8 @@ class McpSetup:
         except asyncio.CancelledError:
             await self._dispatcher.cancel(live)
             raise
-        if live.failure is not None:
-            raise ToolUnavailable(f"The call of {tool} could not be recorded.") from live.failure
+        if live.record.failure is not None:
+            raise ToolUnavailable(f"The call of {tool} could not be recorded.") from live.record.failure
         return outcome(live.call)
 
     def _secret(self, owner: str | None, name: str) -> str | None:

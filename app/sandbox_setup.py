@@ -61,7 +61,7 @@ class SandboxSetup:
 
     async def begin(self, tools: Iterable[Tool]) -> None:
         """Take away what an earlier service left behind, and try the walls if anybody will need them."""
-        if any(tool.is_walled for tool in tools):
+        if any(tool.is_sandboxed for tool in tools):
             await asyncio.to_thread(self._sweep)
             self._inspecting = asyncio.create_task(self.inspector.run())
 
@@ -75,7 +75,7 @@ class SandboxSetup:
 
     def offered(self, tool: Tool) -> Tool:
         """A tool as this service offers it: one that starts processes only where the walls hold."""
-        return replace(tool, init=_Readiness(self.inspector, tool)) if tool.is_walled else tool
+        return replace(tool, init=_Readiness(self.inspector, tool)) if tool.is_sandboxed else tool
 
     def _sweep(self) -> None:
         self._spawner.sweep()

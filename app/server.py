@@ -32,7 +32,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, house: Service, announce: Announce) -> None:
         super().__init__(config)
-        self._house = house
+        self._service = house
         self._announce = announce
 
     @contextmanager
@@ -41,13 +41,13 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
-        loop.add_signal_handler(signal.SIGHUP, self._house.reload_soon)
+        loop.add_signal_handler(signal.SIGHUP, self._service.schedule_reload)
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal asks for the orderly end, the second one for a quick one."""
         if self.should_exit:
-            self._house.hurry()
+            self._service.interrupt_now()
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -59,7 +59,7 @@ class Server(uvicorn.Server):
         host = self.config.host if self.config.host not in ("0.0.0.0", "::") else "127.0.0.1"
         scheme = "https" if self.config.is_ssl else "http"
         url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        self._house.lock.write(url=url, **self._certificate())
+        self._service.lock.write(url=url, **self._certificate())
         self._announce(url)
 
     def _certificate(self) -> dict[str, str]:
@@ -69,7 +69,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
-        await self._house.drain()
+        await self._service.drain()
         await super().shutdown(sockets)
 
 

@@ -4,28 +4,22 @@ import asyncio
 import resource
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, BinaryIO
+from typing import Any
 
-from app.core.asks import Answer
-from app.core.back_channel import BackChannel
-from app.core.errors import CallError, ToolUnavailable
-from app.core.mcp_resources import McpResources
-from app.core.ports import HttpRequest, HttpResponse, SearchResult
+from app.core.errors import CallError
+from app.core.ports import SearchResult
 from app.core.results import Result
 from app.core.rules import DEFAULTS, Action, Need, judge_one
-from app.core.sandbox import Command, Process
-from app.core.sessions import Session
-from app.core.terminals import Kernel, Terminal
-from app.core.tools import Context, Tool
+from app.core.tools import MAX_SEARCH_BYTES, Tool
 from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.process.trusted import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
 from app.tools import BUILTINS
 from bench.results_sections import spread
+from tests.support.tool_contexts import StubContext
 
 TOOLS = {tool.name: tool for tool in BUILTINS}
 
@@ -89,10 +83,8 @@ class Workbench:
     async def _call(self, tool: Tool, arguments: Any) -> Result:
         args = tool.parse(arguments)
         approved = frozenset(need.pattern for need in tool.needs(args, self.workspace))
-        line = BenchLine(tool, self, approved)
-        return await tool.run(
-            args, Context(id="call", session_id="default", workspace=self.workspace, line=line, approved=approved)
-        )
+        context = BenchContext(workspace=self.workspace, approved=approved, tool=tool, searcher=self.searcher)
+        return await tool.run(args, context)
 
     def failure(self, name: str, arguments: Any) -> CallError:
         """The error a tool has to end in."""
@@ -118,81 +110,22 @@ class Workbench:
             print(row.line(), flush=True)
 
 
-class BenchLine:
-    """As much of the line as these tools use."""
+@dataclass(kw_only=True)
+class BenchContext(StubContext):
+    """The real ripgrep and the default rules; nothing else."""
 
-    def __init__(self, tool: Tool, bench: Workbench, approved: frozenset[str]) -> None:
-        self._tool = tool
-        self._bench = bench
-        self._approved = approved
+    tool: Tool
+    searcher: Ripgrep
 
-    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> SearchResult:
-        return await self._bench.searcher.search(
-            self._bench.workspace, path, arguments, approved=self._approved, seconds=seconds, limit=limit
+    async def search(
+        self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = MAX_SEARCH_BYTES
+    ) -> SearchResult:
+        return await self.searcher.search(
+            self.workspace, path, arguments, approved=self.approved, seconds=seconds, limit=limit
         )
 
-    def may(self, needs: Sequence[Need]) -> list[bool]:
-        return [judge_one(need, (DEFAULTS,), self._tool.name).action is Action.ALLOW for need in needs]
-
-    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
-        pass
-
-    async def output(self, text: str, stream: str) -> None:
-        pass
-
-    async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None:
-        pass
-
-    async def send(self, request: HttpRequest) -> HttpResponse:
-        raise ToolUnavailable("Nothing is sent here.")
-
-    async def environment(self) -> dict[str, str]:
-        return {}
-
-    def upload(self, id: str) -> BinaryIO:
-        raise ToolUnavailable("Nothing is uploaded here.")
-
-    def tools(self) -> list[Tool]:
-        return []
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
-        raise ToolUnavailable("No tool calls another one here.")
-
-    async def keep_plan(self, plan: dict[str, Any]) -> None:
-        pass
-
-    async def start(self, command: Command) -> Process:
-        raise ToolUnavailable("No process is started here.")
-
-    async def open_terminal(self, command: Command, shown: str) -> Terminal:
-        raise ToolUnavailable("No process is started here.")
-
-    def terminal(self, id: int) -> Terminal:
-        raise ToolUnavailable("No process is started here.")
-
-    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
-        raise ToolUnavailable("No process is started here.")
-
-    async def drop_kernel(self, kind: str) -> bool:
-        return False
-
-    async def elicit(self, shows: dict[str, Any]) -> Answer:
-        raise ToolUnavailable("nobody is asked here")
-
-    def go_on(self) -> None:
-        pass
-
-    @property
-    def session(self) -> Session:
-        return Session("toy", "default")
-
-    @property
-    def attendant(self) -> BackChannel | None:
-        return None
-
-    @property
-    def neighbours(self) -> McpResources:
-        raise ToolUnavailable("there are no servers here")
+    def is_allowed(self, needs: Sequence[Need]) -> list[bool]:
+        return [judge_one(need, (DEFAULTS,), self.tool.name).action is Action.ALLOW for need in needs]
 
 
 def _took(work: Work) -> Took:

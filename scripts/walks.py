@@ -23,7 +23,8 @@ from urllib.request import Request, urlopen
 
 ECHO_SERVER = """
 import json, sys
-TOOL = {"name": "echo", "description": "Echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+TOOL = {"name": "echo", "description": "Echo", "inputSchema": SCHEMA}
 for line in sys.stdin:
     message = json.loads(line)
     if "id" not in message:
@@ -45,6 +46,7 @@ for line in sys.stdin:
 """
 
 PORT = 18731
+KEY = "walk-key-walk-key-walk-key"
 MESSAGE = {
     "role": "assistant",
     "tool_calls": [
@@ -160,7 +162,7 @@ def main() -> None:
     folder.chmod(0o755)
     config = folder / "toolcrib.toml"
     config.write_text(
-        f'data_dir = "{folder}/data"\nworkspace = "{workspace}"\nport = {PORT}\napi_key = "walk-key-walk-key-walk-key"\n'
+        f'data_dir = "{folder}/data"\nworkspace = "{workspace}"\nport = {PORT}\napi_key = "{KEY}"\n'
         f'[[rules]]\npermission = "edit"\npattern = "*"\naction = "ask"\n'
         f'[mcp.servers.echo]\ncommand = "{sys.executable}"\nargs = ["{folder}/echo.py"]\n'
         '[[rules]]\npermission = "mcp"\npattern = "*"\naction = "allow"\n'
@@ -173,7 +175,7 @@ def main() -> None:
     script = tomllib.loads((project / "pyproject.toml").read_text())["project"]["scripts"]["toolcrib"]
     module, name = script.split(":")
     entry = getattr(import_module(module), name)
-    driver = threading.Thread(target=drive, args=(recorder, "walk-key-walk-key-walk-key", found))
+    driver = threading.Thread(target=drive, args=(recorder, KEY, found))
     driver.start()
     sys.argv = ["toolcrib", "serve", "--config", str(config)]
     with contextlib.suppress(SystemExit, KeyboardInterrupt):

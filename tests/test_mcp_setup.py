@@ -158,7 +158,7 @@ async def test_a_configuration_that_cannot_be_read_any_more_changes_nothing(
     await crib.open()
 
     config.write_text("{")
-    crib.house.reload_soon()
+    crib.house.schedule_reload()
     await until(lambda: "stay as they were" in caplog.text)
 
     assert [view["name"] for view in crib.services.servers.views("admin", is_admin=True)] == ["first"]

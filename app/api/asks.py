@@ -139,7 +139,7 @@ async def answer_ask(request: Request, id: AskId, body: AnswerBody, key: Answere
         ended = await services.asks.answer(ask, answer, key)
     except AskEnded as error:
         if error.ask.is_open:
-            services.dispatcher.running.require_accepting()
+            services.dispatcher.live_calls.require_accepting()
         raise Problem(409, "AskEnded", str(error)) from None
     except AnswerRefused as error:
         raise Problem(403, "Forbidden", str(error)) from None

@@ -135,7 +135,7 @@ async def get_call(
     """One call as it is now, or after waiting for its end."""
     call = await call_seen(services, key, id)
     if wait and not call.is_final:
-        if live := services.dispatcher.running.get(id):
+        if live := services.dispatcher.live_calls.get(id):
             await live.wait(wait)
         call = await call_seen(services, key, id)  # without a live one it has ended meanwhile
     return json_response(call.view())
@@ -145,7 +145,7 @@ async def get_call(
 async def cancel_call(id: CallId, key: Runner, services: ServicesDep) -> Response:
     """Stop a call. Idempotent: a call that has ended stays as it is. Answers within about 5 seconds."""
     await call_seen(services, key, id)
-    live = services.dispatcher.running.get(id)
+    live = services.dispatcher.live_calls.get(id)
     if live is not None:
         await services.dispatcher.cancel(live)
     return json_response((await call_seen(services, key, id)).view())
@@ -202,8 +202,8 @@ async def get_call_output(
     else:
         whole = _output_of(call)
         total, data = len(whole), whole[offset : offset + limit]
-    live = services.dispatcher.running.get(id)
-    dropped = live.spool.dropped if live and live.spool else call.output_dropped
+    live = services.dispatcher.live_calls.get(id)
+    dropped = live.record.spool.dropped if live and live.record.spool else call.output_dropped
     headers = {"Toolcrib-Output-Total": str(total), "Toolcrib-Output-Dropped": str(dropped)}
     return Response(data, headers=headers, media_type="text/plain; charset=utf-8")
 

@@ -65,7 +65,7 @@ class ResultRequest(BaseModel, extra="forbid", strict=True):
 
 def take_result(services: Services, call: Call, result: ResultRequest) -> LiveCall:
     """End a call that its client runs with this result. `call` is its stored record."""
-    live = services.dispatcher.running.get(call.id)
+    live = services.dispatcher.live_calls.get(call.id)
     if call.status is Status.RUNNING and call.deadline is None:
         raise Problem(409, "NotClientRun", f"{call.tool} is run by the service; clients cannot post its result.")
     if call.status is Status.PENDING:
@@ -81,6 +81,6 @@ def take_result(services: Services, call: Call, result: ResultRequest) -> LiveCa
 
 def _not_accepted(services: Services, call: Call) -> Problem:
     """It has ended, maybe just now, or it continues after the next start."""
-    if not call.is_final and services.dispatcher.running.is_draining:
+    if not call.is_final and services.dispatcher.live_calls.is_draining:
         return Problem(503, "Stopping", STOPPING, {"Retry-After": "5"})
     return Problem(409, "CallEnded", "This call has ended; its result stays as it is.")

@@ -39,7 +39,7 @@ async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, 
     seconds = wait_seconds(scope["query_string"])
     request = _parse_request(await body.read(receive), headers)
     session = await session_named(services, key, request.session or headers.get("toolcrib-session"))
-    services.dispatcher.running.require_accepting()
+    services.dispatcher.live_calls.require_accepting()
     idempotency_key = headers.get("idempotency-key")
     claim = None if idempotency_key is None else idempotency.claim_of(idempotency_key, request, session)
 
@@ -47,7 +47,7 @@ async def create_call(scope: ASGIScope, receive: Receive, headers: Mapping[str, 
         dispatcher = services.dispatcher
         live = dispatcher.submit(request, session, key=key, claim=claim, origin=trace_context(headers))
         if claim is not None:
-            live = await idempotency.holder_of(dispatcher.running, services.engine, live, claim)
+            live = await idempotency.holder_of(dispatcher.live_calls, services.engine, live, claim)
         note_calls(scope, live.call.id)
         return live
 
@@ -133,7 +133,7 @@ async def _stream(
     try:
         live = await submit()
         await live.wait_open()
-        if live.failure is not None and not live.is_open:
+        if live.record.failure is not None and not live.is_open:
             await committed_call(services.engine, live)  # raises why it was not recorded
     except BaseException:
         slot.give_back()

@@ -34,7 +34,7 @@ from app.core.principals import Key
 from app.core.sessions import Session
 from app.dispatch import idempotency
 from app.dispatch.live_calls import committed_call
-from app.dispatch.uploads import keep_until_end
+from app.dispatch.uploads import discard_at_end
 
 router = APIRouter(prefix="/v1/sessions", tags=["files"])
 
@@ -118,19 +118,19 @@ class FileRequest:
             live = dispatcher.submit(call, self.session, key=self.key, claim=claim, origin=origin)
         except Refusal:
             if upload is not None:
-                dispatcher.uploads.discard(upload)
+                dispatcher.resources.uploads.discard(upload)
             raise
         if upload is not None:
-            keep_until_end(dispatcher.uploads, live, upload)
+            discard_at_end(dispatcher.resources.uploads, live, upload)
         if claim is not None:
-            live = await idempotency.holder_of(dispatcher.running, self.services.engine, live, claim)
+            live = await idempotency.holder_of(dispatcher.live_calls, self.services.engine, live, claim)
         note_calls(self.request.scope, live.call.id)
         await live.wait(self.wait)
         return await committed_call(self.services.engine, live)
 
     async def spool_body(self) -> Upload:
         """The body, spooled to disk. A body that ends early leaves nothing behind."""
-        uploads = self.services.dispatcher.uploads
+        uploads = self.services.dispatcher.resources.uploads
         try:
             upload = await asyncio.to_thread(uploads.begin)
         except CallError as error:
@@ -167,7 +167,7 @@ async def _file_request(
     wait: Wait = DEFAULT_WAIT,
 ) -> FileRequest:
     session = await session_seen(services, key, id, principal)
-    services.dispatcher.running.require_accepting()
+    services.dispatcher.live_calls.require_accepting()
     return FileRequest(request, services, key, session, wait)
 
 

@@ -67,7 +67,7 @@ class Snapshot:
 
     @staticmethod
     def take(services: Services) -> "Snapshot":
-        live, waiting = _count(services.dispatcher.running)
+        live, waiting = _count(services.dispatcher.live_calls)
         return Snapshot(
             ends=dict(services.call_stats.ends),
             durations={tool: histogram.copy() for tool, histogram in services.call_stats.durations.items()},

@@ -163,7 +163,7 @@ async def _run_response(
 async def _require_recorded(services: Services, started: StartedRun) -> None:
     for live in started.lives:
         await live.wait_open()
-        if live.failure is not None and not live.is_open:
+        if live.record.failure is not None and not live.is_open:
             await committed_call(services.engine, live)  # raises why it was not recorded
 
 

@@ -33,7 +33,7 @@ async def list_terminals(id: SessionId, key: Reader, services: ServicesDep, prin
     """The processes of a session that run between calls, oldest first. One that has exited is listed until a call of
     write_stdin has reported its exit."""
     session = await session_seen(services, key, id, principal)
-    terminals = services.dispatcher.terminals.list(session.principal, session.id)
+    terminals = services.dispatcher.resources.terminals.list(session.principal, session.id)
     return list_response([terminal.view() for terminal in terminals])
 
 
@@ -43,7 +43,7 @@ async def get_terminal(
 ) -> Response:
     """One terminal."""
     session = await session_seen(services, key, id, principal)
-    found = services.dispatcher.terminals.find(session.principal, session.id, terminal)
+    found = services.dispatcher.resources.terminals.find(session.principal, session.id, terminal)
     if found is None:
         raise _missing(terminal)
     return json_response(found.view())
@@ -55,7 +55,7 @@ async def end_terminal(
 ) -> Response:
     """Kill its process tree. It is not listed any more; the next call of write_stdin reports its exit."""
     session = await session_seen(services, key, id, principal)
-    if not await services.dispatcher.terminals.kill(session.principal, session.id, terminal):
+    if not await services.dispatcher.resources.terminals.kill(session.principal, session.id, terminal):
         raise _missing(terminal)
     return Response(status_code=204)
 
@@ -73,7 +73,7 @@ async def resize_terminal(
     session = await session_seen(services, key, id, principal)
     window = WindowSize(size.rows, size.columns)
     try:
-        exists = services.dispatcher.terminals.resize(session.principal, session.id, terminal, window)
+        exists = services.dispatcher.resources.terminals.resize(session.principal, session.id, terminal, window)
     except InvalidArgs as error:
         raise Problem(409, "NoTty", error.message) from None
     if not exists:

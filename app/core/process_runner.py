@@ -81,7 +81,7 @@ async def run_program(ctx: Context, command: Command, patience: Patience, title:
     """
     begun = asyncio.get_running_loop().time()
     heard = _Heard(ctx)
-    async with ctx.started(command) as child:
+    async with ctx.process(command) as child:
         cause = await _followed(child, heard, patience, begun)
         await heard.finish()
         ended = await child.wait()

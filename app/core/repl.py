@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut, ToolUnavailable
-from app.core.results import MOST_ATTACHED, Attachment, Result, attach
+from app.core.results import MAX_ATTACHED_BYTES, Attachment, Result, attach
 from app.core.sandbox import GRACE, OutputChunk, Process
 from app.core.terminals import Kernel
 from app.core.tools import Context
@@ -186,7 +186,7 @@ class _Run:
     is_over: bool = False
     is_unheard: bool = False
     mark: str = field(default_factory=lambda: f"\x1e{secrets.token_hex(16)}\x1e")
-    _room: int = MOST_ATTACHED
+    _room: int = MAX_ATTACHED_BYTES
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_CALLS))
     _calls: set["asyncio.Task[None]"] = field(default_factory=set)
     heard: CellOutput = field(init=False)

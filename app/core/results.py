@@ -3,12 +3,13 @@
 import base64
 import binascii
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-MOST_INLINE = 256 * 1024
+MAX_INLINE_BYTES = 256 * 1024
 """Bytes of an attachment that stays in its result; a larger one is kept beside it."""
-MOST_ATTACHED = 32 * 1024 * 1024
+MAX_ATTACHED_BYTES = 32 * 1024 * 1024
 """Bytes that all attachments of a call may have together."""
 
 
@@ -31,6 +32,55 @@ class Result:
     metadata: dict[str, Any] = field(default_factory=dict)
     attachments: tuple[Attachment, ...] = ()
     structured: Any = None
+
+
+class Keep(StrEnum):
+    """Which part of an output that is too long the model sees."""
+
+    HEAD = "head"
+    TAIL = "tail"
+    MIDDLE = "middle"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    limit: int = 100_000
+    keep: Keep = Keep.HEAD
+
+
+def truncate(result: Result, policy: Truncation) -> Result:
+    """Cut an output that is too long and note its sizes. A tool that set `metadata.truncated` has cut it itself."""
+    if "truncated" in result.metadata:
+        return result
+    size = len(result.output)
+    output = result.output if size <= policy.limit else _cut(result.output, result.output, size, policy)
+    metadata = {
+        **result.metadata,
+        "truncated": size > policy.limit,
+        "original_size": size,
+        "truncated_size": len(output),
+    }
+    return Result(output, result.title, metadata, result.attachments, result.structured)
+
+
+def truncate_ends(head: str, tail: str, size: int, policy: Truncation) -> Result:
+    """The same for an output of which only both ends are loaded, each at least `policy.limit` long."""
+    output = _cut(head, tail, size, policy)
+    sizes = {"truncated": size > policy.limit, "original_size": size, "truncated_size": len(output)}
+    return Result(output, metadata=sizes)
+
+
+def _cut(head: str, tail: str, size: int, policy: Truncation) -> str:
+    note = f"[output truncated, {size - policy.limit} characters omitted]"
+    match policy.keep:
+        case Keep.HEAD:
+            return f"{head[: policy.limit]}\n{note}"
+        case Keep.TAIL:
+            return f"{note}\n{tail[len(tail) - policy.limit :]}"
+        case Keep.MIDDLE:
+            first = policy.limit // 2
+            last = policy.limit - first
+            return f"{head[:first]}\n{note}\n{tail[len(tail) - last :]}"
 
 
 def attach(data: bytes, mime: str, filename: str | None = None) -> Attachment:

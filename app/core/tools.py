@@ -1,31 +1,32 @@
-"""Tools: what a tool is, and all it can reach of the world."""
+"""What a tool is, and `Context`: what a running tool sees and can do."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from app.core.asks import Answer
 from app.core.back_channel import BackChannel
-from app.core.context import Line
 from app.core.errors import CallError, Canceled, FileFailed, InvalidArgs, ToolUnavailable
-from app.core.mcp_resources import McpResources
 from app.core.ports import HttpRequest, HttpResponse, PathScope, SearchResult, Snapshot, Workspace
-from app.core.results import Result
+from app.core.results import Result, Truncation
 from app.core.rules import Need
 from app.core.sandbox import Command, Process
 from app.core.sessions import Session
 from app.core.terminals import Kernel, Terminal
+from app.core.util.aio import finish_despite_cancel
+from app.core.util.json_codec import Raw
 
 T = TypeVar("T")
 Payload = Literal["arguments", "input"]
-SEARCHED = 16 * 1024 * 1024
+MAX_SEARCH_BYTES = 16 * 1024 * 1024
 
 
 class Effect(StrEnum):
@@ -43,50 +44,124 @@ class Lane(StrEnum):
     NONE = "none"
 
 
-class Keep(StrEnum):
-    """Which part of an output that is too long the model still sees."""
-
-    HEAD = "head"
-    TAIL = "tail"
-    MIDDLE = "middle"
-
-
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    limit: int = 100_000
-    keep: Keep = Keep.HEAD
-
-
 @dataclass(slots=True, kw_only=True)
-class Context:
-    """A tool's whole world while it runs. `trace` is the `traceparent` to send along, when calls are traced.
-
-    `approved` are the canonical names of the files and folders that may be touched, for the opener to check; None when
-    the tool said of none that it would.
-    """
+class Context(ABC):
+    """What a running tool sees and can do. The dispatcher implements it for each call."""
 
     id: str
     session_id: str
     workspace: Workspace
-    line: Line
     call_id: str | None = None
     message_id: str | None = None
     agent: str | None = None
+    #: The `traceparent` to send along, when calls are traced.
     trace: str | None = None
+    #: Set when the call is to stop.
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     extra: dict[str, Any] = field(default_factory=dict)
+    #: Canonical names of the files and folders the call may touch; None when its needs named no files.
     approved: frozenset[str] | None = None
 
+    @property
+    @abstractmethod
+    def session(self) -> Session: ...
+
+    @property
+    @abstractmethod
+    def back_channel(self) -> BackChannel | None:
+        """The MCP client that waits for this call, if there is one."""
+
+    @property
+    @abstractmethod
+    def mcp_resources(self) -> "McpResources":
+        """Resources and prompts of the MCP servers."""
+
+    @abstractmethod
     def metadata(self, title: str | None = None, metadata: dict[str, Any] | None = None) -> None:
-        """Tell watchers how far it is: a `call.progress` event. Calls in quick succession are merged."""
-        self.line.progress(title, metadata)
+        """Publish a `call.progress` event. Calls in quick succession are merged."""
 
+    @abstractmethod
     async def output(self, text: str, stream: str = "stdout") -> None:
-        """Hand out output as it comes: kept in the store, streamed as `call.output`."""
-        await self.line.output(text, stream)
+        """Store output as it comes and publish it as `call.output`."""
 
-    def present(self, path: str) -> Snapshot | None:
-        """A whole file of those that were approved; None when there is nothing of that name. It blocks."""
+    @abstractmethod
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None = None) -> None:
+        """Require permissions while the tool runs, from a person if a rule says `ask`.
+
+        Raises `PermissionDenied` or `AskExpired`.
+        """
+
+    @abstractmethod
+    def is_allowed(self, needs: Sequence[Need]) -> list[bool]:
+        """Whether the rules allow each of these now. No person is asked."""
+
+    @abstractmethod
+    async def elicit(self, request: dict[str, Any]) -> Answer:
+        """Ask a person what an MCP server wants to know: an ask of kind `elicitation` with this as its metadata.
+
+        The answer has `content`, or `action` says that there will be none; raises `AskExpired`.
+        """
+
+    @abstractmethod
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send an HTTP request, as far as the session's network policy allows it."""
+
+    @abstractmethod
+    async def environment(self) -> dict[str, str]:
+        """The session's environment and what `shell.env` hooks add to it."""
+
+    @abstractmethod
+    async def search(
+        self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = MAX_SEARCH_BYTES
+    ) -> SearchResult:
+        """Run ripgrep on a folder or a file of the workspace."""
+
+    @abstractmethod
+    def tools(self) -> "list[Tool]":
+        """The tools this caller may use."""
+
+    @abstractmethod
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        """Run another tool as a child of this call; raises its `CallError`."""
+
+    @abstractmethod
+    async def save_plan(self, plan: dict[str, Any]) -> None:
+        """Make this the session's plan and publish `plan.updated`."""
+
+    @abstractmethod
+    def upload(self, id: str) -> BinaryIO:
+        """Open a file that was uploaded with this call's request; raises `FileFailed` when it is not there."""
+
+    @abstractmethod
+    async def start(self, command: Command) -> Process:
+        """Start a process in the session's sandbox. Prefer `process`, which also ends it."""
+
+    @abstractmethod
+    async def open_terminal(self, command: Command, title: str) -> Terminal:
+        """Start a sandboxed process that outlives this call; `title` is how it is listed."""
+
+    @abstractmethod
+    def terminal(self, id: int) -> Terminal:
+        """A terminal of the session; raises `InvalidArgs` when there is none of this number."""
+
+    @abstractmethod
+    def kernel(self, kind: str, memory: int | None = None) -> AbstractAsyncContextManager[Kernel]:
+        """The session's interpreter of this kind (`js`, `python`), started if it does not run, for this call alone."""
+
+    @abstractmethod
+    async def drop_kernel(self, kind: str) -> bool:
+        """End the session's interpreter with all that is defined in it; False when none ran."""
+
+    @abstractmethod
+    def reset_timeout(self) -> None:
+        """Start the tool's own time limit again after a sign of progress. A limit set by the caller stays."""
+
+    async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
+        """`require` for one permission and several patterns."""
+        await self.require([Need(permission, pattern) for pattern in patterns], metadata)
+
+    def load_if_exists(self, path: str) -> Snapshot | None:
+        """Read a whole approved file; None when it does not exist. Blocks."""
         try:
             return self.workspace.load(path, approved=self.approved)
         except FileFailed as error:
@@ -94,123 +169,84 @@ class Context:
                 raise
             return None
 
+    @asynccontextmanager
+    async def process(self, command: Command) -> AsyncIterator[Process]:
+        """A process in the session's sandbox; it and its children are killed when the context ends."""
+        child = await self.start(command)
+        try:
+            yield child
+        finally:
+            await child.close()
+
     async def in_thread(self, work: Callable[[Event], T]) -> T:
-        """Do blocking work beside the loop. The event it gets is set when nobody waits for it any more."""
+        """Run blocking work in a thread. Its event is set when the call no longer waits for it."""
         is_over = Event()
         try:
             return await asyncio.to_thread(work, is_over)
         finally:
             is_over.set()
 
-    async def in_thread_to_end(self, work: Callable[[Event], T]) -> T:
-        """Do blocking work that changes something. When somebody wants to stop it, the event it gets is set and its
-        end is waited for: it raises `Canceled` if it can still give up; else it was too late, and its end counts."""
+    async def in_thread_uncancelable(self, work: Callable[[Event], T]) -> T:
+        """Run blocking work that changes something, and wait for its end even when the call is canceled.
+
+        A cancel sets the event: work that has changed nothing yet raises `Canceled`; otherwise its result counts.
+        """
         is_over = Event()
         working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work, is_over)
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
             is_over.set()
-            await _ended(working)
+            with suppress(asyncio.CancelledError):
+                await finish_despite_cancel(asyncio.wait([working]))
             if isinstance(working.exception(), Canceled):
                 raise
             task = asyncio.current_task()
-            assert task is not None, "who waits is a task"
+            assert task is not None, "a task waits"
             task.uncancel()
             return working.result()
 
-    async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
-        """Require a permission in flight, from a person if need be; raises `PermissionDenied` or `AskExpired`."""
-        await self.require([Need(permission, pattern) for pattern in patterns], metadata)
 
-    async def require(self, needs: list[Need], metadata: dict[str, Any] | None = None) -> None:
-        """The same for needs that say more than a permission and a pattern."""
-        await self.line.require(needs, metadata)
+class ResourceList(NamedTuple):
+    """One page. Each item is as its server said it, with `server` added."""
 
-    async def send(self, request: HttpRequest) -> HttpResponse:
-        """Send an HTTP request, as far as the session's network policy lets it."""
-        return await self.line.send(request)
+    items: list[Raw]
+    next_cursor: str | None = None
 
-    async def environment(self) -> dict[str, str]:
-        """The session's environment and what `shell.env` hooks add to it."""
-        return await self.line.environment()
 
-    async def search(
-        self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = SEARCHED
-    ) -> SearchResult:
-        """Run ripgrep on a folder or a file of the workspace."""
-        return await self.line.search(path, arguments, seconds, limit)
+class McpResources(Protocol):
+    """What the servers have besides tools. Each session sees everybody's servers and those of its principal.
 
-    def may(self, needs: Sequence[Need]) -> list[bool]:
-        """Whether rules allow each of these now. Nobody is asked."""
-        return self.line.may(needs)
+    Without a server all of them are asked, in the order of their names, and there is no cursor; one that is down is
+    left out. Raises `InvalidArgs` for a server that is not known or has no such thing, `ToolUnavailable` for one that
+    is down, `McpFailed` with what it said, `McpDisconnected`.
+    """
 
-    def tools(self) -> "list[Tool]":
-        """The tools this caller may use."""
-        return self.line.tools()
+    async def resources(self, session: Session, server: str | None, cursor: str | None = None) -> ResourceList: ...
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
-        """Run another tool as a child of this call; raises its `CallError`."""
-        return await self.line.call(tool, arguments)
+    async def templates(self, session: Session, server: str | None, cursor: str | None = None) -> ResourceList: ...
 
-    async def keep_plan(self, plan: dict[str, Any]) -> None:
-        """Make this the session's plan: a `plan.updated` event."""
-        await self.line.keep_plan(plan)
+    async def prompts(self, session: Session, server: str | None, cursor: str | None = None) -> ResourceList: ...
 
-    def upload(self, id: str) -> BinaryIO:
-        """A file that came with the request of this call, to be read; raises `FileFailed` when it is not there."""
-        return self.line.upload(id)
+    async def read(self, session: Session, server: str, uri: str, about: Context | None = None) -> Raw:
+        """A resource: `{"contents": […]}`. What the server asks meanwhile belongs to the call it is read for."""
+        ...
 
-    @asynccontextmanager
-    async def started(self, command: Command) -> AsyncIterator[Process]:
-        """A process behind the session's walls, for as long as the context lasts; nothing of it lives longer."""
-        child = await self.line.start(command)
-        try:
-            yield child
-        finally:
-            await child.close()
+    async def prompt(
+        self, session: Session, server: str, name: str, arguments: dict[str, str], about: Context | None = None
+    ) -> Raw:
+        """A prompt: `{"messages": […]}`, likewise."""
+        ...
 
-    async def open_terminal(self, command: Command, shown: str) -> Terminal:
-        """A process behind the session's walls that goes on when this call has ended; `shown` is how it is listed."""
-        return await self.line.open_terminal(command, shown)
+    async def complete(self, session: Session, server: str, params: Raw) -> Raw:
+        """What would complete an argument of a prompt or template: `{"completion": {…}}`."""
+        ...
 
-    def terminal(self, id: int) -> Terminal:
-        """One of the session's; raises `InvalidArgs` when there is none of this number."""
-        return self.line.terminal(id)
+    async def watch(self, session: Session, server: str, uri: str) -> None:
+        """Be told by the server when this resource changes, as long as anybody watches it."""
+        ...
 
-    def kernel(self, kind: str, memory: int | None = None) -> AbstractAsyncContextManager[Kernel]:
-        """The session's interpreter of this kind (`js`, `python`), started if it does not run; nobody else uses it
-        for as long as the context lasts."""
-        return self.line.kernel(kind, memory)
-
-    async def drop_kernel(self, kind: str) -> bool:
-        """End the session's interpreter with all that is defined in it; False when none ran."""
-        return await self.line.drop_kernel(kind)
-
-    async def elicit(self, shows: dict[str, Any]) -> Answer:
-        """Put a question of an MCP server to a person: an ask of kind `elicitation` with this as its metadata.
-
-        The answer has `content`, or `action` says that there will be none; raises `AskExpired`.
-        """
-        return await self.line.elicit(shows)
-
-    def go_on(self) -> None:
-        """There was a sign of life: the tool's own time starts anew. What the caller set as a limit stays."""
-        self.line.go_on()
-
-    @property
-    def session(self) -> Session:
-        return self.line.session
-
-    @property
-    def attendant(self) -> BackChannel | None:
-        """The MCP client that waits for this call, if there is one."""
-        return self.line.attendant
-
-    @property
-    def neighbours(self) -> McpResources:
-        """What MCP servers have besides tools."""
-        return self.line.neighbours
+    async def unwatch(self, session: Session, server: str, uri: str) -> None: ...
 
 
 class Origin(NamedTuple):
@@ -256,55 +292,58 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A thing an agent can use. Built-in, custom and MCP tools all become this value.
-
-    `permission` is the one its needs are mostly about (its own name when not said): a blanket deny of it hides the
-    tool. `asks` gives the questions a person answers before it runs; the answer is in `Context.extra["answer"]`.
-    A tool that takes `input` gets a text, which may have a `grammar` (Lark); `{"input": text}` as `arguments` is the
-    same to it.
-    `polls`: to call it again and again with the same arguments is its use. `owner` is the principal whose tool it
-    is; None is everybody's. A tool that `is_client_run` is run by the caller, who posts its result. One that is not
-    `is_listed` is there for routes of the service, or for models that know it anyway: it goes the line like any other,
-    and no list names it.
-    One that `is_walled` starts processes for a model, and cannot be used where nothing keeps those in their walls.
-    `explains` is what a person who is asked whether it may run gets to see besides its needs. `output_schema` is that
-    of `Result.structured`, where it is known. A tool of an MCP server has an `origin`.
-    """
+    """A tool an agent can call. Built-in, custom and MCP tools all become this value."""
 
     name: str
     title: str
     description: str
     schema: dict[str, Any]
+    #: Raw arguments to typed ones; raises `InvalidArgs`.
     parse: Callable[[Any], Any]
+    #: What a call with these arguments needs permission for.
     needs: Callable[[Any, PathScope], list[Need]]
     run: Callable[[Any, Context], Awaitable[Result]]
     effect: Effect | Callable[[Any], Effect]
+    #: `input`: the tool gets one text, which may have a `grammar`. `{"input": text}` as arguments is accepted too.
     takes: Payload = "arguments"
+    #: Lark grammar of the input.
     grammar: str | None = None
     lane: str = Lane.WORKSPACE
     timeout: float = 120.0
-    truncation: Truncation = Truncation()
+    truncation: Truncation = field(default_factory=Truncation)
     source: str = "builtin"
+    #: The permission its needs are mostly about, by default its name. A blanket deny of it hides the tool.
     permission: str | None = None
     aliases: tuple[Alias, ...] = ()
     annotations: dict[str, Any] = field(default_factory=dict)
+    #: Calling it repeatedly with the same arguments is its normal use, so that is no doom loop.
     polls: bool = False
+    #: Questions a person answers before it runs; the answer is in `Context.extra["answer"]`.
     asks: Callable[[Any], list[dict[str, Any]]] | None = None
+    #: Whether the tool can be used, and how it describes itself to this audience.
     init: Callable[[Audience], Awaitable[Ready]] | None = None
+    #: Whether it is listed for this audience.
     suits: Callable[[Audience], bool] | None = None
+    #: The principal whose tool it is; None: every principal may use it.
     owner: str | None = None
+    #: The caller runs the tool itself and posts the result.
     is_client_run: bool = False
+    #: False: callable by name (by routes, or models that know it), but in no list.
     is_listed: bool = True
-    is_walled: bool = False
+    #: It starts processes for a model and cannot be used where no sandbox works.
+    is_sandboxed: bool = False
+    #: What a person who is asked for permission sees besides the needs.
     explains: Callable[[Any], dict[str, Any]] | None = None
+    #: Schema of `Result.structured`, where it is known.
     output_schema: dict[str, Any] | None = None
+    #: The MCP server it comes from.
     origin: Origin | None = None
 
     def effect_of(self, args: Any) -> Effect:
         return self.effect if isinstance(self.effect, Effect) else self.effect(args)
 
     def view(self) -> dict[str, Any]:
-        """The tool as the world sees it. An effect that depends on the arguments is told as `write`."""
+        """The tool as `GET /v1/tools` shows it. An effect that depends on the arguments is shown as `write`."""
         effect = self.effect if isinstance(self.effect, Effect) else Effect.WRITE
         return {
             "name": self.name,
@@ -324,17 +363,10 @@ class Tool:
         }
 
 
-def go_on(stop: Event) -> None:
-    """For work that changes something: the last moment to give up is before the first change."""
+def raise_if_canceled(stop: Event) -> None:
+    """For work in a thread, before its first change: raise `Canceled` when the call was canceled."""
     if stop.is_set():
         raise Canceled("The call was canceled before anything was written.")
-
-
-async def _ended(working: "asyncio.Future[T]") -> None:
-    """Wait for its end, however often somebody wants that to stop."""
-    while not working.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([working])
 
 
 A = TypeVar("A", bound=BaseModel)

@@ -1,4 +1,4 @@
-"""Calls on their way in and out: made of a request, turned back into one, read as an outcome."""
+"""Conversions between requests, call records and results."""
 
 import json
 
@@ -10,21 +10,20 @@ from app.core.util.json_codec import dumps
 from app.dispatch.redaction import Originals
 
 
-def given_to(request: CallRequest) -> Originals:
-    """What a request brings along, as it is kept."""
+def originals_of(request: CallRequest) -> Originals:
     return Originals(None if request.arguments is None else dumps(request.arguments).decode(), request.input)
 
 
 def of_request(id: str, at: int, request: CallRequest, session: Session, parent: str | None, key: str | None) -> Call:
-    given = given_to(request)
+    originals = originals_of(request)
     return Call(
         id=id,
         principal=session.principal,
         tool=request.tool,
         created_at=at,
         session=session.id,
-        arguments=given.arguments,
-        input=given.input,
+        arguments=originals.arguments,
+        input=originals.input,
         call_id=request.call_id,
         message_id=request.message_id,
         parent=parent,
@@ -35,18 +34,18 @@ def of_request(id: str, at: int, request: CallRequest, session: Session, parent:
 
 
 def _options(request: CallRequest) -> str | None:
-    """What a resumed call must still know of its request."""
+    """The options of a request that a resumed call still needs."""
     if request.timeout is None and request.ask_timeout is None and request.on_ask is None:
         return None
     return dumps(request.model_dump(include={"timeout", "ask_timeout", "on_ask"}, exclude_none=True)).decode()
 
 
-def to_request(call: Call, given: Originals) -> CallRequest:
-    """The request of a call that an earlier service accepted, with what was really sent."""
+def to_request(call: Call, originals: Originals) -> CallRequest:
+    """The request of a call that an earlier start accepted."""
     return CallRequest(
         tool=call.tool,
-        arguments=None if given.arguments is None else json.loads(given.arguments),
-        input=given.input,
+        arguments=None if originals.arguments is None else json.loads(originals.arguments),
+        input=originals.input,
         call_id=call.call_id,
         message_id=call.message_id,
         **(json.loads(call.options) if call.options else {}),
@@ -54,7 +53,7 @@ def to_request(call: Call, given: Originals) -> CallRequest:
 
 
 def outcome(call: Call) -> Result:
-    """What a call that has ended gave: its result, or its error raised."""
+    """The result of a call that has ended; raises its error."""
     result = _result(call)
     if call.error is None:
         return result or Result()

@@ -30,7 +30,7 @@ class CallStats:
         self._registry = registry
         self._codes: set[str] = set()
 
-    def note(self, call: Call, error: CallError | None) -> None:
+    def record(self, call: Call, error: CallError | None) -> None:
         """Count a call whose end is committed. One that never started has no duration."""
         tool = self._name(call)
         self.ends[tool, call.status.value, "" if error is None else self._code(error.code)] += 1
@@ -39,7 +39,7 @@ class CallStats:
         durations = self.durations.get(tool)
         if durations is None:
             durations = self.durations[tool] = Histogram(SECONDS)
-        durations.note(call.duration_us / 1_000_000)
+        durations.record(call.duration_us / 1_000_000)
 
     def _name(self, call: Call) -> str:
         """A tool is counted by its own name, whatever it was called by; those of one principal are not told apart."""

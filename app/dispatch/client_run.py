@@ -1,4 +1,4 @@
-"""Calls that the caller's own client runs: here they are only waited for, until their deadline."""
+"""Calls that the caller's client runs: the service waits for the result until the deadline."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,39 +10,39 @@ SECOND = 1_000_000
 
 
 class ClientRun:
-    """What a client has to do: within how many seconds, how many of them are left, and what came of it."""
+    """The wait for a client's result: how many seconds it has, and how many are left."""
 
-    __slots__ = ("_given", "_left", "_seconds")
+    __slots__ = ("_answer", "_left", "_seconds")
 
     def __init__(self, seconds: float, left: float | None = None) -> None:
         self._seconds = seconds
         self._left = seconds if left is None else left
-        self._given: asyncio.Future[Result | CallError] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[Result | CallError] = asyncio.get_running_loop().create_future()
 
     @property
     def is_answered(self) -> bool:
-        return self._given.done() and not self._given.cancelled()
+        return self._answer.done() and not self._answer.cancelled()
 
     def deadline(self, started_at: int) -> int:
         return started_at + int(self._seconds * SECOND)
 
-    def answer(self, given: Result | CallError) -> None:
-        self._given.set_result(given)
+    def answer(self, outcome: Result | CallError) -> None:
+        self._answer.set_result(outcome)
 
     async def result(self, tool: str, stop: Callable[[CallError], None]) -> Result:
-        """Wait for the client; when its time is over, the call is told to stop."""
+        """Wait for the client; at the deadline `stop` is called with the error."""
         late = TimedOut(f"The client that runs {tool} posted no result within {self._seconds:g} s.")
         timer = asyncio.get_running_loop().call_later(self._left, stop, late)
         try:
-            given = await self._given
+            outcome = await self._answer
         finally:
             timer.cancel()
-        if isinstance(given, CallError):
-            raise given
-        return given
+        if isinstance(outcome, CallError):
+            raise outcome
+        return outcome
 
 
-def left_of(started_at: int, deadline: int, now: int) -> ClientRun:
-    """What an earlier start left for the client to do. A clock that was set back gives it no more time than it had."""
+def resume_client_run(started_at: int, deadline: int, now: int) -> ClientRun:
+    """The rest of a wait that an earlier start began. A clock that was set back gives the client no extra time."""
     whole = deadline - started_at
     return ClientRun(whole / SECOND, min(max(deadline - now, 0), whole) / SECOND)

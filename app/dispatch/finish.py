@@ -1,100 +1,102 @@
-"""Outcomes: what is left when a tool has run or a call has failed, seen by after-hooks, ready to be written.
-
-Truncation: no output floods a model's context. The whole of it stays readable in the store.
-"""
+"""The last stages of a call: redact and truncate its result, run the after-hooks."""
 
 import asyncio
 import json
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.core.errors import CallError, Internal
 from app.core.hooks import Point
-from app.core.results import Result
-from app.core.tools import Tool, Truncation
+from app.core.results import Result, Truncation, truncate
+from app.core.tools import Tool
 from app.dispatch.hooks import HookOutcome, Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.live_calls import LiveCall
+from app.dispatch.redaction import CallRedactor
 from app.dispatch.tools.registry import Registry
-from app.dispatch.truncate import truncate
 
 log = logging.getLogger(__name__)
 
 SIZES = ("truncated", "original_size", "truncated_size")
 
 
-class FinishStage:
-    """The way from what a tool gave, or what went wrong, to the end that is written."""
+class Shown(NamedTuple):
+    """A result as the model sees it, and its whole output when that was cut."""
 
-    def __init__(self, journal: Journal, hooks: Hooks, registry: Registry) -> None:
+    result: Result | None
+    whole: str | None
+
+
+class FinishStage:
+    """From what a tool returned, or the error, to the end that is written."""
+
+    def __init__(self, journal: Journal, redactor: CallRedactor, hooks: Hooks, registry: Registry) -> None:
         self._journal = journal
+        self._redactor = redactor
         self._hooks = hooks
         self._registry = registry
 
-    def shown(self, live: LiveCall, tool: Tool | None, result: Result) -> tuple[Result, str | None]:
-        """A result as it is shown: redacted, and cut if it is too long; then the whole output comes with it."""
-        result = self._journal.cover.result(result)
+    def show(self, live: LiveCall, tool: Tool | None, result: Result) -> Shown:
+        """Redact the result and truncate it if it is too long."""
+        result = self._redactor.redact_output(result)
         shown = truncate(result, tool.truncation if tool else Truncation())
-        is_cut = shown.output is not result.output and live.spool is None
-        return shown, result.output if is_cut else None
+        is_cut = shown.output is not result.output and live.record.spool is None
+        return Shown(shown, result.output if is_cut else None)
 
-    async def settle(
-        self, live: LiveCall, shown: tuple[Result, str | None] | None, error: CallError | None
-    ) -> HookOutcome:
-        """How a call went: what it gave, or its error with what output there was. Then the hooks have their say."""
-        live.tighten()
+    async def run(self, live: LiveCall, shown: Shown | None, error: CallError | None) -> HookOutcome:
+        """How the call went: its result, or its error with what output there was, as after-hooks leave it."""
+        live.block_interrupts()
         tool = self._registry.get(live.call.tool, live.session.principal)
-        result, whole = await self._left_over(live, tool, error) if error else shown or (None, None)
+        if error is not None:
+            shown = await self._output_so_far(live, tool, error)
+        result, whole = shown or (None, None)
+        has_run = live.execution.has_run
         outcome = HookOutcome(
-            executed=live.is_executed,
+            executed=has_run,
             result=result,
             error=error,
             whole=whole,
-            duration_ms=self._journal.elapsed_us(live) / 1000 if live.is_executed else None,
+            duration_ms=self._journal.elapsed_us(live) / 1000 if has_run else None,
         )
-        if tool is None or not self._hooks.concern(Point.AFTER, tool.name):
+        if tool is None or not self._hooks.has(Point.AFTER, tool.name):
             return outcome
-        return await self._review(live, tool, outcome)
+        return await self._run_after_hooks(live, tool, outcome)
 
-    async def _review(self, live: LiveCall, tool: Tool, outcome: HookOutcome) -> HookOutcome:
-        """Let after-hooks look. A cancel meanwhile ends what was fine until then; what had failed stays as it is."""
-        tell = partial(self._journal.tell_hook, live)
+    async def _run_after_hooks(self, live: LiveCall, tool: Tool, outcome: HookOutcome) -> HookOutcome:
+        """A cancel meanwhile turns a success into its error; a call that had failed keeps its error."""
+        publish = partial(self._journal.publish_hook, live)
         try:
             if live.stop is None:
-                live.loosen()
-            seen = await self._hooks.after(live.call, tool, live.session, _given(live), outcome, tell)
+                live.allow_interrupts()
+            reviewed = await self._hooks.after(live.call, tool, live.session, _payload(live), outcome, publish)
         except asyncio.CancelledError:
             stop = live.stop or Internal("A hook was canceled from inside; this is a bug of the hook.")
             return outcome if outcome.error else replace(outcome, error=stop)
         finally:
-            live.tighten()
-        if seen.result is None or seen.result is outcome.result:
-            return seen
-        bare = {name: value for name, value in seen.result.metadata.items() if name not in SIZES}
-        result, whole = self.shown(live, tool, replace(seen.result, metadata=bare))
-        return replace(seen, result=result, whole=whole)
+            live.block_interrupts()
+        if reviewed.result is None or reviewed.result is outcome.result:
+            return reviewed
+        metadata = {name: value for name, value in reviewed.result.metadata.items() if name not in SIZES}
+        result, whole = self.show(live, tool, replace(reviewed.result, metadata=metadata))
+        return replace(reviewed, result=result, whole=whole)
 
-    async def _left_over(self, live: LiveCall, tool: Tool | None, error: CallError) -> tuple[Result | None, str | None]:
-        """The output of a call that failed: what the error brings along, or what was spooled until then."""
+    async def _output_so_far(self, live: LiveCall, tool: Tool | None, error: CallError) -> Shown | None:
+        """The output of a failed call: what the error carries, or what was spooled until then."""
         result = error.result
-        if result is None and live.spool is not None:
-            await live.spool.finish()
-            result = await self._partial(live, tool)
-        return self.shown(live, tool, result) if result is not None else (None, None)
-
-    async def _partial(self, live: LiveCall, tool: Tool | None) -> Result | None:
-        try:
-            return await self._journal.partial(live.call, tool.truncation if tool else Truncation())
-        except Exception:
-            log.exception("the output of call %s cannot be read; its end comes without it", live.call.id)
-            return None
+        if result is None and live.record.spool is not None:
+            await live.record.spool.finish()
+            try:
+                result = await self._journal.partial(live.call, tool.truncation if tool else Truncation())
+            except Exception:
+                log.exception("the output of call %s cannot be read; its end is written without it", live.call.id)
+        return None if result is None else self.show(live, tool, result)
 
 
-def _given(live: LiveCall) -> Any:
+def _payload(live: LiveCall) -> Any:
     """What went into the tool, or would have."""
-    if live.settled is not None:
-        return json.loads(live.settled)
+    if live.record.effective_arguments is not None:
+        return json.loads(live.record.effective_arguments)
     request = live.request
     return request.input if request.arguments is None and request.input is not None else request.arguments or {}

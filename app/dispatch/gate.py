@@ -1,4 +1,4 @@
-"""The gate: readers of a lane together, a writer alone, all in the order they came."""
+"""The gate: a FIFO readers/writer lock per lane, with nested holds."""
 
 import asyncio
 from collections import deque
@@ -24,9 +24,9 @@ class Gate:
         return not (self._readers or self._writing or self._waiting)
 
     def try_enter(self, effect: Effect, *, beside: bool = False) -> bool:
-        """Enter if that is possible without waiting and without overtaking anybody.
+        """Enter if that is possible without waiting and without overtaking a waiting call.
 
-        A reader `beside` one that is inside overtakes nobody: those who wait, wait for that one anyway.
+        A reader `beside` a reader that is inside overtakes none: the waiting calls wait for that one anyway.
         """
         if (self._waiting and not beside) or not self._is_free_for(effect):
             return False
@@ -44,7 +44,7 @@ class Gate:
             if turn.done() and not turn.cancelled():
                 self.leave(effect)  # admitted and cancelled in the same tick: give it back
             else:
-                with suppress(ValueError):  # somebody left in the same tick, and the wake took it out already
+                with suppress(ValueError):  # a call left in the same tick, and the wake took it out already
                     self._waiting.remove((effect, turn))
                 self._wake()
             raise
@@ -75,14 +75,14 @@ class Gate:
 
 class GateHold:
     """The right to work in a lane. Children of a writer work inside it, ordered by a gate of its own; children of a
-    reader read beside it, and for one that writes it steps aside. While it is aside, its other children wait."""
+    reader read beside it, and for one that writes it is released. While it is released, its other children wait."""
 
     __slots__ = (
-        "_aside",
+        "_changed",
         "_gate",
         "_gates",
         "_inner",
-        "_moved",
+        "_releases",
         "_returning",
         "effect",
         "is_held",
@@ -94,9 +94,9 @@ class GateHold:
     def __init__(self, gates: "Gates", gate: Gate, lane: str, effect: Effect, outer: "GateHold | None") -> None:
         self._gates = gates
         self._gate = gate
-        self._aside = 0
-        self._returning: asyncio.Lock | None = None  # made when they are needed, which is hardly ever
-        self._moved: asyncio.Event | None = None
+        self._releases = 0
+        self._returning: asyncio.Lock | None = None  # made when needed, which is rare
+        self._changed: asyncio.Event | None = None
         self._inner: Gate | None = None
         self.is_held = True
         self.is_over = False
@@ -106,7 +106,7 @@ class GateHold:
 
     @property
     def inner(self) -> Gate:
-        """Where the children of a writer take turns."""
+        """Orders the children of a writer."""
         if self._inner is None:
             self._inner = Gate()
         return self._inner
@@ -116,48 +116,48 @@ class GateHold:
 
     def leave(self) -> None:
         self.is_over = True
-        self._let_go()
-        self._move()
+        self._release()
+        self._notify()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Let go of the lane for a while, so that what is awaited meanwhile may need it. `come_back` takes it again."""
-        self._aside += 1
-        self._let_go()
+    def released(self) -> Iterator[None]:
+        """Release the lane while the context lasts, for what is awaited inside. `come_back` takes it again."""
+        self._releases += 1
+        self._release()
         try:
             yield
         finally:
-            self._aside -= 1
-            self._move()
+            self._releases -= 1
+            self._notify()
 
     async def come_back(self) -> None:
-        """Take the lane again, unless it is wanted aside still, or its holder has gone."""
+        """Take the lane again, unless it is still released elsewhere, or the hold is over."""
         if self._returning is None:
             self._returning = asyncio.Lock()
         async with self._returning:
-            if self.is_held or self._aside or self.is_over:
+            if self.is_held or self._releases or self.is_over:
                 return
             self._gate = await self._gates.admit(self.lane, self.effect, self.outer)
             self.is_held = True
-            if self._aside or self.is_over:
-                self._let_go()
+            if self._releases or self.is_over:
+                self._release()
 
     async def is_back(self) -> bool:
-        """See to it that a holder who stepped aside is there again; False when it is gone for good."""
+        """Wait until a released hold is held again; False when it is over."""
         while not (self.is_held or self.is_over):
-            if self._aside:
-                self._moved = self._moved or asyncio.Event()
-                self._moved.clear()
-                await self._moved.wait()
+            if self._releases:
+                self._changed = self._changed or asyncio.Event()
+                self._changed.clear()
+                await self._changed.wait()
             else:
                 await self.come_back()
         return self.is_held
 
-    def _move(self) -> None:
-        if self._moved is not None:
-            self._moved.set()
+    def _notify(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self.is_held:
             self.is_held = False
             self._gate.leave(self.effect)
@@ -167,25 +167,25 @@ class GateHold:
 class Gates:
     """The gates of all lanes that are in use."""
 
-    def __init__(self, queue_timeout: float) -> None:
-        self._queue_timeout = queue_timeout
+    def __init__(self, queue_seconds: float) -> None:
+        self._queue_seconds = queue_seconds
         self._gates: dict[str, Gate] = {}
 
     @asynccontextmanager
-    async def patience(self) -> AsyncIterator[None]:
-        """Waiting is bounded; what is awaited inside takes at most `queue_timeout` seconds."""
+    async def queue_timeout(self) -> AsyncIterator[None]:
+        """Raise `Overloaded` when the body takes longer than the queue timeout."""
         try:
-            async with asyncio.timeout(self._queue_timeout) as clock:
+            async with asyncio.timeout(self._queue_seconds) as clock:
                 yield
         except TimeoutError:
             if not clock.expired():
                 raise
             raise Overloaded(
-                f"Other calls kept this place busy for {self._queue_timeout:g} s; try again later."
+                f"Other calls kept this workspace busy for {self._queue_seconds:g} s; try again later."
             ) from None
 
     def try_enter(self, lane: str, effect: Effect, held: GateHold | None) -> GateHold | None:
-        """A pass, if the lane is free now. `held` is the caller's own pass of the same lane, if it has one."""
+        """A hold, if the lane is free now. `held` is the parent's hold of the same lane, if it has one."""
         if held and not (held.is_held and held.covers(effect)):
             return None
         gate = self._gate_of(lane, held)
@@ -193,22 +193,22 @@ class Gates:
 
     @asynccontextmanager
     async def enter(self, lane: str, effect: Effect, held: GateHold | None) -> AsyncIterator[GateHold]:
-        """Wait for the lane, at most `queue_timeout` seconds."""
+        """Wait for the lane, at most the queue timeout."""
         if held and not held.covers(effect):
-            with held.aside():
-                async with self.enter(lane, effect, held.outer) as mine:
-                    yield mine
+            with held.released():
+                async with self.enter(lane, effect, held.outer) as hold:
+                    yield hold
             return
-        async with self.patience():
+        async with self.queue_timeout():
             gate = await self.admit(lane, effect, held)
-        mine = GateHold(self, gate, lane, effect, held)
+        hold = GateHold(self, gate, lane, effect, held)
         try:
-            yield mine
+            yield hold
         finally:
-            mine.leave()
+            hold.leave()
 
     async def admit(self, lane: str, effect: Effect, held: GateHold | None) -> Gate:
-        """Wait until the lane lets this in: beside a caller who reads there, else in the order of arrival."""
+        """Wait until the lane is free: beside a parent that reads there, else in the order of arrival."""
         while held is not None and not await held.is_back():
             held = held.outer
         gate = self._gate_of(lane, held)
@@ -222,7 +222,7 @@ class Gates:
                 del self._gates[lane]
 
     def _gate_of(self, lane: str, held: GateHold | None) -> Gate:
-        """Where a child of this pass goes: inside the nearest writer, else to the lane's own gate."""
+        """The gate for a child of this hold: that of the nearest writer, else the lane's own."""
         while held is not None:
             if held.effect is Effect.WRITE:
                 return held.inner
@@ -238,15 +238,15 @@ def _reads(held: GateHold | None) -> bool:
 
 
 class BatchOrder:
-    """The order within one batch: a writer comes after all before it in its lane, all after a writer wait for it."""
+    """The order in one batch: a writer waits for all before it in its lane, and all after a writer wait for it."""
 
     def __init__(self) -> None:
-        self._places: list[BatchSlot] = []
+        self._slots: list[BatchSlot] = []
 
     def next(self) -> "BatchSlot":
-        place = BatchSlot(tuple(self._places))
-        self._places.append(place)
-        return place
+        slot = BatchSlot(tuple(self._slots))
+        self._slots.append(slot)
+        return slot
 
 
 class BatchSlot:
@@ -256,11 +256,11 @@ class BatchSlot:
         self._earlier = earlier
         self._known = asyncio.Event()
         self._left = asyncio.Event()
-        self._wish: tuple[str, Effect] | None = None
+        self._need: tuple[str, Effect] | None = None
 
     def declare(self, lane: str | None, effect: Effect) -> None:
-        """Say where this call is going; those behind need to know."""
-        self._wish = (lane, effect) if lane else None
+        """Say which lane this call needs and how; later calls wait for that."""
+        self._need = (lane, effect) if lane else None
         self._known.set()
 
     def leave(self) -> None:
@@ -270,18 +270,18 @@ class BatchSlot:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it could go on now without waiting."""
-        return self._wish is None or all(
-            place._left.is_set() or (place._known.is_set() and not self._minds(place)) for place in self._earlier
+        """Whether it could continue now without waiting."""
+        return self._need is None or all(
+            slot._left.is_set() or (slot._known.is_set() and not self._waits_for(slot)) for slot in self._earlier
         )
 
     async def clear(self) -> None:
-        for place in self._earlier if self._wish else ():
-            await place._known.wait()
-            if self._minds(place):
-                await place._left.wait()
+        for slot in self._earlier if self._need else ():
+            await slot._known.wait()
+            if self._waits_for(slot):
+                await slot._left.wait()
 
-    def _minds(self, earlier: "BatchSlot") -> bool:
-        if self._wish is None or earlier._wish is None or self._wish[0] != earlier._wish[0]:
+    def _waits_for(self, earlier: "BatchSlot") -> bool:
+        if self._need is None or earlier._need is None or self._need[0] != earlier._need[0]:
             return False
-        return Effect.WRITE in (self._wish[1], earlier._wish[1])
+        return Effect.WRITE in (self._need[1], earlier._need[1])

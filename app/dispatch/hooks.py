@@ -1,4 +1,4 @@
-"""Hooks on the line: each is asked in its turn, has its time, and what it says is told as a `call.hook` event."""
+"""Hooks of the pipeline: run in order, each within its timeout; each answer is published as a `call.hook` event."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ from app.core.util.json_codec import dumps
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[dict[str, Any]], None]
-"""Where each run of a hook is told."""
+Publish = Callable[[dict[str, Any]], None]
+"""Publishes one run of a hook."""
 
-PREVIEW = 2_000
+MAX_PREVIEW_CHARS = 2_000
 ANSWERS: dict[Point, set[str]] = {
     Point.DEFINITION: {"description", "parameters"},
     Point.BEFORE: {"arguments", "input", "deny"},
@@ -35,7 +35,7 @@ ANSWERS: dict[Point, set[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOutcome:
-    """How a call went, before its end is written. `executed`: the tool was started. `whole` is output not shown."""
+    """How a call went, before its end is written. `executed`: the tool was started. `whole`: full output."""
 
     executed: bool
     result: Result | None
@@ -46,7 +46,7 @@ class HookOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """What a hook had to say, after it was understood."""
+    """A hook's answer after validation."""
 
     verdict: str = "ok"
     value: Any = None
@@ -54,105 +54,110 @@ class HookAnswer:
 
 
 class Hooks:
-    """The hooks of a service, asked in order. Each gets what the one before it left."""
+    """The hooks of a service, run in order. Each gets what the one before it left."""
 
     def __init__(self, hooks: Sequence[Hook], clock: Clock) -> None:
         self._hooks = {point: tuple(hook for hook in hooks if point in hook.points) for point in Point}
         self._clock = clock
 
-    def concern(self, point: Point, tool: str) -> bool:
+    def has(self, point: Point, tool: str) -> bool:
         hooks = self._hooks[point]
         return bool(hooks) and any(hook.concerns(point, tool) for hook in hooks)
 
-    async def before(self, call: Call, tool: Tool, session: Session, payload: Any, tell: Tell) -> Any:
-        """What goes into the tool, as the hooks want it. Raises `HookDenied`."""
+    async def before(self, call: Call, tool: Tool, session: Session, payload: Any, publish: Publish) -> Any:
+        """The arguments or input as the hooks leave them. Raises `HookDenied`."""
         for hook in self._at(Point.BEFORE, tool.name):
             read = partial(_read_payload, tool.takes, payload)
-            said = await self._ask(hook, Point.BEFORE, _about(call, tool, session, payload), read, tell)
-            payload = said.value if said.verdict == "changed" else payload
+            answer = await self._ask(hook, Point.BEFORE, _about(call, tool, session, payload), read, publish)
+            payload = answer.value if answer.verdict == "changed" else payload
         return payload
 
-    async def asked(
-        self, call: Call, tool: Tool, session: Session, payload: Any, needs: Sequence[Need], tell: Tell
+    async def decide(
+        self, call: Call, tool: Tool, session: Session, payload: Any, needs: Sequence[Need], publish: Publish
     ) -> tuple[Action, str | None, str] | None:
-        """What the first hook that decides says in a person's place, with its reason and its name."""
+        """The decision of the first hook that decides instead of a person, with its reason and name."""
         about = _about(call, tool, session, payload) | {"needs": [need.view() for need in needs]}
         for hook in self._at(Point.ASK, tool.name):
             try:
-                said = await self._ask(hook, Point.ASK, about, _read_decision, tell)
+                answer = await self._ask(hook, Point.ASK, about, _read_decision, publish)
             except HookDenied as no:
                 return Action.DENY, no.message, hook.name
-            if said.verdict == "allow":
-                return Action.ALLOW, said.message, hook.name
+            if answer.verdict == "allow":
+                return Action.ALLOW, answer.message, hook.name
         return None
 
     async def after(
-        self, call: Call, tool: Tool, session: Session, payload: Any, outcome: HookOutcome, tell: Tell
+        self, call: Call, tool: Tool, session: Session, payload: Any, outcome: HookOutcome, publish: Publish
     ) -> HookOutcome:
-        """How the call went, as the hooks want it told. A no is the call's error, and the result stays."""
+        """The outcome as the hooks leave it. A denial becomes the call's error; the result stays."""
         for hook in self._at(Point.AFTER, tool.name):
-            about = _about(call, tool, session, payload) | _told(outcome)
+            about = _about(call, tool, session, payload) | _outcome_view(outcome)
             try:
-                said = await self._ask(hook, Point.AFTER, about, _read_output, tell)
+                answer = await self._ask(hook, Point.AFTER, about, _read_output, publish)
             except HookDenied as no:
-                if not isinstance(outcome.error, HookDenied):  # the first no stays
+                if not isinstance(outcome.error, HookDenied):  # the first denial stays
                     outcome = replace(outcome, error=no)
                 continue
-            if said.verdict == "changed":
-                outcome = replace(outcome, result=replace(outcome.result or Result(), output=said.value))
+            if answer.verdict == "changed":
+                outcome = replace(outcome, result=replace(outcome.result or Result(), output=answer.value))
         return outcome
 
     async def environment(
-        self, call: Call, tool: Tool, session: Session, cwd: str, env: Mapping[str, str], tell: Tell
+        self, call: Call, tool: Tool, session: Session, cwd: str, env: Mapping[str, str], publish: Publish
     ) -> dict[str, str]:
         """The environment with what the hooks add to it. Raises `HookDenied`."""
         about = {"call": call.id, "tool": tool.name, "session": session.id, "agent": session.agent, "cwd": cwd}
         env = dict(env)
         for hook in self._at(Point.SHELL_ENV, tool.name):
-            said = await self._ask(hook, Point.SHELL_ENV, about, _read_env, tell)
-            env |= said.value or {}
+            answer = await self._ask(hook, Point.SHELL_ENV, about, _read_env, publish)
+            env |= answer.value or {}
         return env
 
     async def definition(self, view: dict[str, Any]) -> dict[str, Any]:
-        """A tool as it is shown, with what the hooks make of its words. One that fails changes nothing."""
+        """A tool's description and parameters as the hooks leave them. A hook that fails changes nothing."""
         for hook in self._at(Point.DEFINITION, view["name"]):
             about = {name: view[name] for name in ("name", "description", "parameters")}
             try:
-                said = await self._ask(hook, Point.DEFINITION, about, _read_definition, lambda data: None)
+                answer = await self._ask(hook, Point.DEFINITION, about, _read_definition, lambda data: None)
             except HookDenied:
                 continue  # there is no call to end; the log has it
-            view = view | (said.value or {})
+            view = view | (answer.value or {})
         return view
 
     def _at(self, point: Point, tool: str) -> Iterator[Hook]:
         return (hook for hook in self._hooks[point] if hook.concerns(point, tool))
 
     async def _ask(
-        self, hook: Hook, point: Point, about: dict[str, Any], read: Callable[[dict[str, Any]], HookAnswer], tell: Tell
+        self,
+        hook: Hook,
+        point: Point,
+        about: dict[str, Any],
+        read: Callable[[dict[str, Any]], HookAnswer],
+        publish: Publish,
     ) -> HookAnswer:
-        """Ask one hook and tell of it. Raises `HookDenied` when it says no, or fails and must not be passed."""
+        """Run one hook and publish it. Raises `HookDenied` when it denies, or fails and is required."""
         begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(hook.timeout):
-                answer = await hook.run(point, _plain(about))
-            said = _understood(point, answer, read)
+                returned = await hook.run(point, _json_copy(about))
+            answer = _interpret(point, returned, read)
         except HookFailed as failed:
-            said = HookAnswer("failed", message=str(failed))
+            answer = HookAnswer("failed", message=str(failed))
         except TimeoutError:
-            said = HookAnswer("failed", message=f"it did not answer within {hook.timeout:g} s")
+            answer = HookAnswer("failed", message=f"it did not answer within {hook.timeout:g} s")
         except (Exception, SystemExit) as error:
             log.exception("the hook %s broke", hook.name)
-            said = HookAnswer("failed", message=f"it raised {type(error).__name__}")
+            answer = HookAnswer("failed", message=f"it raised {type(error).__name__}")
         took = round((self._clock.monotonic() - begun) * 1000, 3)
-        data = {"name": hook.name, "point": point.value, "verdict": said.verdict, "duration_ms": took}
-        tell(data if said.message is None else data | {"message": said.message})
-        if said.verdict == "deny":
-            raise HookDenied(said.message or f"The hook {hook.name} said no.")
-        if said.verdict == "failed":
-            log.warning("the hook %s failed at %s: %s", hook.name, point, said.message)
+        data = {"name": hook.name, "point": point.value, "verdict": answer.verdict, "duration_ms": took}
+        publish(data if answer.message is None else data | {"message": answer.message})
+        if answer.verdict == "deny":
+            raise HookDenied(answer.message or f"The hook {hook.name} answer no.")
+        if answer.verdict == "failed":
+            log.warning("the hook %s failed at %s: %s", hook.name, point, answer.message)
             if hook.blocks(point):
-                raise HookDenied(f"The hook {hook.name} failed ({said.message}), and it must not be passed.")
-        return said
+                raise HookDenied(f"The hook {hook.name} failed ({answer.message}), and it is required.")
+        return answer
 
 
 def _about(call: Call, tool: Tool, session: Session, payload: Any) -> dict[str, Any]:
@@ -169,7 +174,7 @@ def _about(call: Call, tool: Tool, session: Session, payload: Any) -> dict[str, 
 
 
 def _effect(tool: Tool, payload: Any) -> Effect:
-    """What it would do. As long as nobody knows, it writes."""
+    """The effect of a call with this payload; WRITE when the payload is invalid."""
     if isinstance(tool.effect, Effect):
         return tool.effect
     try:
@@ -178,25 +183,25 @@ def _effect(tool: Tool, payload: Any) -> Effect:
         return Effect.WRITE
 
 
-def _told(outcome: HookOutcome) -> dict[str, Any]:
-    """What an after-hook gets to see of how it went."""
+def _outcome_view(outcome: HookOutcome) -> dict[str, Any]:
+    """The outcome as after-hooks see it."""
     error = outcome.error
     return {
         "executed": outcome.executed,
         "success": error is None,
-        "output": None if outcome.result is None else outcome.result.output[:PREVIEW],
+        "output": None if outcome.result is None else outcome.result.output[:MAX_PREVIEW_CHARS],
         "error": None if error is None else {"code": error.code, "message": error.message},
         "duration_ms": outcome.duration_ms,
     }
 
 
-def _plain(value: Any) -> Any:
-    """A copy that is JSON and nothing else: what a hook does to it is felt by nobody."""
+def _json_copy(value: Any) -> Any:
+    """A copy made of plain JSON values, which a hook may change without effect."""
     return json.loads(dumps(value))
 
 
-def _understood(point: Point, answer: Any, read: Callable[[dict[str, Any]], HookAnswer]) -> HookAnswer:
-    """What an answer means here. What cannot be understood is a failure, because it may have meant a no."""
+def _interpret(point: Point, answer: Any, read: Callable[[dict[str, Any]], HookAnswer]) -> HookAnswer:
+    """Validate an answer. An invalid one is a failure, because it may have meant a denial."""
     if answer is None:
         return HookAnswer()
     if not isinstance(answer, dict):
@@ -204,13 +209,13 @@ def _understood(point: Point, answer: Any, read: Callable[[dict[str, Any]], Hook
     if unknown := sorted(str(name) for name in answer if name not in ANSWERS[point]):
         raise HookFailed(f"its answer has `{unknown[0]}`, which means nothing at {point}")
     try:
-        plain = {name: value for name, value in _plain(answer).items() if value is not None}
+        plain = {name: value for name, value in _json_copy(answer).items() if value is not None}
     except (TypeError, ValueError):
         raise HookFailed("its answer cannot be written as JSON") from None
     reason = plain.pop("deny", None)
     if reason is None:
         return read(plain) if plain else HookAnswer()
-    return HookAnswer("deny", message=_text("deny", reason)[:PREVIEW])
+    return HookAnswer("deny", message=_text("deny", reason)[:MAX_PREVIEW_CHARS])
 
 
 def _read_payload(takes: Payload, was: Any, answer: dict[str, Any]) -> HookAnswer:

@@ -1,4 +1,4 @@
-"""Claims: what an idempotency key stands for, and which call holds it."""
+"""Idempotency keys: what a key was first used for, and which call holds it."""
 
 import hashlib
 
@@ -16,7 +16,7 @@ MAX_KEY_LENGTH = 256
 
 
 class BadKey(ValueError):
-    """What cannot be an idempotency key, in a sentence."""
+    """The text is not an idempotency key; says why."""
 
 
 class Conflict(Exception):
@@ -32,16 +32,16 @@ def check_key(key: str) -> None:
         raise BadKey(f"1 to {MAX_KEY_LENGTH} characters are needed.")
 
 
-def claim_of(key: str, asked: CallRequest, session: Session, part: str = "") -> Claim:
-    """What a key claims for this request; `part` tells the calls of one request apart."""
+def claim_of(key: str, request: CallRequest, session: Session, part: str = "") -> Claim:
+    """The claim of a key for this request; `part` distinguishes the calls of one request."""
     check_key(key)
-    body = asked.model_dump() | {"session": session.id}
+    body = request.model_dump() | {"session": session.id}
     return Claim(_digest(f"{key}{part}".encode()), _digest(dumps(body, sort=True)))
 
 
-def claim_of_model(dialect: str, id: str, part: int, asked: CallRequest, session: Session) -> Claim:
-    """What a call that a provider gave an id claims: the same one again is the same call, however it is to be run."""
-    what = [dialect, session.id, id, part, asked.tool, asked.arguments, asked.input]
+def claim_of_model(dialect: str, id: str, part: int, request: CallRequest, session: Session) -> Claim:
+    """The claim of a call with a provider's id: the same id and arguments again are the same call."""
+    what = [dialect, session.id, id, part, request.tool, request.arguments, request.input]
     digest = _digest(b"run " + dumps(what, sort=True))
     return Claim(digest, digest)
 
@@ -52,27 +52,27 @@ def check_same(held: Claimed, claim: Claim, key: Key | None) -> None:
         raise Conflict("another call" if key and key.bounds.sessions else held.call)
 
 
-async def holder_of(running: LiveCalls, engine: AsyncEngine, live: LiveCall, claim: Claim) -> LiveCall:
+async def holder_of(live_calls: LiveCalls, engine: AsyncEngine, live: LiveCall, claim: Claim) -> LiveCall:
     """The call that holds the key: this one, or the one that came first with the same body."""
     await live.wait_open()
-    if live.claimed is None:
+    if live.record.claimed is None:
         return live
-    check_same(live.claimed, claim, live.key)
-    return await first_of(running, engine, live.claimed, (live.request, live.session))
+    check_same(live.record.claimed, claim, live.key)
+    return await first_of(live_calls, engine, live.record.claimed, live.request, live.session)
 
 
 async def first_of(
-    running: LiveCalls, engine: AsyncEngine, held: Claimed, asked: tuple[CallRequest, Session]
+    live_calls: LiveCalls, engine: AsyncEngine, held: Claimed, request: CallRequest, session: Session
 ) -> LiveCall:
-    """The call that came first with a key: as it is under way, or as it ended."""
-    first = running.get(held.call)
+    """The call that came first with a key, live or from the store."""
+    first = live_calls.get(held.call)
     if first is not None:
         return first
     stored = await calls.get(engine, held.call, None)
     if stored is None:
         raise Unreadable(held.call)
-    ended = LiveCall(stored, *asked)
-    ended.done()
+    ended = LiveCall(stored, request, session)
+    ended.mark_done()
     return ended
 
 

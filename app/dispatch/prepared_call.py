@@ -1,4 +1,4 @@
-"""Steps: a call that has found its tool and its arguments, on its way to the gate."""
+"""A call that has its tool, its arguments and its needs, before it runs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,54 +7,45 @@ from app.core.calls import CallRequest
 from app.core.errors import InvalidArgs
 from app.core.ports import Workspace
 from app.core.rules import Need
-from app.core.tools import Tool
+from app.core.tools import Effect, Tool
 from app.dispatch.gate import GateHold
 
-ON_FILES = ("read", "edit")
-AS_INPUT = {"input", "patch", "patchText"}
-"""What models that know no free text call the one argument they send instead; the last two are a patch's."""
+FILE_PERMISSIONS = ("read", "edit")
+INPUT_NAMES = {"input", "patch", "patchText"}
+"""Argument names under which models without free-form input send the text; the last two are used for patches."""
 
 
 @dataclass(slots=True)
 class PreparedCall:
-    """What a call runs, with what, what it needs for that, and what a person answered to the tool's questions."""
-
     tool: Tool
     payload: Any
     args: Any
     needs: list[Need]
     workspace: Workspace
-    held: GateHold | None = None
+    effect: Effect
+    #: The gate's lane; None when the call waits for no other.
+    lane: str | None
+    hold: GateHold | None = None
+    #: What a person answered to the tool's questions.
     answer: dict[str, Any] | None = None
 
     def find_needs(self) -> list[Need]:
-        """Found anew each time: a link may point elsewhere by now. A tool that needs nothing else needs itself."""
+        """Resolved again each time, because a symlink may have changed. A tool without needs needs itself."""
         self.needs = self.tool.needs(self.args, self.workspace)
         return self.needs or [Need(self.tool.name, "*")]
 
-    @property
-    def extra(self) -> dict[str, Any]:
-        """What the tool is told besides: a person's answer."""
-        return {} if self.answer is None else {"answer": self.answer}
-
-    @property
-    def approved(self) -> frozenset[str] | None:
-        """The names of the files and folders that were approved; None when none was named."""
-        names = frozenset(need.pattern for need in self.needs if need.permission in ON_FILES)
-        return names or None
-
 
 def payload_of(request: CallRequest, tool: Tool) -> Any:
-    """What the tool takes. The other kind of payload is the caller's mistake, and is said."""
+    """What the tool takes, `arguments` or `input`; raises `InvalidArgs` when the request has the other one."""
     arguments, input = request.arguments, request.input
-    if tool.takes == "input" and input is None and arguments and len(arguments) == 1 and arguments.keys() <= AS_INPUT:
-        [input], arguments = arguments.values(), None
-    given, other = (arguments, input) if tool.takes == "arguments" else (input, arguments)
-    if other is not None:
-        wrong = "input" if tool.takes == "arguments" else "arguments"
-        raise InvalidArgs(f"{tool.name} takes `{tool.takes}`, not `{wrong}`; send what it needs in `{tool.takes}`.")
     if tool.takes == "arguments":
-        return {} if given is None else given
-    if not isinstance(given, str):
+        if input is not None:
+            raise InvalidArgs(f"{tool.name} takes `arguments`, not `input`; send what it needs in `arguments`.")
+        return {} if arguments is None else arguments
+    if input is None and arguments and len(arguments) == 1 and arguments.keys() <= INPUT_NAMES:
+        [input], arguments = arguments.values(), None
+    if arguments is not None:
+        raise InvalidArgs(f"{tool.name} takes `input`, not `arguments`; send what it needs in `input`.")
+    if not isinstance(input, str):
         raise InvalidArgs(f"{tool.name} takes its text in `input`, which is missing or no text.")
-    return given
+    return input

@@ -1,4 +1,4 @@
-"""Recovery: what an earlier service left open gets its end, or goes on. Nothing is run twice."""
+"""Recovery: calls that an earlier start left open are ended or resumed. Nothing is run twice."""
 
 import asyncio
 import logging
@@ -10,8 +10,8 @@ from app.core.asks import Ask
 from app.core.calls import Call, Status
 from app.core.errors import Canceled, Interrupted, SealBroken
 from app.core.principals import Key
+from app.core.results import Truncation
 from app.core.sessions import DEFAULT_SESSION, Session
-from app.core.tools import Truncation
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.journal import Journal
 from app.dispatch.session.sessions import DELETED
@@ -25,46 +25,46 @@ UNREADABLE = "The service stopped while this call waited, and its sealed argumen
 
 
 async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher, keys: Mapping[str, Key]) -> None:
-    """What ran here ends `Interrupted` with what output is stored. What is pending or runs at its client goes on,
-    unless its parent or its session is gone."""
+    """Running calls end `Interrupted` with their stored output. Pending ones and those that a client runs are resumed,
+    unless their parent or session is gone."""
     left = await calls.unfinished(engine)
-    kept = [call for call in left if _can_go_on(call)]
-    lost = [call for call in left if not _can_go_on(call)]
-    asked = await asks.open_by_call(engine) if left else {}
-    unwanted = await calls.cancel_requested(engine) if kept else set()
-    await asyncio.gather(*(_interrupt(call, journal, dispatcher, asked.get(call.id)) for call in lost))
-    for call in kept:
+    resumable = [call for call in left if _is_resumable(call)]
+    lost = [call for call in left if not _is_resumable(call)]
+    open_asks = await asks.open_by_call(engine) if left else {}
+    canceled = await calls.cancel_requested(engine) if resumable else set()
+    await asyncio.gather(*(_interrupt(call, journal, dispatcher, open_asks.get(call.id)) for call in lost))
+    for call in resumable:
         session = await _session_of(call, engine)
-        if session is None or call.id in unwanted:
+        if session is None or call.id in canceled:
             reason = DELETED if session is None else "The call was canceled."
-            await journal.bury(call, None, Canceled(reason), asked.get(call.id))
+            await journal.end_orphan(call, None, Canceled(reason), open_asks.get(call.id))
             continue
         key = keys.get(call.key) if call.key else None
-        if not await _go_on(call, session, key, dispatcher):
-            await journal.bury(call, None, Interrupted(UNREADABLE), asked.get(call.id))
+        if not await _resume(call, session, key, dispatcher):
+            await journal.end_orphan(call, None, Interrupted(UNREADABLE), open_asks.get(call.id))
     if left:
-        log.info("after the last stop: %d calls interrupted, %d resumed", len(lost), len(kept))
+        log.info("after the last stop: %d calls interrupted, %d resumed", len(lost), len(resumable))
 
 
-def _can_go_on(call: Call) -> bool:
+def _is_resumable(call: Call) -> bool:
     return call.parent is None and (call.status is Status.PENDING or call.deadline is not None)
 
 
 async def _session_of(call: Call, engine: AsyncEngine) -> Session | None:
-    """Without its session a call would run outside all that bound it; only the default one is always there."""
-    found = await sessions.get(engine, call.principal, call.session)
-    return found or (Session(call.principal, call.session) if call.session == DEFAULT_SESSION else None)
+    """A call is not resumed without its session and its restrictions; the default session always exists."""
+    stored = await sessions.get(engine, call.principal, call.session)
+    return stored or (Session(call.principal, call.session) if call.session == DEFAULT_SESSION else None)
 
 
-async def _go_on(call: Call, session: Session, key: Key | None, dispatcher: Dispatcher) -> bool:
-    """Set it on the line again; False when what it was given cannot be read any more."""
+async def _resume(call: Call, session: Session, key: Key | None, dispatcher: Dispatcher) -> bool:
+    """Resume the call; False when its sealed arguments cannot be read any more."""
     try:
         await dispatcher.resume(call, session, key)
     except SealBroken as error:
         if call.status is Status.PENDING:
-            log.error("call %s cannot go on: %s", call.id, error)
+            log.error("call %s cannot be resumed: %s", call.id, error)
             return False
-        call.sealed = None  # its client has the arguments, and here nobody needs them
+        call.sealed = None  # its client has the arguments; they are not needed here
         await dispatcher.resume(call, session, key)
     return True
 
@@ -72,6 +72,6 @@ async def _go_on(call: Call, session: Session, key: Key | None, dispatcher: Disp
 async def _interrupt(call: Call, journal: Journal, dispatcher: Dispatcher, ask: Ask | None) -> None:
     tool = dispatcher.registry.get(call.tool, call.principal)
     stored = await journal.partial(call, tool.truncation if tool else Truncation())
-    await journal.bury(
+    await journal.end_orphan(
         call, stored if stored.output else None, Interrupted(RAN if call.status is Status.RUNNING else WAITED), ask
     )

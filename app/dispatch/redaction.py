@@ -1,4 +1,4 @@
-"""Redaction on the line: what is kept and told of a call, without its secrets; what was really sent, sealed."""
+"""Redaction of calls: what is stored and published has no secrets; the original arguments are sealed until the end."""
 
 import codecs
 import json
@@ -11,12 +11,12 @@ from app.core.redaction import OutputStream, Redactor
 from app.core.results import Result
 from app.core.util.json_codec import dumps
 
-PIECE = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Originals:
-    """What a call was given, before anything was redacted: JSON text, or free text."""
+    """The arguments (JSON text) or input of a call before redaction."""
 
     arguments: str | None
     input: str | None
@@ -24,14 +24,14 @@ class Originals:
 
 
 class CallRedactor:
-    """Every text of a call passes here before it is written."""
+    """Every text of a call passes through this before it is stored or published."""
 
     def __init__(self, redactor: Redactor, sealer: Sealer) -> None:
         self._redactor = redactor
         self._sealer = sealer
 
-    def call(self, call: Call) -> None:
-        """Redact a new call in place; if that changed anything, the originals are sealed until its end."""
+    def redact_call(self, call: Call) -> None:
+        """Redact a new call in place; if that changes anything, seal the originals until its end."""
         texts = (call.tool, call.arguments, call.input, call.call_id, call.message_id, call.metadata)
         if not self._redactor.finds("\0".join([text for text in texts if text])):
             return
@@ -43,47 +43,47 @@ class CallRedactor:
         call.message_id = call.message_id and self._redactor.text(call.message_id)
         call.metadata = call.metadata and self._redactor.json(call.metadata)
 
-    def settled(self, call: Call, given: Originals, effective: str) -> tuple[str, bytes | None]:
-        """The effective arguments as they may be kept, and the seal that goes with them."""
-        kept = self._redactor.json(effective)
-        if call.sealed is None and kept == effective:
-            return kept, None
-        return kept, self._seal(call, replace(given, effective=effective))
+    def redact_arguments(self, call: Call, originals: Originals, effective: str) -> tuple[str, bytes | None]:
+        """The effective arguments as they may be stored, and the sealed originals."""
+        redacted = self._redactor.json(effective)
+        if call.sealed is None and redacted == effective:
+            return redacted, None
+        return redacted, self._seal(call, replace(originals, effective=effective))
 
     def originals(self, call: Call) -> Originals:
-        """What a call was really given. Raises `SealBroken` when that cannot be read any more."""
+        """The original arguments of a call. Raises `SealBroken` when they cannot be read any more."""
         if call.sealed is None:
             return Originals(call.arguments, call.input, call.effective)
         return Originals(**json.loads(self._sealer.open(call.sealed, call.id)))
 
-    def result(self, result: Result) -> Result:
-        """Before it is cut: half a secret would not be found any more."""
+    def redact_output(self, result: Result) -> Result:
+        """Before truncation: half a secret would not be found any more."""
         output = self._redactor.text(result.output, is_output=True)
         return result if output == result.output else replace(result, output=output)
 
-    def output(self) -> OutputStream:
+    def output_stream(self) -> OutputStream:
         return self._redactor.stream()
 
-    def data(self, data: bytes) -> bytes:
-        """The bytes of a file, piece by piece. What is no text in them comes through as it is."""
+    def redact_bytes(self, data: bytes) -> bytes:
+        """The bytes of a file, chunk by chunk. What is not UTF-8 passes unchanged."""
         stream, decoder = self._redactor.stream(), codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        texts = [stream.feed(decoder.decode(data[at : at + PIECE])) for at in range(0, len(data), PIECE)]
+        texts = [stream.feed(decoder.decode(data[at : at + CHUNK_BYTES])) for at in range(0, len(data), CHUNK_BYTES)]
         texts.append(stream.feed(decoder.decode(b"", final=True)) + stream.finish())
         return b"".join(text.encode("utf-8", "surrogateescape") for text in texts)
 
-    def kept_result(self, result: Result) -> str:
+    def redact_result(self, result: Result) -> str:
         return self._redactor.json(dumps(result).decode(), is_output=True)
 
-    def kept_error(self, error: CallError) -> str:
+    def redact_error(self, error: CallError) -> str:
         return self._redactor.json(dumps(error.as_dict()).decode())
 
-    def kept_data(self, text: str) -> str:
-        """The data of an event, or a plan."""
+    def redact_json(self, text: str) -> str:
+        """The data of an event, or a plan, as JSON text."""
         return self._redactor.json(text)
 
-    def text(self, text: str) -> str:
-        """A piece of text that is shown to people."""
+    def redact_text(self, text: str) -> str:
+        """A text that is shown to people."""
         return self._redactor.text(text)
 
-    def _seal(self, call: Call, given: Originals) -> bytes:
-        return self._sealer.seal(dumps(given), call.id)
+    def _seal(self, call: Call, originals: Originals) -> bytes:
+        return self._sealer.seal(dumps(originals), call.id)

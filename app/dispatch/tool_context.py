@@ -1,16 +1,14 @@
-"""The line as it is lent to a running tool: progress, output, permission, and calls of other tools."""
+"""`CallContext`: the `Context` of one running call, implemented with the dispatcher's parts."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from app.core.asks import Answer
 from app.core.back_channel import BackChannel
-from app.core.calls import CallRequest
 from app.core.errors import ToolUnavailable
-from app.core.mcp_resources import McpResources
 from app.core.network_policy import BoundSecret, SessionSecrets
 from app.core.ports import HttpRequest, HttpResponse, Outbound, Searcher, SearchResult, Uploads
 from app.core.principals import ADMIN_PRINCIPAL, Key
@@ -19,226 +17,184 @@ from app.core.rules import Action, Need
 from app.core.sandbox import Command, Process, SandboxedProcesses
 from app.core.sessions import Session
 from app.core.terminals import Kernel, Terminal
-from app.core.tools import Tool
-from app.dispatch.call_records import outcome
+from app.core.tools import MAX_SEARCH_BYTES, Context, McpResources, Tool
 from app.dispatch.hooks import Hooks
 from app.dispatch.journal import Journal
-from app.dispatch.live_calls import LiveCall, LiveCalls
+from app.dispatch.live_calls import LiveCall
 from app.dispatch.permission.stage import PermissionRequest, PermissionStage
 from app.dispatch.prepared_call import PreparedCall
 from app.dispatch.session.repl_kernels import Kernels, Start
 from app.dispatch.session.terminals import Terminals
-from app.dispatch.tools.listing import audience_of, suits
+from app.dispatch.tools.listing import audience_of, suits, visible
 from app.dispatch.tools.registry import Registry
 
-MAX_DEPTH = 8
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResources:
+    """What running tools use outside their workspace, passed in by the composition root."""
+
+    outbound: Outbound
+    searcher: Searcher
+    uploads: Uploads
+    processes: SandboxedProcesses
+    terminals: Terminals
+    kernels: Kernels
+    mcp_resources: McpResources
+    #: The value of a principal's secret by its name.
+    secret: Callable[[str, str], str | None]
 
 
-class Callers(Protocol):
-    """The part of the dispatcher a tool needs to call tools."""
+@dataclass(slots=True, kw_only=True)
+class CallContext(Context):
+    """What a tool left running after its call has ended can do nothing any more."""
 
-    @property
-    def running(self) -> LiveCalls: ...
-
-    @property
-    def registry(self) -> Registry: ...
-
-    @property
-    def outbound(self) -> Outbound: ...
-
-    @property
-    def searcher(self) -> Searcher: ...
-
-    @property
-    def uploads(self) -> Uploads: ...
-
-    @property
-    def walled(self) -> SandboxedProcesses: ...
-
-    @property
-    def terminals(self) -> Terminals: ...
-
-    @property
-    def kernels(self) -> Kernels: ...
-
-    @property
-    def neighbours(self) -> McpResources: ...
+    live: LiveCall
+    prepared: PreparedCall
+    resources: ToolResources
+    journal: Journal
+    permission: PermissionStage
+    hooks: Hooks
+    registry: Registry
+    #: Runs another tool as a child of this call.
+    call_tool: Callable[[LiveCall, str, dict[str, Any]], Awaitable[Result]]
 
     @property
-    def hooks(self) -> Hooks: ...
+    def session(self) -> Session:
+        return self.live.session
 
-    def secret(self, principal: str, name: str) -> str | None: ...
+    @property
+    def back_channel(self) -> BackChannel | None:
+        return self.live.back_channel
 
-    def tools(self, session: Session, key: Key | None) -> list[Tool]: ...
+    @property
+    def mcp_resources(self) -> McpResources:
+        return self.resources.mcp_resources
 
-    def submit(self, request: CallRequest, session: Session, *, parent: LiveCall | None) -> LiveCall: ...
+    def metadata(self, title: str | None = None, metadata: dict[str, Any] | None = None) -> None:
+        if not self.live.call.is_final:
+            self.journal.progress(self.live, title, metadata)
 
+    async def output(self, text: str, stream: str = "stdout") -> None:
+        if not self.live.call.is_final:
+            await self.journal.output(self.live, text, stream)
 
-class CallContext:
-    """The `Line` port for one running call. What a tool left behind has nothing to say once the call has ended."""
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None = None) -> None:
+        self._require_running("ask for anything")
+        payload = self.live.request.arguments or self.live.request.input
+        request = PermissionRequest(self.prepared.tool, payload, lambda: needs, metadata)
+        await self.permission.require(self.live, request)
 
-    __slots__ = ("_asks", "_callers", "_journal", "_live", "_step", "_tool")
+    def is_allowed(self, needs: Sequence[Need]) -> list[bool]:
+        """Only rules count: what a person approved for this call does not cover more."""
+        if not needs:
+            return []
+        verdicts = self.permission.permissions.verdicts(self.prepared.tool, needs, self.live.session, _key(self.live))
+        return [verdict.action is Action.ALLOW for verdict in verdicts]
 
-    def __init__(
-        self, live: LiveCall, step: PreparedCall, journal: Journal, asks: PermissionStage, callers: Callers
-    ) -> None:
-        self._live = live
-        self._step = step
-        self._tool = step.tool
-        self._journal = journal
-        self._asks = asks
-        self._callers = callers
-
-    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
-        if not self._live.call.is_final:
-            self._journal.progress(self._live, title, metadata)
-
-    async def output(self, text: str, stream: str) -> None:
-        if not self._live.call.is_final:
-            await self._journal.output(self._live, text, stream)
-
-    async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None:
-        self._require_life("ask for anything")
-        given = self._live.request.arguments or self._live.request.input
-        await self._asks.require(self._live, PermissionRequest(self._tool, given, lambda: needs, metadata))
+    async def elicit(self, request: dict[str, Any]) -> Answer:
+        self._require_running("ask for anything")
+        return await self.permission.elicit(self.live, request)
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         """With the secrets of the tool's owner, and those of the session where its headers name them.
 
-        Where a redirect leads is judged like where it began.
+        The host a redirect leads to needs the same permission.
         """
-        self._require_life("send requests")
-        return await self._callers.outbound.send(
+        self._require_running("send requests")
+        return await self.resources.outbound.send(
             request,
-            owner=self._tool.owner or ADMIN_PRINCIPAL,
-            policies=[self._live.session.network_policy],
+            owner=self.prepared.tool.owner or ADMIN_PRINCIPAL,
+            policies=[self.live.session.network_policy],
             agree=lambda host: self.require([Need("network", host)], {"redirect": True}),
-            lent=_lent(self._live.session),
+            lent=_session_secrets(self.live.session),
         )
 
     async def environment(self) -> dict[str, str]:
-        """What the session has, secrets by their values, and what `shell.env` hooks make of it."""
-        live = self._live
+        """The session's variables, secrets by their values, and what `shell.env` hooks add."""
+        live = self.live
         env = {name: self._value(value) for name, value in live.session.env.items()}
-        tell = partial(self._journal.tell_hook, live)
-        return await self._callers.hooks.environment(
-            live.call, self._tool, live.session, self._step.workspace.root, env, tell
+        return await self.hooks.environment(
+            live.call,
+            self.prepared.tool,
+            live.session,
+            self.workspace.root,
+            env,
+            partial(self.journal.publish_hook, live),
         )
 
-    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> SearchResult:
-        step = self._step
-        return await self._callers.searcher.search(
-            step.workspace, path, arguments, approved=step.approved, seconds=seconds, limit=limit
+    def _value(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        name = value["secret"]
+        secret = self.resources.secret(self.live.session.principal, name)
+        if secret is None:
+            raise ToolUnavailable(f"The session's environment names the secret {name}, which does not exist.")
+        return secret
+
+    async def search(
+        self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = MAX_SEARCH_BYTES
+    ) -> SearchResult:
+        return await self.resources.searcher.search(
+            self.workspace, path, arguments, approved=self.approved, seconds=seconds, limit=limit
         )
-
-    def may(self, needs: Sequence[Need]) -> list[bool]:
-        """A person's yes to what the call needed does not reach further; only rules count."""
-        if not needs:
-            return []
-        verdicts = self._asks.permissions.verdicts(self._tool, needs, self._live.session, _key(self._live))
-        return [verdict.action is Action.ALLOW for verdict in verdicts]
-
-    def _value(self, given: Any) -> str:
-        if isinstance(given, str):
-            return given
-        value = self._callers.secret(self._live.session.principal, given["secret"])
-        if value is None:
-            raise ToolUnavailable(f"The session's environment names the secret {given['secret']}, which is not there.")
-        return value
 
     def tools(self) -> list[Tool]:
-        """What the caller sees, without what its model has no use for and what is known to be unavailable."""
-        session, probes = self._live.session, self._callers.registry.probes
-        seen = self._callers.tools(session, _key(self._live))
-        known = ((tool, probes.known(tool)) for tool in seen if suits(tool, audience_of(session)))
+        """What the caller sees, without tools that do not suit its model or are known to be unavailable."""
+        session, availability = self.live.session, self.registry.availability
+        seen = visible(self.registry.all(session.principal), session, _key(self.live), self.permission.permissions)
+        known = ((tool, availability.known(tool)) for tool in seen if suits(tool, audience_of(session)))
         return [tool for tool, ready in known if ready is None or ready.reason is None]
 
-    async def keep_plan(self, plan: dict[str, Any]) -> None:
-        await self._journal.keep_plan(self._live, plan)
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        self._require_running("call tools")
+        return await self.call_tool(self.live, tool, arguments)
+
+    async def save_plan(self, plan: dict[str, Any]) -> None:
+        await self.journal.save_plan(self.live, plan)
 
     def upload(self, id: str) -> BinaryIO:
-        return self._callers.uploads.open(id)
+        return self.resources.uploads.open(id)
 
     async def start(self, command: Command) -> Process:
-        self._require_life("start processes")
-        tell = partial(self._journal.tell_decision, self._live)
-        return await self._callers.walled.start(command, self._live.session, self._step.workspace, tell)
+        self._require_running("start processes")
+        report = partial(self.journal.publish_network_decision, self.live)
+        return await self.resources.processes.start(command, self.live.session, self.workspace, report)
 
-    async def open_terminal(self, command: Command, shown: str) -> Terminal:
-        self._require_life("start processes")
-        return await self._callers.terminals.open(self._live, self._step.workspace, command, shown)
+    async def open_terminal(self, command: Command, title: str) -> Terminal:
+        self._require_running("start processes")
+        return await self.resources.terminals.open(self.live, self.workspace, command, title)
 
     def terminal(self, id: int) -> Terminal:
-        return self._callers.terminals.get(self._live, id)
+        return self.resources.terminals.get(self.live, id)
 
-    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
-        self._require_life("start processes")
-        tell = partial(self._journal.tell_decision, self._live)
-        start = Start(self._step.workspace, self.environment, tell)
-        return self._callers.kernels.held(self._live, kind, memory, start)
+    def kernel(self, kind: str, memory: int | None = None) -> AbstractAsyncContextManager[Kernel]:
+        self._require_running("start processes")
+        report = partial(self.journal.publish_network_decision, self.live)
+        return self.resources.kernels.held(self.live, kind, memory, Start(self.workspace, self.environment, report))
 
     async def drop_kernel(self, kind: str) -> bool:
-        session = self._live.session
-        return await self._callers.kernels.drop(session.principal, session.id, kind)
+        return await self.resources.kernels.drop(self.live.session.principal, self.live.session.id, kind)
 
-    async def elicit(self, shows: dict[str, Any]) -> Answer:
-        self._require_life("ask for anything")
-        return await self._asks.elicit(self._live, shows)
+    def reset_timeout(self) -> None:
+        if self.live.execution.time_limit is not None and self.live.request.timeout is None:
+            self.live.execution.time_limit.restart()
 
-    def go_on(self) -> None:
-        if self._live.limit is not None and self._live.request.timeout is None:
-            self._live.limit.restart()
-
-    @property
-    def session(self) -> Session:
-        return self._live.session
-
-    @property
-    def attendant(self) -> BackChannel | None:
-        return self._live.attendant
-
-    @property
-    def neighbours(self) -> McpResources:
-        return self._callers.neighbours
-
-    def _require_life(self, wish: str) -> None:
-        if self._live.call.is_final:
-            raise ToolUnavailable(f"This call has ended and cannot {wish} any more.")
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
-        """A child goes the whole line like any call, inside its parent's pass."""
-        self._require_life("call tools")
-        if _depth(self._live) >= MAX_DEPTH:
-            raise ToolUnavailable(f"Tools called each other {MAX_DEPTH} deep; that is where it ends.")
-        request = CallRequest(tool=tool, arguments=arguments, message_id=self._live.call.message_id)
-        child = self._callers.submit(request, self._live.session, parent=self._live)
-        try:
-            await child.wait()
-        except asyncio.CancelledError:
-            await self._callers.running.cancel(child, self._live.stop)
-            raise
-        if self._live.held is not None:
-            await self._live.held.come_back()  # it may have stepped aside for the child
-        if child.failure is not None:
-            raise ToolUnavailable(f"The call of {tool} could not be recorded.") from child.failure
-        return outcome(child.call)
+    def _require_running(self, action: str) -> None:
+        if self.live.call.is_final:
+            raise ToolUnavailable(f"This call has ended and cannot {action} any more.")
 
 
 def _key(live: LiveCall) -> Key | None:
-    """The key that the call came with, or the call that made it."""
+    """The key of the call, or of the call that made it."""
     while live.key is None and live.parent is not None:
         live = live.parent
     return live.key
 
 
-def _lent(session: Session) -> SessionSecrets | None:
-    """What `domain_secrets` names stands in a request's headers as `$NAME`, as a model would write it."""
+def _session_secrets(session: Session) -> SessionSecrets | None:
+    """Secrets named by `domain_secrets`; a request's headers hold them as `$NAME`, as a model would write it."""
     policy = session.network_policy
     if policy is None or not policy.domain_secrets:
         return None
-    placed = (BoundSecret(one.name, one.domain, f"${one.name}") for one in policy.domain_secrets)
-    return SessionSecrets(session.principal, tuple(placed))
-
-
-def _depth(live: LiveCall) -> int:
-    return 1 + _depth(live.parent) if live.parent else 1
+    bound = (BoundSecret(one.name, one.domain, f"${one.name}") for one in policy.domain_secrets)
+    return SessionSecrets(session.principal, tuple(bound))

@@ -1,4 +1,4 @@
-"""Uploads and the calls that write them: an upload is kept until its call has ended, and no longer."""
+"""Uploads and the calls that write them: an upload is deleted when its call has ended."""
 
 import logging
 
@@ -8,22 +8,22 @@ from app.dispatch.live_calls import LiveCall, LiveCalls
 log = logging.getLogger(__name__)
 
 
-def keep_until_end(uploads: Uploads, live: LiveCall, id: str) -> None:
-    """Take the upload away when its call is over. One that the next start takes up again keeps it."""
+def discard_at_end(uploads: Uploads, live: LiveCall, id: str) -> None:
+    """Delete the upload when its call has ended. A call that the next start resumes keeps it."""
 
-    def look() -> None:
-        is_over = live.call.is_final and live.failure is None
-        if is_over or live.claimed is not None or not live.is_open:
+    def discard() -> None:
+        is_over = live.call.is_final and live.record.failure is None
+        if is_over or live.record.claimed is not None or not live.is_open:
             uploads.discard(id)
 
-    assert live.task is not None, "a call on the line has a task"
-    live.task.add_done_callback(lambda done: look())
+    assert live.task is not None, "a started call has a task"
+    live.task.add_done_callback(lambda done: discard())
 
 
-def take_up(uploads: Uploads, running: LiveCalls) -> None:
-    """After a start: the calls that go on have their uploads still, and the others need none."""
-    kept = {id: live for live in running if isinstance(id := (live.request.arguments or {}).get("upload"), str)}
-    for id, live in kept.items():
-        keep_until_end(uploads, live, id)
-    if left := uploads.sweep(kept):
+def restore_uploads(uploads: Uploads, live_calls: LiveCalls) -> None:
+    """After a start: resumed calls keep their uploads, all others are deleted."""
+    needed = {id: live for live in live_calls if isinstance(id := (live.request.arguments or {}).get("upload"), str)}
+    for id, live in needed.items():
+        discard_at_end(uploads, live, id)
+    if left := uploads.sweep(needed):
         log.info("after the last stop: %d uploads that no call needs were removed", left)

@@ -80,9 +80,10 @@ class Runs:
                 if i in by_index:
                     lives.append(await self._holder(by_index[i], claim))
                 else:
-                    known = (item.request, item.session)
-                    running = self._dispatcher.running
-                    lives.append(await idempotency.first_of(running, self._engine, held[claim.key], known))
+                    first = await idempotency.first_of(
+                        self._dispatcher.live_calls, self._engine, held[claim.key], item.request, item.session
+                    )
+                    lives.append(first)
             return lives
 
     async def submit_run(
@@ -127,13 +128,13 @@ class Runs:
     async def calls_of(self, run: Run) -> list[LiveCall]:
         """The calls of a run, live or as they ended."""
         ids = [id for group in run.calls for id in group]
-        lives = {id: live for id in ids if (live := self._dispatcher.running.get(id)) is not None}
+        lives = {id: live for id in ids if (live := self._dispatcher.live_calls.get(id)) is not None}
         stored = await calls.get_many(self._engine, set(ids) - lives.keys())
         if len(lives) + len(stored) < len(set(ids)):
             raise RunError("RunGone", f"Calls of the run {run.id} were removed, so there is no answer any more.")
         for id, call in stored.items():
             lives[id] = LiveCall(call, CallRequest(tool=call.tool), Session(run.principal, run.session))
-            lives[id].done()
+            lives[id].mark_done()
         return [lives[id] for id in ids]
 
     def _submit(
@@ -143,7 +144,7 @@ class Runs:
         key: Key,
         origin: TraceContext | None,
     ) -> list[LiveCall]:
-        self._dispatcher.running.require_accepting()
+        self._dispatcher.live_calls.require_accepting()
         return self._dispatcher.submit_all(
             [(item.request, item.session) for item in items],
             claims=claims,
@@ -153,7 +154,7 @@ class Runs:
         )
 
     async def _holder(self, live: LiveCall, claim: Claim) -> LiveCall:
-        return await idempotency.holder_of(self._dispatcher.running, self._engine, live, claim)
+        return await idempotency.holder_of(self._dispatcher.live_calls, self._engine, live, claim)
 
     def _store(self, run: Run) -> "asyncio.Future[bool]":
         """Give a run to the writer, which commits it with what it got at the same time. True: the message is new."""

@@ -238,8 +238,8 @@ class Writer:
         if error is not None:
             self.failures += 1
             return
-        self.batch_sizes.note(len(items))
-        self.commit_seconds.note(seconds)
+        self.batch_sizes.record(len(items))
+        self.commit_seconds.record(seconds)
 
     def _finish(self, items: list[_Item[Any]], committed: list[CommittedEvent]) -> None:
         """Publish the events, resolve the futures, gather the next batch."""

@@ -19,7 +19,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    found = await ctx.neighbours.templates(ctx.session, args.server, args.cursor)
+    found = await ctx.mcp_resources.templates(ctx.session, args.server, args.cursor)
     return shown(args.server, "resourceTemplates", found if args.server else permitted(found, ctx))
 
 

@@ -2,11 +2,10 @@
 
 from pydantic import BaseModel, Field
 
-from app.core.mcp_resources import ResourceList
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, Lane, typed
+from app.core.tools import Context, Effect, Lane, ResourceList, typed
 from app.core.util.json_codec import Raw, dumps
 
 
@@ -20,14 +19,14 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    found = await ctx.neighbours.resources(ctx.session, args.server, args.cursor)
+    found = await ctx.mcp_resources.resources(ctx.session, args.server, args.cursor)
     return shown(args.server, "resources", found if args.server else permitted(found, ctx))
 
 
 def permitted(found: ResourceList, ctx: Context) -> ResourceList:
     """Of all servers only those that rules let the caller ask."""
     servers = sorted({item["server"] for item in found.items})
-    may = dict(zip(servers, ctx.may([Need("mcp", f"{server}/resources") for server in servers]), strict=True))
+    may = dict(zip(servers, ctx.is_allowed([Need("mcp", f"{server}/resources") for server in servers]), strict=True))
     return ResourceList([item for item in found.items if may[item["server"]]], found.next_cursor)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from app.core.ports import PathScope
-from app.core.results import MOST_ATTACHED, Attachment, Result, attach
+from app.core.results import MAX_ATTACHED_BYTES, Attachment, Result, attach
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, typed
 from app.core.util.json_codec import Raw, dumps
@@ -25,7 +25,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    answer = await ctx.neighbours.read(ctx.session, args.server, args.uri, ctx)
+    answer = await ctx.mcp_resources.read(ctx.session, args.server, args.uri, ctx)
     given = answer.get("contents")
     contents, attached = _apart(given if isinstance(given, list) else [])
     page = {"server": args.server, "uri": args.uri, **answer, "contents": contents}
@@ -36,7 +36,7 @@ def _apart(contents: list[Any]) -> tuple[list[Any], list[Attachment]]:
     """Texts stay where they are; what is in base64 goes along as files, as far as there is room."""
     shown: list[Any] = []
     attached: list[Attachment] = []
-    room = MOST_ATTACHED
+    room = MAX_ATTACHED_BYTES
     for one in contents:
         if not isinstance(one, dict) or not isinstance(one.get("blob"), str):
             shown.append(one)
@@ -56,7 +56,7 @@ def _decoded(blob: str, room: int) -> tuple[bytes | None, str]:
     except (binascii.Error, ValueError):
         return None, "left out: its base64 cannot be read"
     if len(data) > room:
-        return None, f"left out: it has {len(data):,} bytes, and a call keeps {MOST_ATTACHED:,} of all attachments"
+        return None, f"left out: it has {len(data):,} bytes, and a call keeps {MAX_ATTACHED_BYTES:,} of all attachments"
     return data, ""
 
 

@@ -38,7 +38,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 async def run(args: Args, ctx: Context) -> Result:
     plan = args.model_dump()
-    await ctx.keep_plan(plan)
+    await ctx.save_plan(plan)
     done = sum(step.status == "completed" for step in args.plan)
     return Result(output="Plan updated", title=f"{done} of {len(args.plan)} done", metadata=plan)
 

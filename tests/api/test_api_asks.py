@@ -168,7 +168,7 @@ async def test_an_edited_always_counts_as_far_as_was_said_and_settles_what_it_co
     assert [(await ended(client, one))["status"] for one in (call, covered)] == ["completed"] * 2
     settled = await over(service, covered_ask)
     assert (settled["answer"]["decision"], settled["answer"]["principal"]) == ("allow_always", None)
-    assert settled["answer"]["message"] == "Rules allow it by now."
+    assert settled["answer"]["message"] == "Rules now allow it."
     assert (await client.get(f"/v1/asks/{open_still['id']}")).json() == open_still
 
 
@@ -193,14 +193,14 @@ async def test_an_ask_nobody_answers_is_over_at_its_deadline(
 
     assert call["error"] == {
         "code": "AskExpired",
-        "message": "Nobody answered whether this is allowed within 0.05 s; go on without it, or ask again later.",
+        "message": "No person answered whether this is allowed within 0.05 s; continue without it, or try again later.",
         "retryable": False,
         "details": {"ask": ask["id"]},
     }
-    assert (ask["reason"], ask["answer"]) == ("Nobody answered in time.", None)
+    assert (ask["reason"], ask["answer"]) == ("No person answered in time.", None)
     assert service.story(call["id"])[-2:] == ["ask.expired", "call.error"]
     assert_problem(late, 409, "AskEnded")
-    assert late.json()["detail"] == f"The ask {ask['id']} is over: Nobody answered in time."
+    assert late.json()["detail"] == f"The ask {ask['id']} has ended: No person answered in time."
 
 
 async def test_the_ask_of_a_canceled_call_is_over(service: RunningService, client: httpx.AsyncClient) -> None:
@@ -454,7 +454,7 @@ async def test_who_will_not_answer_says_so(client: httpx.AsyncClient, action: st
 
     assert (await ended(client, call))["error"] == {
         "code": "Declined",
-        "message": "The person did not want to answer: decide yourself",
+        "message": "The person did not answer: decide yourself",
         "retryable": False,
         "details": {"blocked": True, "action": action, "ask": ask["id"]},
     }
@@ -466,7 +466,7 @@ async def test_questions_nobody_answers_expire(client: httpx.AsyncClient) -> Non
     call = (await client.post("/v1/calls", json=body)).json()
 
     assert call["error"]["code"] == "AskExpired"
-    assert call["error"]["message"].startswith("Nobody answered the questions within 0.05 s")
+    assert call["error"]["message"].startswith("No person answered the questions within 0.05 s")
 
 
 @pytest.mark.parametrize("kind", ["permission", "question"])
@@ -493,7 +493,7 @@ async def test_what_was_answered_before_a_restart_is_not_asked_again(service: Ru
     await service.started("wait")
     call, ask = await asking(service.client)
     await answer(service.client, ask, decision="allow")
-    await service.at_the_gate(service.services.dispatcher.running._calls[call])
+    await service.at_the_gate(service.services.dispatcher.live_calls._calls[call])
     await service.crash()
     await service.open()
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import httpx
 
-from app.core.results import MOST_INLINE, Attachment, Result, attach
+from app.core.results import MAX_INLINE_BYTES, Attachment, Result, attach
 from tests.dispatch.test_attachments import giving
 from tests.support.services import RunningService
 from tests.support.toy_tools import Toys
 
-LARGE = os.urandom(3 * MOST_INLINE + 7)
+LARGE = os.urandom(3 * MAX_INLINE_BYTES + 7)
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -48,8 +48,8 @@ async def test_ranges_conditions_and_head_work_across_rows(service: RunningServi
     etag = f'"{place.split("/")[3]}.0"'
 
     for asked, start, stop in [
-        (f"bytes=0-{MOST_INLINE}", 0, MOST_INLINE + 1),
-        (f"bytes={MOST_INLINE - 1}-{2 * MOST_INLINE}", MOST_INLINE - 1, 2 * MOST_INLINE + 1),
+        (f"bytes=0-{MAX_INLINE_BYTES}", 0, MAX_INLINE_BYTES + 1),
+        (f"bytes={MAX_INLINE_BYTES - 1}-{2 * MAX_INLINE_BYTES}", MAX_INLINE_BYTES - 1, 2 * MAX_INLINE_BYTES + 1),
         ("bytes=-8", len(LARGE) - 8, len(LARGE)),
     ]:
         answer = await service.client.get(f"{place}/0", headers={"Range": asked})

@@ -234,9 +234,9 @@ async def test_a_client_that_goes_away_stops_the_calls_that_asked_for_it(
     await until(lambda: len(service.rows("SELECT * FROM calls WHERE waiting = 'gate'")) == 2)
 
     await caller.hang_up()
-    await until(lambda: len(service.services.dispatcher.running) == 2)
+    await until(lambda: len(service.services.dispatcher.live_calls) == 2)
     toys.go["stay"].set()
-    await until(lambda: len(service.services.dispatcher.running) == 0)
+    await until(lambda: len(service.services.dispatcher.live_calls) == 0)
 
     ends = [service.end(row["id"]) for row in service.rows("SELECT id FROM calls ORDER BY id")]
     gone = ("error", "Canceled")
@@ -253,7 +253,7 @@ async def test_a_client_that_goes_away_stops_nothing_otherwise(service: RunningS
     await until(lambda: not service._server.server_state.connections)
     toys.go["a"].set()
     toys.go["b"].set()
-    await until(lambda: len(service.services.dispatcher.running) == 0)
+    await until(lambda: len(service.services.dispatcher.live_calls) == 0)
 
     assert [service.end(row["id"]) for row in service.rows("SELECT id FROM calls")] == [("completed", None)] * 2
 
@@ -272,7 +272,7 @@ async def test_a_batch_that_is_not_waited_for_is_not_stopped(service: RunningSer
     await service.client.aclose()
     await until(lambda: not service._server.server_state.connections)
     toys.go["a"].set()
-    await until(lambda: len(service.services.dispatcher.running) == 0)
+    await until(lambda: len(service.services.dispatcher.live_calls) == 0)
 
     assert service.end(ids(answer)[0]) == ("completed", None)
 

@@ -348,7 +348,7 @@ async def test_it_is_counted_as_a_call_that_runs_also_after_a_restart(service: R
 
 async def test_a_result_is_answered_when_it_is_recorded_and_not_before(service: RunningService) -> None:
     call = await given_out(service)
-    live = service.services.dispatcher.running.get(call["id"])
+    live = service.services.dispatcher.live_calls.get(call["id"])
     assert live is not None
 
     with service.stalled_writer():

@@ -123,10 +123,10 @@ async def test_many_clients_that_go_away_each_stop_their_own_call(service: Runni
 
     for caller in callers:
         caller.break_off()
-    await until(lambda: len(service.services.dispatcher.running) == 5)
+    await until(lambda: len(service.services.dispatcher.live_calls) == 5)
     for n in range(10):
         toys.go[f"{n}"].set()
-    await until(lambda: len(service.services.dispatcher.running) == 0)
+    await until(lambda: len(service.services.dispatcher.live_calls) == 0)
 
     ends = sorted(service.end(row["id"]) for row in service.rows("SELECT id FROM calls"))
     assert ends == [("completed", None)] * 5 + [("error", "Canceled")] * 5

@@ -58,7 +58,7 @@ async def test_a_repeat_long_after_is_answered_from_the_store_and_leaves_no_trac
     other = await client.post("/v1/calls", json=NOTE)
     assert other.json()["status"] == "completed"
     assert toys.notes == ["once", "once"]
-    assert len(service.services.dispatcher.running) == 0
+    assert len(service.services.dispatcher.live_calls) == 0
 
 
 async def test_a_repeat_after_a_restart_and_after_a_crash_is_the_same_call(service: RunningService, toys: Toys) -> None:

@@ -255,7 +255,7 @@ async def test_the_value_is_in_no_answer_no_log_and_no_file(
 async def test_when_nothing_can_be_written_nothing_is_shown_and_nothing_told(
     service: RunningService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await service.house._writer.close()
+    await service.services.writer.close()
 
     answer = await put(service.client, "TOKEN", CANARY)
 

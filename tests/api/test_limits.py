@@ -114,7 +114,7 @@ async def test_a_key_has_room_for_so_many_calls(small: RunningService, other: ht
     assert others.status_code == 200
     assert len(small.rows("SELECT * FROM calls")) == 4
     toys.go["wait"].set()
-    await until(lambda: not len(small.services.dispatcher.running))
+    await until(lambda: not len(small.services.dispatcher.live_calls))
     assert (await small.client.post("/v1/calls", json={"tool": "echo"})).status_code == 200
 
 
@@ -149,7 +149,7 @@ async def test_a_model_is_told_that_there_is_no_room(small: RunningService, toys
     async with mcp_client(small, "auto") as client:
         refused = await client.call_tool("echo", {"text": "hi"})
         toys.go["wait"].set()
-        await until(lambda: not len(small.services.dispatcher.running))
+        await until(lambda: not len(small.services.dispatcher.live_calls))
         answer = await client.call_tool("echo", {"text": "hi"})
 
     assert (refused.is_error, answer.is_error) == (True, False)

@@ -111,7 +111,7 @@ async def test_a_locked_database_makes_it_unready_and_it_recovers_by_itself(impa
 
 
 async def test_a_full_database_makes_it_unready_until_there_is_room_again(service: RunningService) -> None:
-    writing = service.house._writer._db
+    writing = service.services.writer._db
     service.change("CREATE TABLE filler (x)")
     (pages,) = service.rows("PRAGMA page_count")
     writing.execute(f"PRAGMA max_page_count={pages['page_count']}").close()

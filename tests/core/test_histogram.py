@@ -10,7 +10,7 @@ from app.core.util.histogram import Histogram
 def tally_of(bounds: Iterable[float], values: Iterable[float]) -> Histogram:
     tally = Histogram(tuple(bounds))
     for value in values:
-        tally.note(value)
+        tally.record(value)
     return tally
 
 
@@ -32,7 +32,7 @@ def test_a_copy_stays_as_it_was() -> None:
     tally = tally_of([1], [0.5])
     copied = tally.copy()
 
-    tally.note(3)
+    tally.record(3)
 
     assert (copied.counts, copied.sum, copied.count) == ([1, 0], 0.5, 1)
     assert (tally.counts, tally.sum, tally.count) == ([1, 1], 3.5, 2)

@@ -41,13 +41,18 @@ async def asked(crib: Crib, live: LiveCall, *, after: Ask | None = None) -> Ask:
     """The ask the call waits for, once it is in the store."""
 
     def is_waiting() -> bool:
-        return live.ask is not None and live.ask is not after and live.call.waiting is not None and not live._is_steady
+        return (
+            live.approval.ask is not None
+            and live.approval.ask is not after
+            and live.call.waiting is not None
+            and live._is_interruptible
+        )
 
     await until(is_waiting)
-    assert live.ask is not None
-    [row] = crib.rows("SELECT * FROM asks WHERE id = ?", live.ask.id)
+    assert live.approval.ask is not None
+    [row] = crib.rows("SELECT * FROM asks WHERE id = ?", live.approval.ask.id)
     assert row["status"] == "open"
-    return live.ask
+    return live.approval.ask
 
 
 async def stored(crib: Crib, ask: Ask) -> Ask:
@@ -155,8 +160,8 @@ async def test_nobody_answers_in_time(asking: Crib) -> None:
 
     [row] = asking.rows("SELECT * FROM asks")
     assert (view["error"]["code"], view["error"]["details"]) == ("AskExpired", {"ask": row["id"]})
-    assert view["error"]["message"].startswith("Nobody answered whether this is allowed within 0.05 s")
-    assert (row["status"], row["reason"]) == ("expired", "Nobody answered in time.")
+    assert view["error"]["message"].startswith("No person answered whether this is allowed within 0.05 s")
+    assert (row["status"], row["reason"]) == ("expired", "No person answered in time.")
     assert asking.story(view["id"])[-2:] == ["ask.expired", "call.error"]
     assert asking.toys.notes == []
 
@@ -219,7 +224,7 @@ async def test_always_makes_a_rule_and_settles_what_it_covers(asking: Crib) -> N
 
     assert (await asking.ended(first))["status"] == (await asking.ended(second))["status"] == "completed"
     settled = (await stored(asking, covered)).answer
-    assert settled == Answer(Decision.ALLOW_ALWAYS, "Rules allow it by now.")
+    assert settled == Answer(Decision.ALLOW_ALWAYS, "Rules now allow it.")
     assert (await stored(asking, open_still)).is_open
     [kept] = asking.services.rules.listed("admin")
     assert kept == StoredRule(
@@ -325,7 +330,7 @@ async def test_an_ask_is_still_there_after_a_restart_and_its_answer_lets_the_cal
     assert (asking.row(live.call.id)["status"], asking.toys.notes) == ("pending", [])
 
     await asking.open()
-    again = asking.services.dispatcher.running.get(live.call.id)
+    again = asking.services.dispatcher.live_calls.get(live.call.id)
     assert again is not None
     assert await stored(asking, ask) == ask
     await asking.services.asks.answer(ask, YES, REVIEWER)
@@ -357,7 +362,7 @@ async def test_an_answer_for_other_arguments_counts_for_nothing(asking: Crib) ->
     asking.change(change, answer, ask.id)
 
     await asking.open()
-    again = asking.services.dispatcher.running.get(live.call.id)
+    again = asking.services.dispatcher.live_calls.get(live.call.id)
     assert again is not None
 
     assert (await asked(asking, again)).id != ask.id
@@ -386,7 +391,7 @@ async def test_rules_that_changed_while_the_service_was_down_count(asking: Crib)
     await asking.open()
 
     await until(lambda: asking.row(live.call.id)["status"] == "completed")
-    assert (await stored(asking, ask)).answer == Answer(Decision.ALLOW_ALWAYS, "Rules allow it by now.")
+    assert (await stored(asking, ask)).answer == Answer(Decision.ALLOW_ALWAYS, "Rules now allow it.")
 
 
 async def test_a_secret_in_what_is_asked_is_not_shown_and_the_ask_is_found_again(asking: Crib) -> None:
@@ -397,7 +402,7 @@ async def test_a_secret_in_what_is_asked_is_not_shown_and_the_ask_is_found_again
     assert "hunter2" not in json.dumps(asking.rows("SELECT * FROM asks")) + json.dumps(asking.events())
     await asking.crash()
     await asking.open()
-    again = asking.services.dispatcher.running.get(live.call.id)
+    again = asking.services.dispatcher.live_calls.get(live.call.id)
     assert again is not None
     await until(lambda: again.call.waiting is not None or again.is_done)
     await asking.services.asks.answer(ask, YES, REVIEWER)
@@ -476,8 +481,8 @@ async def test_a_running_calls_ask_ends_with_a_crash(asking: Crib) -> None:
 async def test_a_childs_ask_lets_its_parents_lane_go(asking: Crib) -> None:
     arguments = {"tool": "act", "arguments": act("src/a"), "effect": "write"}
     live = asking.submit("relay", arguments, timeout=0.2)
-    await until(lambda: bool(live.children))
-    [child] = live.children
+    await until(lambda: bool(live.execution.children))
+    [child] = live.execution.children
     ask = await asked(asking, child)
 
     assert (await asking.run("note", {"text": "meanwhile"}))["status"] == "completed"
@@ -521,7 +526,7 @@ async def test_questions_outlive_a_restart(crib: Crib) -> None:
     ask = await asked(crib, live)
     await crib.crash()
     await crib.open()
-    again = crib.services.dispatcher.running.get(live.call.id)
+    again = crib.services.dispatcher.live_calls.get(live.call.id)
     assert again is not None
 
     await crib.services.asks.answer(ask, Answer(content={"colour": "red"}), REVIEWER)
@@ -542,7 +547,7 @@ async def test_questions_can_be_declined_expire_or_meet_nobody(crib: Crib) -> No
 
     assert declined["error"] == {
         "code": "Declined",
-        "message": "The person did not want to answer: later",
+        "message": "The person did not answer: later",
         "retryable": False,
         "details": {"blocked": True, "action": "decline", "ask": ask.id},
     }

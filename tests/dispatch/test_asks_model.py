@@ -194,7 +194,7 @@ class ServiceMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(self.waiting))
-        live = self.crib.services.dispatcher.running.get(call.id)
+        live = self.crib.services.dispatcher.live_calls.get(call.id)
         assert live is not None
         self.run(self.crib.cancel(live))
         call.end = "Canceled"
@@ -270,11 +270,15 @@ class ServiceMachine(RuleBasedStateMachine):
                 call.is_seen = call.end is not None
 
     async def arrive(self, call: Expected) -> None:
-        live = self.crib.services.dispatcher.running.get(call.id)
+        live = self.crib.services.dispatcher.live_calls.get(call.id)
         if call.end is None:
             assert live is not None, f"{call} has ended"
-            await until(lambda: live.ask is not None and [need.pattern for need in live.ask.needs] == call.asked)
-            await until(lambda: live.call.waiting is not None and not live._is_steady)
+            await until(
+                lambda: (
+                    live.approval.ask is not None and [need.pattern for need in live.approval.ask.needs] == call.asked
+                )
+            )
+            await until(lambda: live.call.waiting is not None and live._is_interruptible)
             return
         if live is not None:
             await until(lambda: live.is_done)
@@ -282,10 +286,10 @@ class ServiceMachine(RuleBasedStateMachine):
         assert (code or status) == call.end, call
 
     async def ask_of(self, call: Expected) -> Ask:
-        live = self.crib.services.dispatcher.running.get(call.id)
+        live = self.crib.services.dispatcher.live_calls.get(call.id)
         assert live is not None
-        assert live.ask is not None
-        return live.ask
+        assert live.approval.ask is not None
+        return live.approval.ask
 
     async def answer_both(self, ask: Ask) -> list[Any]:
         answers = [Answer(Decision.DENY), Answer(Decision.ALLOW_ONCE)]

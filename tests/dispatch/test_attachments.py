@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from app.core.redaction import Redactor
-from app.core.results import MOST_ATTACHED, MOST_INLINE, Attachment, Result, attach, data_of
+from app.core.results import MAX_ATTACHED_BYTES, MAX_INLINE_BYTES, Attachment, Result, attach, data_of
 from app.core.tools import Context, Effect, Lane, Tool, typed
 from app.dispatch import attachments as apart
 from app.dispatch import retention as sweeping
-from app.dispatch.attachments import StoredAttachment, set_apart
+from app.dispatch.attachments import StoredAttachment, separate
 from app.dispatch.redaction import CallRedactor
 from app.dispatch.retention import Limits, Retention
 from app.store import outputs
@@ -22,7 +22,7 @@ from tests.support.toy_tools import Toys
 
 PLACE = "/v1/calls/call_1/attachments"
 SECRET = "correct horse battery staple"
-LARGE = os.urandom(MOST_INLINE + 1)
+LARGE = os.urandom(MAX_INLINE_BYTES + 1)
 
 
 class NoSealer:
@@ -89,14 +89,14 @@ def test_a_data_url_gives_its_bytes_and_others_none(url: str, data: bytes | None
 
 def test_what_is_small_stays_as_it_is(cover: CallRedactor) -> None:
     files = (
-        attach(bytes(MOST_INLINE), "application/zip", "a.zip"),
+        attach(bytes(MAX_INLINE_BYTES), "application/zip", "a.zip"),
         Attachment("text/plain", "data:,x"),
         Attachment("text/html", "https://example.org/page"),
         Attachment("image/png", "data:image/png;base64,A"),
     )
     result = Result("out", "title", {"own": 1}, files, {"s": 1})
 
-    assert set_apart(result, PLACE, cover) == (result, [])
+    assert separate(result, PLACE, cover) == (result, [])
 
 
 def test_what_is_large_is_named_by_its_place_and_kept_beside(cover: CallRedactor) -> None:
@@ -104,7 +104,7 @@ def test_what_is_large_is_named_by_its_place_and_kept_beside(cover: CallRedactor
     large = attach(LARGE, "image/png", "a.png")
     result = Result("out", "title", {"own": 1}, (small, large, small, large))
 
-    kept, beside = set_apart(result, PLACE, cover)
+    kept, beside = separate(result, PLACE, cover)
 
     named = [Attachment("image/png", f"{PLACE}/{number}", "a.png") for number in (1, 3)]
     assert kept == replace(result, attachments=(small, named[0], small, named[1]))
@@ -112,11 +112,11 @@ def test_what_is_large_is_named_by_its_place_and_kept_beside(cover: CallRedactor
 
 
 def test_what_a_call_cannot_keep_is_told(cover: CallRedactor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "MOST_ATTACHED", 2 * len(LARGE))
+    monkeypatch.setattr(apart, "MAX_ATTACHED_BYTES", 2 * len(LARGE))
     large, small = attach(LARGE, "image/png", "a.png"), attach(b"xyz", "text/plain")
-    unreadable = Attachment("image/png", "data:image/png;base64," + "A" * (MOST_INLINE // 4 * 4 + 1))
+    unreadable = Attachment("image/png", "data:image/png;base64," + "A" * (MAX_INLINE_BYTES // 4 * 4 + 1))
 
-    kept, beside = set_apart(Result(attachments=(large, unreadable, small, large, small)), PLACE, cover)
+    kept, beside = separate(Result(attachments=(large, unreadable, small, large, small)), PLACE, cover)
 
     assert kept.attachments == (Attachment("image/png", f"{PLACE}/0", "a.png"), small, small)
     assert beside == [StoredAttachment(0, LARGE)]
@@ -127,20 +127,20 @@ def test_what_a_call_cannot_keep_is_told(cover: CallRedactor, monkeypatch: pytes
                 "mime": "image/png",
                 "filename": "a.png",
                 "size": len(LARGE),
-                "reason": f"a call keeps {MOST_ATTACHED:,} bytes of attachments",
+                "reason": f"a call keeps {MAX_ATTACHED_BYTES:,} bytes of attachments",
             },
         ]
     }
 
 
 @pytest.mark.parametrize("around", [b"", bytes(range(256)), "é".encode()])
-@pytest.mark.parametrize("size", [0, MOST_INLINE, 1024 * 1024 - 10])
+@pytest.mark.parametrize("size", [0, MAX_INLINE_BYTES, 1024 * 1024 - 10])
 def test_a_secret_in_an_attachment_is_not_kept_and_the_rest_of_it_is(
     cover: CallRedactor, around: bytes, size: int
 ) -> None:
     data = bytes(size) + around + SECRET.encode() + around
 
-    kept, beside = set_apart(Result(attachments=(attach(data, "application/zip"),)), PLACE, cover)
+    kept, beside = separate(Result(attachments=(attach(data, "application/zip"),)), PLACE, cover)
 
     [one] = beside or [StoredAttachment(0, data_of(kept.attachments[0].url) or b"")]
     assert one.data == bytes(size) + around + b"[redacted]" + around

@@ -187,12 +187,12 @@ class Life(RuleBasedStateMachine):
             self.crib.request(call.tool, arguments(call)), ADMIN, claim=Claim(call.name, call.name)
         )
         await live.wait_open()
-        assert live.claimed is not None
-        assert live.claimed.call == id
+        assert live.record.claimed is not None
+        assert live.record.claimed.call == id
         await self.agree()
 
     async def cancel(self, id: str) -> None:
-        live = self.crib.services.dispatcher.running.get(id)
+        live = self.crib.services.dispatcher.live_calls.get(id)
         assert live is not None
         await self.crib.cancel(live)
         self.model.calls[id].stop("Canceled")
@@ -251,10 +251,10 @@ class Life(RuleBasedStateMachine):
         return {row["id"]: state_of(row) if self.is_at_rest(row) else None for row in self.crib.rows(query)}
 
     def is_at_rest(self, row: dict[str, Any]) -> bool:
-        live = self.crib.services.dispatcher.running.get(row["id"])
+        live = self.crib.services.dispatcher.live_calls.get(row["id"])
         match row["status"]:
             case "pending":
-                return row["waiting"] == "gate" and live is not None and not live._is_steady
+                return row["waiting"] == "gate" and live is not None and live._is_interruptible
             case "running":
                 return bool(row["has_said"])
             case _:
@@ -281,7 +281,7 @@ class Life(RuleBasedStateMachine):
         assert [self.crib.end(id)[0] for id in self.model.calls] == [call.status for call in self.model.calls.values()]
         assert all(call.runs <= 1 for call in self.model.calls.values())
         assert [frame.event for frame in self.heard] == [event["type"] for event in self.crib.events()]
-        await until(lambda: len(self.crib.services.dispatcher.running) == 0)
+        await until(lambda: len(self.crib.services.dispatcher.live_calls) == 0)
         assert self.crib.services.dispatcher._gates._gates == {}
         await self.stop_watching(is_cut=True)
 

@@ -38,7 +38,7 @@ REQUESTS = st.builds(
 def test_a_resumed_call_knows_all_it_needs_of_its_request(request: CallRequest) -> None:
     call = call_records.of_request("call_1", 5, request, Session("ann", "s1"), "call_0", None)
 
-    assert call_records.to_request(call, call_records.given_to(request)) == request.model_copy(
+    assert call_records.to_request(call, call_records.originals_of(request)) == request.model_copy(
         update={"metadata": None}
     )
     assert (call.principal, call.session, call.parent, call.created_at) == ("ann", "s1", "call_0", 5)

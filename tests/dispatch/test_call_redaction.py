@@ -166,7 +166,7 @@ async def test_a_resumed_call_runs_with_what_was_really_sent(safe: Crib, toys: T
 
     await safe.crash()
     await open_anew(safe)
-    await until(lambda: not len(safe.services.dispatcher.running))
+    await until(lambda: not len(safe.services.dispatcher.live_calls))
 
     assert toys.notes == [f"with {SECRET} and {KEY}"]
     assert safe.end(id) == ("completed", None)
@@ -184,7 +184,7 @@ async def test_a_resumed_call_that_met_its_hook_goes_on_with_what_the_hook_made(
 
     await crib.crash()
     await open_anew(crib)
-    await until(lambda: not len(crib.services.dispatcher.running))
+    await until(lambda: not len(crib.services.dispatcher.live_calls))
 
     assert toys.notes == [f"{KEY} and {SECRET}"]
     assert hook.attempts == [1]

@@ -105,7 +105,7 @@ async def test_an_end_that_could_not_be_written_is_not_counted(crib: Crib) -> No
     async with asyncio.timeout(HANG):
         await live.wait()
 
-    assert live.failure is not None
+    assert live.record.failure is not None
     assert dict(crib.services.call_stats.ends) == {}
 
 
@@ -123,8 +123,8 @@ async def test_calls_buried_at_the_next_start_are_counted_there(crib: Crib) -> N
 
 def test_the_number_of_codes_is_bounded_and_those_known_go_on_being_counted(ledger: CallStats) -> None:
     for number in range(ledgers.MAX_CODES * 3):
-        ledger.note(call_of("echo"), failed(f"Code{number}"))
-    ledger.note(call_of("echo"), failed("Code0"))
+        ledger.record(call_of("echo"), failed(f"Code{number}"))
+    ledger.record(call_of("echo"), failed("Code0"))
 
     codes = {code: count for (_, _, code), count in ledger.ends.items()}
     assert len(codes) == ledgers.MAX_CODES + 1
@@ -133,7 +133,7 @@ def test_the_number_of_codes_is_bounded_and_those_known_go_on_being_counted(ledg
 
 @pytest.mark.parametrize("code", ["", "x" * 49, "a\nb", "ÄHM", "a\ud800", 'say "hi"', "a b"])
 def test_a_code_that_is_no_plain_word_is_other(ledger: CallStats, code: str) -> None:
-    ledger.note(call_of("echo"), failed(code))
+    ledger.record(call_of("echo"), failed(code))
 
     assert dict(ledger.ends) == {("echo", "error", "other"): 1}
 

@@ -81,7 +81,7 @@ async def test_a_cancel_while_settled_arguments_are_committed_takes_effect_right
 
     with crib.stalled_writer():
         hook.go.set()
-        await until(lambda: live._is_steady)
+        await until(lambda: not live._is_interruptible)
         live.interrupt(Canceled("stop"))
     await crib.ended(live)
 
@@ -225,7 +225,7 @@ async def test_a_cancel_after_the_end_changes_nothing(crib: Crib) -> None:
 
     assert await crib.ended(live) == before
     assert crib.end(live.call.id) == COMPLETED
-    assert len(crib.services.dispatcher.running) == 0
+    assert len(crib.services.dispatcher.live_calls) == 0
 
 
 async def test_many_cancels_at_once_are_one(crib: Crib) -> None:
@@ -380,7 +380,7 @@ async def test_canceling_a_child_is_an_error_its_parent_can_read(crib: Crib, toy
     await crib.open()
     parent = crib.submit("relay", {"tool": "wait", "arguments": {"name": "child"}})
     await crib.started("child")
-    child = crib.services.dispatcher.running.get(toys.contexts[-1].id)
+    child = crib.services.dispatcher.live_calls.get(toys.contexts[-1].id)
     assert child is not None
 
     await crib.cancel(child)

@@ -12,8 +12,7 @@ from app.core.calls import CallRequest
 from app.core.errors import Refusal, TooBusy, TooManyCalls
 from app.core.principals import Bounds, Key
 from app.core.util.clocks import SystemClock
-from app.dispatch.capacity import Capacity
-from app.dispatch.live_calls import LiveCall
+from app.dispatch.live_calls import Capacity, LiveCall
 from tests.support.services import ADMIN, HANG, Crib, until
 from tests.support.toy_tools import ToyHook, Toys
 
@@ -77,7 +76,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused(small: Crib) -> None:
         with pytest.raises(Refusal):
             submit(small, "key_a")
 
-    assert len(small.services.dispatcher.running) == 3
+    assert len(small.services.dispatcher.live_calls) == 3
     await end(small, *lives)
     assert small.events()[: len(events)] == events
     assert {event["call"] for event in small.events()} == {live.call.id for live in lives}
@@ -100,7 +99,7 @@ async def test_a_call_that_is_canceled_or_cannot_be_recorded_gives_its_room_back
     async with asyncio.timeout(HANG):
         await failed.wait()
 
-    assert failed.failure is not None
+    assert failed.record.failure is not None
     assert (small.services.dispatcher.capacity.under_way, dict(small.services.dispatcher.capacity.by_key)) == (0, {})
 
 
@@ -112,7 +111,7 @@ async def test_a_batch_is_let_in_whole_or_not_at_all(small: Crib) -> None:
         small.services.dispatcher.submit_all([(request, ADMIN)] * 3, key=key_named("key_a"))
     with pytest.raises(TooBusy):
         small.services.dispatcher.submit_all([(request, ADMIN)] * 5)
-    assert len(small.services.dispatcher.running) == 1
+    assert len(small.services.dispatcher.live_calls) == 1
     lives = small.services.dispatcher.submit_all([(request, ADMIN)] * 2, key=key_named("key_a"))
 
     await end(small, live, *lives)
@@ -231,7 +230,7 @@ def test_nothing_is_kept_of_a_minute_that_has_passed() -> None:
     clock.seconds += 60
     capacity.admit(key)
 
-    assert capacity._begun == {}
+    assert capacity._starts == {}
 
 
 async def test_a_refused_call_does_not_count_and_a_child_neither(crib: Crib) -> None:

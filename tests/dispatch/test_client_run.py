@@ -13,7 +13,7 @@ from app.core.principals import Key
 from app.core.results import Attachment, Result
 from app.core.util.clocks import SystemClock, rfc3339
 from app.core.util.json_codec import dumps
-from app.dispatch.client_run import left_of
+from app.dispatch.client_run import resume_client_run
 from app.dispatch.live_calls import LiveCall
 from app.store import principals
 from app.store.events import EventFilter, page
@@ -47,13 +47,13 @@ class SetClock(SystemClock):
 async def given_out(crib: Crib, tool: str = "get_weather", **more: Any) -> LiveCall:
     """A call that its client has been told to run."""
     live = crib.submit(tool, OSLO, **more)
-    await until(lambda: live.is_open and crib.row(live.call.id)["status"] == "running" and not live._is_steady)
+    await until(lambda: live.is_open and crib.row(live.call.id)["status"] == "running" and live._is_interruptible)
     return live
 
 
 def adopted(crib: Crib, live: LiveCall) -> LiveCall:
     """The same call in a service that was started anew."""
-    found = crib.services.dispatcher.running.get(live.call.id)
+    found = crib.services.dispatcher.live_calls.get(live.call.id)
     assert found is not None
     return found
 
@@ -338,7 +338,7 @@ async def test_it_needs_no_tool_to_end_after_a_restart(crib: Crib, toys: ClientT
 
     adopted(crib, first).answer(Result(output="x" * 200_000))
     adopted(crib, second).answer(CallError("no", result=Result(output="y" * 200_000)))
-    await until(lambda: len(crib.services.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 0)
 
     assert (crib.end(first.call.id), crib.end(second.call.id)) == (COMPLETED, ("error", "Internal"))
     sizes = [json.loads(crib.row(live.call.id)["result"])["metadata"]["truncated_size"] for live in (first, second)]
@@ -354,7 +354,7 @@ async def test_its_deadline_is_the_one_that_was_stored(crib: Crib, how: str) -> 
     clock.offset = 3600 * SECOND
     await crib.open()
 
-    await until(lambda: len(crib.services.dispatcher.running) == 1)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 1)
 
     assert (crib.end(over.call.id), crib.end(soon.call.id)) == (TIMEOUT, TIMEOUT)
     assert json.loads(crib.row(over.call.id)["error"])["message"].endswith("posted no result within 600 s.")
@@ -362,9 +362,9 @@ async def test_its_deadline_is_the_one_that_was_stored(crib: Crib, how: str) -> 
 
 
 async def test_a_clock_set_back_over_a_restart_gives_no_more_time_than_there_was() -> None:
-    assert left_of(10 * SECOND, 70 * SECOND, 40 * SECOND)._left == 30
-    assert left_of(10 * SECOND, 70 * SECOND, -999 * SECOND)._left == 60
-    assert left_of(10 * SECOND, 70 * SECOND, 999 * SECOND)._left == 0
+    assert resume_client_run(10 * SECOND, 70 * SECOND, 40 * SECOND)._left == 30
+    assert resume_client_run(10 * SECOND, 70 * SECOND, -999 * SECOND)._left == 60
+    assert resume_client_run(10 * SECOND, 70 * SECOND, 999 * SECOND)._left == 0
 
 
 async def test_a_wish_to_cancel_that_was_noted_before_a_crash_is_honoured_at_the_start(crib: Crib) -> None:
@@ -388,7 +388,7 @@ async def test_it_survives_many_restarts_in_a_row(crib: Crib) -> None:
         await crib.open()
 
     adopted(crib, live).answer(Result(output="rain"))
-    await until(lambda: len(crib.services.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 0)
 
     assert (crib.end(live.call.id), crib.row(live.call.id)["attempt"]) == (COMPLETED, 1)
 
@@ -397,22 +397,22 @@ async def test_it_survives_many_restarts_in_a_row(crib: Crib) -> None:
 async def test_one_that_another_call_made_ends_with_it(crib: Crib, how: str) -> None:
     await crib.open()
     parent = crib.submit("relay", {"tool": "get_weather", "arguments": OSLO})
-    await until(lambda: len(crib.services.dispatcher.running) == 2)
-    child = next(live for live in crib.services.dispatcher.running if live.parent is parent)
-    await until(lambda: child.is_open and not child._is_steady)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 2)
+    child = next(live for live in crib.services.dispatcher.live_calls if live.parent is parent)
+    await until(lambda: child.is_open and child._is_interruptible)
 
     await stop(crib, how)
     await crib.open()
 
     assert crib.end(parent.call.id) == crib.end(child.call.id) == INTERRUPTED
-    assert len(crib.services.dispatcher.running) == 0
+    assert len(crib.services.dispatcher.live_calls) == 0
 
 
 async def test_another_tool_can_call_it_and_gets_its_result(crib: Crib) -> None:
     await crib.open()
     parent = crib.submit("relay", {"tool": "get_weather", "arguments": OSLO})
-    await until(lambda: len(crib.services.dispatcher.running) == 2)
-    child = next(live for live in crib.services.dispatcher.running if live.parent is parent)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 2)
+    child = next(live for live in crib.services.dispatcher.live_calls if live.parent is parent)
     await until(lambda: child.is_open)
 
     child.answer(Result(output="rain"))
@@ -446,7 +446,7 @@ async def test_those_who_wait_are_woken_when_it_is_kept_for_the_next_start(crib:
         await crib.house.drain()
         assert await waiting
 
-    assert (live.failure, live.call.status, viewed(live)["result"]) == (None, Status.RUNNING, None)
+    assert (live.record.failure, live.call.status, viewed(live)["result"]) == (None, Status.RUNNING, None)
     assert not live.answer(Result(output="late"))
 
 
@@ -454,7 +454,7 @@ async def test_it_is_kept_too_when_there_is_no_grace_any_more(crib: Crib) -> Non
     await crib.open()
     live = await given_out(crib)
 
-    crib.house.hurry()
+    crib.house.interrupt_now()
     await until(lambda: live.is_done)
 
     assert crib.row(live.call.id)["status"] == "running"
@@ -482,7 +482,7 @@ async def test_it_counts_for_its_key_as_long_as_it_runs_also_after_a_restart(cri
     counts.append(dict(crib.services.dispatcher.capacity.by_key))
 
     adopted(crib, live).answer(Result())
-    await until(lambda: len(crib.services.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 0)
 
     assert counts == [{"key_ann": 1}, {"key_ann": 1}]
     assert (crib.services.dispatcher.capacity.under_way, dict(crib.services.dispatcher.capacity.by_key)) == (0, {})
@@ -500,6 +500,6 @@ async def test_what_it_was_sealed_with_need_not_be_readable_any_more(crib: Crib)
     await crib.open()
 
     adopted(crib, live).answer(Result(output="rain"))
-    await until(lambda: len(crib.services.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 0)
 
     assert (crib.end(live.call.id), crib.row(live.call.id)["sealed"]) == (COMPLETED, None)

@@ -214,7 +214,7 @@ async def test_a_hook_that_breaks_is_a_no(crib: Crib, toys: Toys) -> None:
 
     view = await crib.run("note", {"text": "a"})
 
-    message = "The hook h failed (it raised KeyError), and it must not be passed."
+    message = "The hook h failed (it raised KeyError), and it is required."
     assert view["error"] == {"code": "HookDenied", "message": message, "retryable": False}
     assert toys.notes == []
 
@@ -354,7 +354,7 @@ async def test_a_tool_is_stopped_after_its_time_and_its_output_is_kept(
 
     assert view["error"] == {
         "code": "Timeout",
-        "message": f"{tool} was stopped after 0.05 s; its output so far is kept.",
+        "message": f"{tool} was stopped after 0.05 s; its output so far is stored.",
         "retryable": True,
     }
     assert view["result"] == {
@@ -479,7 +479,7 @@ async def test_tools_that_call_each_other_end_at_some_depth(crib: Crib) -> None:
     view = await crib.run("relay", arguments)
 
     assert view["error"]["code"] == "ToolUnavailable"
-    assert view["error"]["message"] == "Tools called each other 8 deep; that is where it ends."
+    assert view["error"]["message"] == "Tools called each other 8 levels deep, which is the limit."
     assert len(crib.rows("SELECT id FROM calls")) == 8
 
 
@@ -493,7 +493,7 @@ async def test_a_call_that_waits_too_long_for_its_turn_is_overloaded(crib: Crib,
 
     assert view["error"] == {
         "code": "Overloaded",
-        "message": "Other calls kept this place busy for 0.05 s; try again later.",
+        "message": "Other calls kept this workspace busy for 0.05 s; try again later.",
         "retryable": True,
     }
     assert crib.story(view["id"]) == ["call.pending", "call.waiting", "call.error"]
@@ -530,7 +530,7 @@ async def test_a_batch_keeps_its_writers_in_order(crib: Crib, toys: Toys) -> Non
         ("wait", {"name": "r3"}),
     ]
     lives = [
-        crib.services.dispatcher.submit(CallRequest(tool=tool, arguments=arguments), ADMIN, place=order.next())
+        crib.services.dispatcher.submit(CallRequest(tool=tool, arguments=arguments), ADMIN, batch_slot=order.next())
         for tool, arguments in asked
     ]
     for name in ("r1", "r2", "apart"):
@@ -598,8 +598,8 @@ async def test_a_repeated_key_gives_back_the_pass_it_took_looking_ahead(crib: Cr
         await again.wait()
     after = await crib.run("note", {"text": "after"})
 
-    assert again.claimed is not None
-    assert again.claimed.call == first.call.id
+    assert again.record.claimed is not None
+    assert again.record.claimed.call == first.call.id
     assert after["status"] == "completed"
     assert toys.notes == ["once", "after"]
     assert [row["id"] for row in crib.rows("SELECT id FROM calls")] == [first.call.id, after["id"]]
@@ -613,7 +613,7 @@ async def test_nothing_is_accepted_while_the_store_refuses(crib: Crib, toys: Toy
     live = crib.submit("note", {"text": "x"})
     async with asyncio.timeout(HANG):
         await live.wait()
-    assert live.failure is not None
+    assert live.record.failure is not None
     assert toys.notes == []
 
     crib.change("DROP TRIGGER no_calls")

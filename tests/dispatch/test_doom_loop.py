@@ -36,9 +36,9 @@ async def turns(crib: Crib, *texts: str, session: Session = MINE, tool: str = "n
 
 
 async def held(crib: Crib, live: LiveCall) -> Ask:
-    await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
-    assert live.ask is not None
-    return live.ask
+    await until(lambda: live.approval.ask is not None and live.call.waiting is not None and live._is_interruptible)
+    assert live.approval.ask is not None
+    return live.approval.ask
 
 
 async def test_the_third_of_a_kind_is_held_before_it_runs(house: Crib) -> None:
@@ -64,7 +64,7 @@ async def test_a_no_ends_it_as_a_doom_loop(house: Crib) -> None:
 
     error = (await house.ended(third))["error"]
     assert (error["code"], error["details"]["blocked"]) == ("DoomLoop", True)
-    assert error["message"].endswith("do something else. The person said no: read the error")
+    assert error["message"].endswith("do something else. The person denied it: read the error")
     assert house.toys.notes == ["same", "same"]
 
 

@@ -88,9 +88,9 @@ async def eliciting(crib: Crib, elicitor: Elicitor) -> AsyncIterator[Crib]:
 
 
 async def asked(crib: Crib, live: LiveCall) -> Ask:
-    await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
-    assert live.ask is not None
-    return live.ask
+    await until(lambda: live.approval.ask is not None and live.call.waiting is not None and live._is_interruptible)
+    assert live.approval.ask is not None
+    return live.approval.ask
 
 
 async def stored(crib: Crib, ask: Ask) -> dict[str, Any]:
@@ -185,7 +185,7 @@ async def test_a_cancel_in_the_middle_of_a_commit_of_a_task_beside_reaches_the_c
     await until(elicitor.started.is_set)
     with eliciting.stalled_writer():
         elicitor.go.set()
-        await until(lambda: live.ask is not None and live._is_steady)
+        await until(lambda: live.approval.ask is not None and not live._is_interruptible)
         stopping = asyncio.create_task(eliciting.cancel(live))
         await until(lambda: live.stop is not None)
     await stopping
@@ -199,12 +199,12 @@ async def test_what_is_taken_back_is_over_and_the_call_goes_on(eliciting: Crib, 
     ask = await asked(eliciting, live)
 
     elicitor.taken_back.set()
-    await until(lambda: live.call.waiting is None and live.ask is None)
+    await until(lambda: live.call.waiting is None and live.approval.ask is None)
     over = await stored(eliciting, ask)
     elicitor.done.set()
     view = await eliciting.ended(live)
 
-    assert (over["status"], over["reason"]) == ("expired", "It was taken back.")
+    assert (over["status"], over["reason"]) == ("expired", "The ask was withdrawn.")
     assert view["status"] == "completed"
 
 
@@ -214,10 +214,10 @@ async def test_what_is_taken_back_while_it_is_being_written_is_over_too(elicitin
     await until(elicitor.started.is_set)
     with eliciting.stalled_writer():
         elicitor.go.set()
-        await until(lambda: live.ask is not None and live._is_steady)
+        await until(lambda: live.approval.ask is not None and not live._is_interruptible)
         elicitor.taken_back.set()
         await asyncio.sleep(0)
-    await until(lambda: live.call.waiting is None and live.ask is None)
+    await until(lambda: live.call.waiting is None and live.approval.ask is None)
     elicitor.done.set()
     view = await eliciting.ended(live)
 
@@ -248,7 +248,7 @@ async def test_signs_of_life_start_the_tools_time_anew_but_not_the_callers(
     async def run(args: LiveArgs, ctx: Context) -> Result:
         for _ in range(args.steps):
             await asyncio.sleep(0.1)
-            ctx.go_on()
+            ctx.reset_timeout()
         return Result("alive")
 
     tool = typed(

@@ -73,9 +73,9 @@ async def crib(world: Path, data_dir: Path) -> AsyncIterator[Crib]:
 
 
 async def asked(crib: Crib, live: LiveCall) -> list[tuple[str, str]]:
-    await until(lambda: live.ask is not None and live.call.waiting is not None)
-    assert live.ask is not None
-    return [(need.permission, need.pattern) for need in live.ask.needs]
+    await until(lambda: live.approval.ask is not None and live.call.waiting is not None)
+    assert live.approval.ask is not None
+    return [(need.permission, need.pattern) for need in live.approval.ask.needs]
 
 
 async def test_an_extra_root_is_asked_for_by_its_folder(crib: Crib, world: Path) -> None:

@@ -266,7 +266,7 @@ class Family:
 
 @pytest.fixture
 def family() -> Family:
-    return Family(Gates(queue_timeout=60))
+    return Family(Gates(queue_seconds=60))
 
 
 async def test_a_child_works_inside_its_writing_parents_pass(family: Family) -> None:
@@ -487,7 +487,7 @@ async def test_a_parent_aside_twice_comes_back_once(family: Family) -> None:
 
 
 async def test_lanes_do_not_wait_for_each_other() -> None:
-    gates = Gates(queue_timeout=60)
+    gates = Gates(queue_seconds=60)
 
     async with AsyncExitStack() as stack, asyncio.timeout(20):
         await stack.enter_async_context(gates.enter("one", WRITE, None))
@@ -497,11 +497,11 @@ async def test_lanes_do_not_wait_for_each_other() -> None:
 
 
 async def test_waiting_for_a_lane_is_bounded() -> None:
-    gates = Gates(queue_timeout=0.01)
+    gates = Gates(queue_seconds=0.01)
     held = gates.try_enter("lane", WRITE, None)
     assert held is not None
 
-    with pytest.raises(Overloaded, match=r"Other calls kept this place busy for 0\.01 s; try again later\."):
+    with pytest.raises(Overloaded, match=r"Other calls kept this workspace busy for 0\.01 s; try again later\."):
         async with gates.enter("lane", READ, None):
             raise AssertionError("nobody gets here")
 
@@ -510,15 +510,15 @@ async def test_waiting_for_a_lane_is_bounded() -> None:
 
 
 async def test_a_timeout_of_what_is_done_inside_is_not_taken_for_the_queues() -> None:
-    gates = Gates(queue_timeout=60)
+    gates = Gates(queue_seconds=60)
 
     with pytest.raises(TimeoutError):
-        async with gates.patience():
+        async with gates.queue_timeout():
             raise TimeoutError
 
 
 async def test_leaving_twice_is_leaving_once() -> None:
-    gates = Gates(queue_timeout=60)
+    gates = Gates(queue_seconds=60)
     one, two = gates.try_enter("lane", READ, None), gates.try_enter("lane", READ, None)
     assert one is not None
     assert two is not None
@@ -610,7 +610,7 @@ class Tribe:
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
-        self.gates = Gates(queue_timeout=60)
+        self.gates = Gates(queue_seconds=60)
         self.members: list[Member] = []
 
     def grow(self, depth: int, parent: Member | None = None) -> Member:

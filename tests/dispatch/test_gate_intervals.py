@@ -152,7 +152,7 @@ class Stage:
         if live.is_done:
             return True
         is_inside = name in self.recorder.inside and name not in self._released
-        return is_inside or (live.call.waiting is Waiting.GATE and not live._is_steady)
+        return is_inside or (live.call.waiting is Waiting.GATE and live._is_interruptible)
 
     async def end(self) -> dict[str, Interval]:
         """Let everything end well, and read what was recorded."""

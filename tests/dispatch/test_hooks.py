@@ -179,7 +179,7 @@ async def test_a_before_hook_that_fails_is_a_no_unless_it_may_be_passed(
 
     assert (passed["status"], passed["result"]["output"]) == ("completed", "a")
     assert crib.hooked(passed["id"]) == [said("failed", name="polite", message=why)]
-    message = f"The hook strict failed ({why}), and it must not be passed."
+    message = f"The hook strict failed ({why}), and it is required."
     assert blocked["error"] == {"code": "HookDenied", "message": message, "retryable": False}
     assert crib.hooked(blocked["id"]) == [
         said("failed", name="polite", message=why),
@@ -196,7 +196,7 @@ async def test_a_hook_that_does_not_answer_in_its_time_has_failed(crib: Crib, to
     view = await crib.run("note", {"text": "a"})
 
     why = "it did not answer within 0.05 s"
-    assert view["error"]["message"] == f"The hook slow failed ({why}), and it must not be passed."
+    assert view["error"]["message"] == f"The hook slow failed ({why}), and it is required."
     assert crib.hooked(view["id"]) == [said("failed", name="slow", message=why)]
     assert toys.notes == []
 
@@ -230,7 +230,7 @@ async def test_a_refused_telling_costs_only_itself(crib: Crib, caplog: pytest.Lo
     await crib.close()
 
     with caplog.at_level(logging.WARNING):
-        crib.house._dispatcher._journal.tell_hook(live, said("ok"))
+        crib.house._dispatcher._journal.publish_hook(live, said("ok"))
         await until(lambda: "what a hook said of" in caplog.text)
 
     assert crib.hooked(live.call.id) == []
@@ -519,7 +519,7 @@ async def test_a_pending_call_that_waits_for_the_next_start_meets_no_after_hook(
     assert (crib.row(live.call.id)["status"], seen.asked) == ("pending", [])
     first.go.set()
     await crib.open()
-    await until(lambda: len(crib.services.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 0)
 
     assert crib.end(live.call.id) == ("completed", None)
     assert [about["attempt"] for about in seen.asked] == [2]
@@ -576,7 +576,7 @@ class Alone:
 
     async def asked(self) -> tuple[Action, str | None, str] | None:
         needs = [Need("read", "a"), Need("edit", "b")]
-        return await self.hooks.asked(CALL, self.tool, SESSION, {"text": "x"}, needs, self.tell)
+        return await self.hooks.decide(CALL, self.tool, SESSION, {"text": "x"}, needs, self.tell)
 
     async def environment(self, env: dict[str, str]) -> dict[str, str]:
         return await self.hooks.environment(CALL, self.tool, SESSION, "/w", env, self.tell)
@@ -613,7 +613,7 @@ async def test_the_first_hook_that_decides_answers_in_a_persons_place() -> None:
         (None, None),
         ({"decision": "allow"}, (Action.ALLOW, None, "h")),
         ({"decision": "deny", "message": "No."}, (Action.DENY, "No.", "h")),
-        ({"decision": "deny"}, (Action.DENY, "The hook h said no.", "h")),
+        ({"decision": "deny"}, (Action.DENY, "The hook h denied it.", "h")),
         ({"deny": "Never."}, (Action.DENY, "Never.", "h")),
     ],
 )
@@ -637,7 +637,7 @@ async def test_a_hook_that_fails_to_decide_has_denied_unless_it_may_be_passed(an
     strict = Alone(hook(ASK, answer))
     polite = Alone(hook(ASK, answer, on_failure="continue"))
 
-    assert await strict.asked() == (Action.DENY, f"The hook h failed ({why}), and it must not be passed.", "h")
+    assert await strict.asked() == (Action.DENY, f"The hook h failed ({why}), and it is required.", "h")
     assert await polite.asked() is None
     assert strict.told == polite.told == [said("failed", ASK, message=why)]
 
@@ -666,7 +666,7 @@ async def test_hooks_add_to_the_environment_in_order() -> None:
 async def test_what_is_no_environment_is_a_failure(answer: Any, why: str) -> None:
     with pytest.raises(HookDenied) as denied:
         await Alone(hook(ENV, answer)).environment({})
-    assert denied.value.message == f"The hook h failed ({why}), and it must not be passed."
+    assert denied.value.message == f"The hook h failed ({why}), and it is required."
     assert await Alone(hook(ENV, answer, on_failure="continue")).environment({"A": "0"}) == {"A": "0"}
 
 

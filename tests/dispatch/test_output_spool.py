@@ -9,10 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import Call
 from app.core.redaction import OutputStream, Redactor
-from app.core.results import Result
-from app.core.tools import Keep, Truncation
+from app.core.results import Keep, Result, Truncation, truncate
 from app.dispatch.events.output_spool import CHUNK, Spool, shown_of
-from app.dispatch.truncate import truncate
 from app.store import outputs
 from tests.support.services import HANG, Crib, until
 

@@ -55,7 +55,7 @@ async def test_each_call_ends_once_and_nothing_runs_twice(crib: Crib, toys: Toys
     for waiting in range(1, number + 1):
         toys.go[f"{waiting}"].set()
     await crib.open()
-    await until(lambda: len(crib.services.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 0)
 
     rows = crib.rows("SELECT id, tool, status, arguments FROM calls")
     ends = {row["id"]: crib.end(row["id"]) for row in rows}

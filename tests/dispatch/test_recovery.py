@@ -24,7 +24,7 @@ async def reopen(crib: Crib) -> None:
 
 
 async def all_ended(crib: Crib) -> None:
-    await until(lambda: len(crib.services.dispatcher.running) == 0)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 0)
 
 
 async def test_what_runs_may_finish_within_the_grace_period(crib: Crib, toys: Toys) -> None:
@@ -34,7 +34,7 @@ async def test_what_runs_may_finish_within_the_grace_period(crib: Crib, toys: To
     await crib.started("wait")
 
     draining = asyncio.create_task(crib.house.drain())
-    await until(lambda: crib.services.dispatcher.running.is_draining)
+    await until(lambda: crib.services.dispatcher.live_calls.is_draining)
     toys.go["wait"].set()
     async with asyncio.timeout(HANG):
         await draining
@@ -155,7 +155,7 @@ async def test_a_stop_while_running_is_committed_ends_interrupted_and_nothing_wa
     await until(hook.met.is_set)
     hook.go.set()
     await until(lambda: live.call.effective is not None)
-    await until(lambda: live._is_steady)
+    await until(lambda: not live._is_interruptible)
 
     await crib.close()
 
@@ -169,8 +169,8 @@ async def test_a_child_that_waits_ends_with_its_parent_and_is_not_kept_for_later
     other = crib.submit("wait", {"name": "other"})
     await crib.started("other")
     parent = crib.submit("relay", {"tool": "note", "arguments": {"text": "orphan"}})
-    await until(lambda: len(crib.services.dispatcher.running) == 3)
-    child = next(live for live in crib.services.dispatcher.running._calls.values() if live.parent is parent)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 3)
+    child = next(live for live in crib.services.dispatcher.live_calls._calls.values() if live.parent is parent)
     await crib.at_the_gate(child)
 
     await crib.close()
@@ -261,8 +261,8 @@ async def test_after_a_crash_a_waiting_child_of_a_lost_parent_is_interrupted_and
     crib.submit("wait", {"name": "other"})
     await crib.started("other")
     parent = crib.submit("relay", {"tool": "note", "arguments": {"text": "orphan"}})
-    await until(lambda: len(crib.services.dispatcher.running) == 3)
-    child = next(live for live in crib.services.dispatcher.running._calls.values() if live.parent is parent)
+    await until(lambda: len(crib.services.dispatcher.live_calls) == 3)
+    child = next(live for live in crib.services.dispatcher.live_calls._calls.values() if live.parent is parent)
     await crib.at_the_gate(child)
     await crib.crash()
 
@@ -308,7 +308,7 @@ async def test_another_owner_of_a_call_is_not_overwritten(crib: Crib, toys: Toys
     async with asyncio.timeout(HANG):
         await live.wait()
 
-    assert live.failure is not None
+    assert live.record.failure is not None
     assert crib.row(live.call.id)["status"] == "running"
     assert crib.story(live.call.id) == ["call.pending", "call.running"]
 
@@ -338,7 +338,7 @@ async def test_those_who_wait_for_a_call_are_woken_when_it_is_kept_for_later(cri
 
     async with asyncio.timeout(HANG):
         assert await waiting
-    assert (live.failure, live.call.status) == (None, Status.PENDING)
+    assert (live.record.failure, live.call.status) == (None, Status.PENDING)
 
 
 async def test_a_reason_given_first_stays(crib: Crib) -> None:
@@ -357,7 +357,7 @@ async def test_a_batch_resumed_needs_no_order_any_more(crib: Crib, toys: Toys) -
     order = BatchOrder()
     requests: list[tuple[str, dict[str, Any]]] = [("wait", {"effect": Effect.WRITE}), ("note", {"text": "after"})]
     first, second = (
-        crib.services.dispatcher.submit(crib.request(tool, arguments), ADMIN, place=order.next())
+        crib.services.dispatcher.submit(crib.request(tool, arguments), ADMIN, batch_slot=order.next())
         for tool, arguments in requests
     )
     await crib.started("wait")

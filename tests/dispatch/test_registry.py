@@ -212,15 +212,15 @@ def served(toys: Toys, name: str, raw: str, *aliases: str, owner: str | None = N
 
 def test_the_tools_of_servers_come_and_go_as_a_whole(toys: Toys) -> None:
     registry = Registry([named(toys, "mailer")])
-    registry.serve([served(toys, "mcp__a__x", "x"), served(toys, "mcp__a__y", "y", "a__y")], None)
-    registry.serve([served(toys, "mcp__b__x", "x", "b__x", owner="ann")], "ann")
+    registry.replace_server_tools([served(toys, "mcp__a__x", "x"), served(toys, "mcp__a__y", "y", "a__y")], None)
+    registry.replace_server_tools([served(toys, "mcp__b__x", "x", "b__x", owner="ann")], "ann")
 
     assert [tool.name for tool in registry.all("ann")] == ["mailer", "mcp__a__x", "mcp__a__y", "mcp__b__x"]
     assert [tool.name for tool in registry.all("bob")] == ["mailer", "mcp__a__x", "mcp__a__y"]
     assert registry.find("b__x", "ann").name == "mcp__b__x"
     assert registry.get("b__x", "bob") is None
-    registry.serve([served(toys, "mcp__a__z", "z")], None)
-    registry.serve([], "ann")
+    registry.replace_server_tools([served(toys, "mcp__a__z", "z")], None)
+    registry.replace_server_tools([], "ann")
 
     assert [tool.name for tool in registry.all("ann")] == ["mailer", "mcp__a__z"]
     assert registry.get("a__y", None) is registry.get("b__x", "ann") is None
@@ -229,29 +229,31 @@ def test_the_tools_of_servers_come_and_go_as_a_whole(toys: Toys) -> None:
 def test_a_tool_of_a_server_finds_no_room_where_another_tool_is(toys: Toys) -> None:
     registry = Registry([named(toys, "mcp__a__x")])
 
-    late = registry.serve([served(toys, "mcp__a__x", "x", "a__x"), served(toys, "mcp__a__y", "y")], None)
+    late = registry.replace_server_tools([served(toys, "mcp__a__x", "x", "a__x"), served(toys, "mcp__a__y", "y")], None)
 
     assert late == ["mcp__a__x"]
     assert registry.find("mcp__a__x", None).origin is None
     assert registry.get("a__x", None) is None
-    assert registry.taken(None) == {"mcp__a__x"}
+    assert registry.names_in_use(None) == {"mcp__a__x"}
 
 
 def test_an_alias_of_a_servers_tool_gives_way_to_everything_else(toys: Toys) -> None:
     registry = Registry([])
-    registry.serve([served(toys, "mcp__a__x", "x", "a__x"), served(toys, "mcp__a__y", "y", "a__y")], None)
+    registry.replace_server_tools(
+        [served(toys, "mcp__a__x", "x", "a__x"), served(toys, "mcp__a__y", "y", "a__y")], None
+    )
 
     registry.add(named(toys, "a__x"))
     registry.add(named(toys, "other", aliases=(Alias("a__y"),)))
 
     assert registry.find("a__x", None).name == "a__x"
     assert registry.find("a__y", None).name == "other"
-    assert registry.taken(None) == {"a__x", "other", "a__y"}
+    assert registry.names_in_use(None) == {"a__x", "other", "a__y"}
 
 
 def test_nobody_takes_the_place_of_a_servers_tool(toys: Toys) -> None:
     registry = Registry([])
-    registry.serve([served(toys, "mcp__a__x", "x", owner="ann")], "ann")
+    registry.replace_server_tools([served(toys, "mcp__a__x", "x", owner="ann")], "ann")
 
     with pytest.raises(NameTaken, match="server"):
         registry.replace(named(toys, "mcp__a__x", owner="ann"))
@@ -266,7 +268,7 @@ def test_who_wants_to_know_hears_which_names_come_and_go(toys: Toys) -> None:
     registry.on_change = heard.append
 
     registry.add(named(toys, "mailer"))
-    registry.serve([served(toys, "mcp__a__x", "x")], None)
+    registry.replace_server_tools([served(toys, "mcp__a__x", "x")], None)
     registry.remove("mailer", None)
 
     assert heard == ["mailer", "mailer"]

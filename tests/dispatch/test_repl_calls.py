@@ -79,7 +79,7 @@ async def test_a_session_ends_with_its_interpreters_and_no_other_sees_them(crib:
 
     assert other["result"]["output"] == "'undefined'\n"
     assert viewed(hanging)["error"]["code"] == "Canceled"
-    assert [name[1] for name in crib.services.dispatcher.kernels._slots] == ["green"]
+    assert [name[1] for name in crib.services.dispatcher.resources.kernels._slots] == ["green"]
 
 
 async def test_a_rule_can_keep_a_model_from_it(crib: Crib) -> None:

@@ -62,7 +62,7 @@ async def test_a_call_whose_first_commit_is_refused_was_never_accepted(impatient
             await live.wait()
     await crib.run("note", {"text": "y"})
 
-    assert isinstance(live.failure, StoreUnavailable)
+    assert isinstance(live.record.failure, StoreUnavailable)
     assert toys.notes == ["y"]
     assert crib.events(live.call.id) == []
     assert crib.rows("SELECT id FROM calls WHERE id = ?", live.call.id) == []
@@ -78,8 +78,8 @@ async def test_an_end_waits_for_the_store_and_a_cancel_meanwhile_changes_nothing
     with crib.stalled_writer():
         toys.go["wait"].set()
         await refused.again()
-        assert live.held is not None
-        assert live.held.is_over
+        assert live.execution.hold is not None
+        assert live.execution.hold.is_over
         await crib.cancel(live)
         assert (live.is_done, crib.row(live.call.id)["status"]) == (False, "running")
 
@@ -87,7 +87,7 @@ async def test_an_end_waits_for_the_store_and_a_cancel_meanwhile_changes_nothing
     assert crib.end(live.call.id) == COMPLETED
     assert view["result"]["output"] == "wait"
     assert crib.row(live.call.id)["result"] == live.call.result
-    assert len(crib.services.dispatcher.running) == 0
+    assert len(crib.services.dispatcher.live_calls) == 0
 
 
 async def test_output_that_the_store_refuses_is_tried_again_and_none_is_lost(
@@ -221,8 +221,8 @@ async def test_a_place_in_a_batch_is_left_when_the_tool_has_ended_though_its_end
     live = crib.submit("wait", {"effect": "write"})
     await crib.started("wait")
     order = BatchOrder()
-    live.place = order.next()
-    live.place.declare("lane", Effect.WRITE)
+    live.batch_slot = order.next()
+    live.batch_slot.declare("lane", Effect.WRITE)
     behind = order.next()
     behind.declare("lane", Effect.WRITE)
     assert not behind.is_clear
@@ -240,7 +240,7 @@ async def test_a_plan_waits_for_the_store(impatient: Crib, toys: Toys, refused: 
     await crib.started("wait")
 
     with crib.stalled_writer():
-        keeping = asyncio.create_task(toys.contexts[-1].keep_plan({"plan": []}))
+        keeping = asyncio.create_task(toys.contexts[-1].save_plan({"plan": []}))
         await refused.again()
         assert not keeping.done()
     async with asyncio.timeout(HANG):
@@ -261,7 +261,7 @@ async def test_progress_that_was_refused_goes_with_what_is_told_next(
     with crib.stalled_writer():
         toys.contexts[-1].metadata(title="one", metadata={"a": 1})
         await refused.again(1)
-        await until(lambda: not live.is_telling)
+        await until(lambda: not live.record.is_publishing_progress)
     toys.contexts[-1].metadata(metadata={"b": 2})
     toys.go["wait"].set()
     await ended_well(crib, live)
@@ -302,7 +302,7 @@ async def test_at_a_shutdown_an_end_that_cannot_be_written_is_left_to_the_next_s
         async with asyncio.timeout(HANG):
             await crib.close()
             await ran.wait()
-    assert isinstance(ran.failure, StoreUnavailable)
+    assert isinstance(ran.record.failure, StoreUnavailable)
     assert toys.notes == []
     await crib.open()
     await until(lambda: crib.row(waits.call.id)["status"] == "completed")

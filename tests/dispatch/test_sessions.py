@@ -133,7 +133,7 @@ async def test_changes_at_the_same_time_all_count(crib: Crib) -> None:
 
 
 async def test_a_change_that_is_not_committed_is_not_shown(crib: Crib) -> None:
-    await crib.house._writer.close()
+    await crib.services.writer.close()
 
     with pytest.raises(StoreUnavailable):
         await crib.services.sessions.change(BLUE, lambda session: replace(session, agent="another"))

@@ -60,7 +60,7 @@ def breath(open_crib: Crib) -> Iterator[Breath]:
 
 
 def terminals(crib: Crib) -> Terminals:
-    return crib.services.dispatcher.terminals
+    return crib.services.dispatcher.resources.terminals
 
 
 def listed(crib: Crib) -> list[int]:
@@ -256,7 +256,7 @@ async def test_one_that_nobody_uses_ends(open_crib: Crib, clock: HandClock, brea
 async def test_who_is_waited_for_is_not_idle(open_crib: Crib, clock: HandClock) -> None:
     number = await begun(open_crib, f"{AT_SIGN}; echo done")
     poll = open_crib.submit("write_stdin", {"session_id": number, "yield_time_ms": 300_000})
-    await until(lambda: poll.is_executed and terminals(open_crib)._open["admin", "default"][number].is_used)
+    await until(lambda: poll.execution.has_run and terminals(open_crib)._open["admin", "default"][number].is_used)
 
     clock.passed += 2 * IDLE
     await terminals(open_crib).sweep()

@@ -105,7 +105,7 @@ async def test_those_who_ask_at_once_share_one_question(probes: ToolAvailability
 async def test_one_that_breaks_or_never_answers_is_not_available_and_says_why(
     probes: ToolAvailability, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "SECONDS", 0.01)
+    monkeypatch.setattr(probing, "INIT_SECONDS", 0.01)
 
     async def broken(audience: Audience) -> Ready:
         raise TimeoutError("no answer from the machine")

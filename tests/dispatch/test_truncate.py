@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.results import Attachment, Result
-from app.core.tools import Keep, Truncation
-from app.dispatch.truncate import truncate
+from app.core.results import Attachment, Keep, Result, Truncation, truncate
 
 
 @pytest.mark.parametrize(

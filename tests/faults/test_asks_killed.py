@@ -150,7 +150,7 @@ async def test_an_ask_whose_time_is_over_when_the_service_comes_back_has_expired
         late = await say(wire, ask, decision="allow")
 
     assert (done["error"]["code"], done["error"]["details"]) == ("AskExpired", {"ask": ask["id"]})
-    assert (over["status"], over["reason"], late) == ("expired", "Nobody answered in time.", 409)
+    assert (over["status"], over["reason"], late) == ("expired", "No person answered in time.", 409)
     assert service.effects == []
     assert broken_promises(service.database, service.effects, told) == []
 

@@ -102,7 +102,7 @@ class AttendedToys(Toys):
 
 
 async def _turn(args: AskArgs, ctx: Context) -> Result:
-    attendant = ctx.attendant
+    attendant = ctx.back_channel
     if attendant is None or not attendant.offers(args.method, args.params):
         return Result("not offered")
     answers = [await attendant.request(args.method, args.params) for _ in range(args.times)]
@@ -110,9 +110,9 @@ async def _turn(args: AskArgs, ctx: Context) -> Result:
 
 
 async def _log(args: TellArgs, ctx: Context) -> Result:
-    assert ctx.attendant is not None
+    assert ctx.back_channel is not None
     for level in args.levels:
-        ctx.attendant.notify("notifications/message", {"level": level, "data": f"said {level}", "logger": "toy"})
+        ctx.back_channel.notify("notifications/message", {"level": level, "data": f"said {level}", "logger": "toy"})
     return Result("logged")
 
 

@@ -36,9 +36,9 @@ async def test_what_a_server_wants_to_know_first_is_asked_and_sent_with_its_stat
     upstream = modern(answer)
     await Neighbourhood(crib, roots=["/srv"]).open(upstream, told())
     live = crib.submit(TOOL, {"n": 1})
-    await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
-    assert live.ask is not None
-    await crib.services.asks.answer(live.ask, Answer(content={"sure": True}), REVIEWER)
+    await until(lambda: live.approval.ask is not None and live.call.waiting is not None and live._is_interruptible)
+    assert live.approval.ask is not None
+    await crib.services.asks.answer(live.approval.ask, Answer(content={"sure": True}), REVIEWER)
     view = await crib.ended(live)
 
     assert view["result"]["output"] == "done"
@@ -117,11 +117,11 @@ async def test_a_page_that_has_to_be_visited_first_is_shown_and_then_the_server_
     upstream, town = ToyUpstream(answer), Neighbourhood(crib)
     await town.open(upstream, told())
     live = crib.submit(TOOL, {})
-    await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
-    assert live.ask is not None
-    shown = live.ask.metadata
+    await until(lambda: live.approval.ask is not None and live.call.waiting is not None and live._is_interruptible)
+    assert live.approval.ask is not None
+    shown = live.approval.ask.metadata
     said = Answer(content={}) if agrees else Answer(action="decline")
-    await crib.services.asks.answer(live.ask, said, REVIEWER)
+    await crib.services.asks.answer(live.approval.ask, said, REVIEWER)
     await until(lambda: live.call.waiting is None)
     sent = len(upstream.asked)
     town.reception.visitor(upstream).told("notifications/elicitation/complete", {"elicitationId": "e1"}, None)
@@ -147,9 +147,9 @@ async def test_a_server_that_does_not_say_when_a_person_is_through_is_asked_now_
     upstream = ToyUpstream(answer)
     await Neighbourhood(crib).open(upstream, told())
     live = crib.submit(TOOL, {})
-    await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
-    assert live.ask is not None
-    await crib.services.asks.answer(live.ask, Answer(content={}), REVIEWER)
+    await until(lambda: live.approval.ask is not None and live.call.waiting is not None and live._is_interruptible)
+    assert live.approval.ask is not None
+    await crib.services.asks.answer(live.approval.ask, Answer(content={}), REVIEWER)
     view = await crib.ended(live)
 
     assert view["result"]["output"] == "done"

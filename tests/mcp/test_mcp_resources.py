@@ -4,16 +4,17 @@ import asyncio
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.config import RuleSetting
 from app.core.errors import InvalidArgs, McpDisconnected, McpFailed, ToolUnavailable
-from app.core.mcp_resources import ResourceList
 from app.core.mcp_servers import StdioServer
 from app.core.rules import Action
 from app.core.sessions import Session
+from app.core.tools import ResourceList
 from app.core.util.json_codec import Raw
 from app.mcp.client import resource_subscriptions, resources, tools
 from app.mcp.client.interfaces import MODERN, Change, ConnectionLost, JsonRpcError, ServerInfo, Upstream
@@ -306,7 +307,8 @@ async def house(crib: Crib, *shops: Shop, **settings: Any) -> Crib:
     crib.toys.more = list(TOOLS)
     crib.settings |= settings
     await crib.open()
-    crib.services.dispatcher.neighbours = Resources(Mall(*shops))
+    dispatcher = crib.services.dispatcher
+    dispatcher.resources = replace(dispatcher.resources, mcp_resources=Resources(Mall(*shops)))
     return crib
 
 

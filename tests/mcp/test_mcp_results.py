@@ -157,7 +157,7 @@ def test_base64_that_is_none_costs_only_itself() -> None:
 
 
 def test_what_there_is_no_room_for_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MOST_ATTACHED", 5)
+    monkeypatch.setattr(results, "MAX_ATTACHED_BYTES", 5)
 
     found = read(*({"type": "image", "data": PNG, "mimeType": "image/png"} for _ in range(2)))
 

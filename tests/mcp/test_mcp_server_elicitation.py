@@ -116,7 +116,7 @@ async def test_a_client_that_puts_nothing_to_anybody_waits_until_the_deadline(da
 
     assert result.is_error is True
     [text] = texts(result)
-    assert text.startswith("AskExpired: Nobody answered whether this is allowed within 0.2 s")
+    assert text.startswith("AskExpired: No person answered whether this is allowed within 0.2 s")
 
 
 @MODES
@@ -203,7 +203,7 @@ async def test_a_question_goes_to_nobody_when_the_client_has_left(service: Runni
         async for line in stream.aiter_lines():
             if "sampling/createMessage" in line:
                 break
-    await until(lambda: not len(service.services.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.live_calls))
 
     [row] = service.rows("SELECT id, error FROM calls")
     assert service.end(row["id"]) == ("error", "Declined")

@@ -190,7 +190,7 @@ async def test_at_the_end_calls_are_answered_then_streams_end(data_dir: Path, to
         await until(lambda: toys.log == ["wait in", "wait in"])
         service._server.handle_exit(signal.SIGTERM, None)
         draining = asyncio.create_task(service.house.drain())
-        await until(lambda: service.services.dispatcher.running.is_draining)
+        await until(lambda: service.services.dispatcher.live_calls.is_draining)
         await asyncio.sleep(0.6)  # longer than it takes until somebody has noticed the signal
         toys.go["wait"].set()
         answers = [(await earlier.result())["result"], (await later.result()).json()["result"]]
@@ -213,7 +213,7 @@ async def test_a_service_that_stops_takes_no_more_calls(data_dir: Path, toys: To
     first = Waiting(session.ask(1, "tools/call", name="wait_free", arguments={}))
     await service.started("wait")
     draining = asyncio.create_task(service.house.drain())
-    await until(lambda: service.services.dispatcher.running.is_draining)
+    await until(lambda: service.services.dispatcher.live_calls.is_draining)
 
     refused = await session.ask(2, "tools/call", name="echo", arguments={"text": "x"})
     toys.go["wait"].set()

@@ -185,7 +185,7 @@ async def test_who_gives_up_stops_the_call(service: RunningService, toys: Toys, 
                 group.start_soon(client.call_tool, "wait_free", {"name": "long"})
                 await service.started("long")
                 scope.cancel()
-        await until(lambda: not len(service.services.dispatcher.running))
+        await until(lambda: not len(service.services.dispatcher.live_calls))
 
     [row] = service.rows("SELECT id FROM calls")
     assert service.end(row["id"]) == ("error", "Canceled")
@@ -223,9 +223,9 @@ async def test_a_connection_that_breaks_does_not_stop_a_call_of_2025(service: Ru
     ):
         assert answer.status_code == 200
         await service.started("wait")
-    assert len(service.services.dispatcher.running) == 1
+    assert len(service.services.dispatcher.live_calls) == 1
     toys.go["wait"].set()
-    await until(lambda: not len(service.services.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.live_calls))
 
     [row] = service.rows("SELECT id FROM calls")
     assert service.end(row["id"]) == ("completed", None)
@@ -237,7 +237,7 @@ async def test_a_stream_that_is_closed_stops_a_call_of_2026(service: RunningServ
         await service.started("wait")
         posting.cancel()
         await asyncio.wait([posting])
-    await until(lambda: not len(service.services.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.live_calls))
 
     [row] = service.rows("SELECT id FROM calls")
     assert service.end(row["id"]) == ("error", "Canceled")
@@ -255,7 +255,7 @@ async def test_who_ends_the_session_gives_up_its_calls(service: RunningService) 
     await asyncio.wait([calling.task])
     after = await session.post({"jsonrpc": "2.0", "id": 8, "method": "tools/list"})
 
-    await until(lambda: not len(service.services.dispatcher.running))
+    await until(lambda: not len(service.services.dispatcher.live_calls))
     [row] = service.rows("SELECT id FROM calls")
     assert (ended.status_code, after.status_code) == (200, 404)
     assert service.end(row["id"]) == ("error", "Canceled")
@@ -385,9 +385,9 @@ async def test_a_client_that_does_not_listen_holds_nothing_up(service: RunningSe
     """What it is told waits in its own connection, and the call goes on."""
 
     async def work(args: Any, ctx: Context) -> Result:
-        assert ctx.attendant is not None
+        assert ctx.back_channel is not None
         for _ in range(2000):
-            ctx.attendant.notify("notifications/message", {"level": "info", "data": "x" * 5000})
+            ctx.back_channel.notify("notifications/message", {"level": "info", "data": "x" * 5000})
         return Result("done")
 
     service.services.dispatcher.registry.add(proxied("far", "loud", work))

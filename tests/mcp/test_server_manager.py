@@ -209,7 +209,7 @@ async def test_a_call_that_waited_over_a_restart_finds_its_tool_before_the_serve
     town.remote.may_enter.clear()
 
     await town.crib.open()
-    [again] = list(town.crib.services.dispatcher.running)
+    [again] = list(town.crib.services.dispatcher.live_calls)
     assert (town.state(), again.call.id) == ("starting", live.call.id)
     ask = (await asks.open_by_call(town.crib.services.engine))[live.call.id]
     await town.crib.services.asks.answer(ask, Answer(decision=Decision.ALLOW_ONCE), town.key)
@@ -360,16 +360,16 @@ async def test_a_name_that_is_taken_in_the_last_moment_costs_no_tool(
 ) -> None:
     await town.open()
     registry = town.crib.services.dispatcher.registry
-    serve, rival = registry.serve, replace(Toys().tools[0], name="mcp__toy__echo")
+    serve, rival = registry.replace_server_tools, replace(Toys().tools[0], name="mcp__toy__echo")
 
     def late(tools: Any, owner: str | None) -> list[str]:
-        monkeypatch.setattr(registry, "serve", serve)
+        monkeypatch.setattr(registry, "replace_server_tools", serve)
         registry.add(rival)
         return serve(tools, owner)
 
     town.remote.may_enter.clear()
     await town.book.add(stdio(), None, replace=False)
-    monkeypatch.setattr(registry, "serve", late)
+    monkeypatch.setattr(registry, "replace_server_tools", late)
     town.remote.may_enter.set()
 
     await until(lambda: len(town.tools()) == 1 and town.tools()[0].startswith("mcp__toy__echo_"))

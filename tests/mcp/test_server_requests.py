@@ -81,15 +81,15 @@ def town(crib: Crib) -> Town:
 
 
 async def asked(live: LiveCall) -> Ask:
-    await until(lambda: live.ask is not None and live.call.waiting is not None and not live._is_steady)
-    assert live.ask is not None
-    return live.ask
+    await until(lambda: live.approval.ask is not None and live.call.waiting is not None and live._is_interruptible)
+    assert live.approval.ask is not None
+    return live.approval.ask
 
 
 async def open_ask(crib: Crib) -> tuple[LiveCall, Ask]:
     """The one ask that is open, wherever it is."""
-    await until(lambda: any(live.ask and live.call.waiting for live in crib.services.dispatcher.running))
-    [found] = [live for live in crib.services.dispatcher.running if live.ask]
+    await until(lambda: any(live.approval.ask and live.call.waiting for live in crib.services.dispatcher.live_calls))
+    [found] = [live for live in crib.services.dispatcher.live_calls if live.approval.ask]
     return found, await asked(found)
 
 
@@ -359,7 +359,7 @@ async def attended(town: Town, server: Server, method: str, params: Raw, client:
     await (await town.calling(server, method, params)).wait()
     server.said.clear()
     server.refused.clear()
-    live = town.crib.services.dispatcher.submit(town.crib.request(TOOL, {}), ADMIN, attendant=client)
+    live = town.crib.services.dispatcher.submit(town.crib.request(TOOL, {}), ADMIN, back_channel=client)
     await town.crib.ended(live)
 
 

@@ -254,7 +254,7 @@ async def test_a_resumed_call_begins_a_trace_of_its_own(data_dir: Path, toys: To
     held = {"tool": "note", "arguments": {"text": "y"}}
     second = await service.client.post("/v1/calls", params={"wait": 0}, json=held, headers={"traceparent": PARENT})
     await service.restart()
-    resumed = service.services.dispatcher.running.get(second.json()["id"])
+    resumed = service.services.dispatcher.live_calls.get(second.json()["id"])
     if resumed is not None:
         await service.ended(resumed)
     await service.close()

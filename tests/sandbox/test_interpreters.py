@@ -13,7 +13,7 @@ from app.sandbox.process.trusted import TrustedProcesses
 from app.sandbox.repl import interpreters
 from app.sandbox.repl.interpreters import KERNEL_SOURCES, MEMORY, Interpreters, nodes, pythons
 from app.tools.exec import js_repl, python
-from tests.support.repl_kernels import KernelLine, open_kernels
+from tests.support.repl_kernels import KernelContext, open_kernels
 
 NODES = nodes()
 
@@ -85,15 +85,15 @@ async def test_what_does_not_run_where_a_kernel_is_started_is_passed_over(
 ) -> None:
     broken = program(tmp_path / "python3", "exit 126")
     monkeypatch.setattr(interpreters, "pythons", lambda: [broken, str(tmp_path / "missing"), sys.executable])
-    line = KernelLine(env={"TOOLCRIB_PLAIN_PYTHON": "1"})
-    ctx = line.context(tmp_path)
+    toy = KernelContext(env={"TOOLCRIB_PLAIN_PYTHON": "1"})
+    ctx = toy.context(tmp_path)
 
     result = await python.run(python.Args(code="import sys; sys.executable"), ctx)
     monkeypatch.setattr(interpreters, "pythons", lambda: [broken])
-    await line.drop_kernel("python")
+    await toy.drop_kernel("python")
     with pytest.raises(ToolUnavailable, match="no Python here that tools can use"):
         await python.run(python.Args(code="1"), ctx)
-    await line.kernels.close()
+    await toy.kernels.close()
 
     assert result.output == f"'{sys.executable}'\n"
 
@@ -103,15 +103,15 @@ async def test_an_option_that_node_does_not_know_is_left_out(monkeypatch: pytest
         tmp_path / "node", 'case "$*" in *trap*) exit 9;; *--version) echo v20.10.0;; *) exec node "$@";; esac'
     )
     offer(monkeypatch, old)
-    line = KernelLine()
-    ctx = line.context(tmp_path)
+    toy = KernelContext()
+    ctx = toy.context(tmp_path)
 
     result = await js_repl.run(js_repl.tool.parse("process.execArgv[0]"), ctx)
     offer(monkeypatch, NODES[0])
-    line.kernels, before = open_kernels(), line.kernels
+    toy.kernels, before = open_kernels(), toy.kernels
     newer = await js_repl.run(js_repl.tool.parse("process.execArgv[0]"), ctx)
     await before.close()
-    await line.kernels.close()
+    await toy.kernels.close()
 
     assert result.output == "'--input-type=module'\n"
     assert newer.output == "'--disable-wasm-trap-handler'\n"

@@ -21,7 +21,7 @@ def pair() -> Iterator[Pair]:
     theirs.close()
 
 
-@pytest.mark.parametrize("size", [0, 100, messages.MOST_INLINE, 5_000_000])
+@pytest.mark.parametrize("size", [0, 100, messages.MAX_INLINE_BYTES, 5_000_000])
 def test_a_message_arrives_whole_whatever_its_size(pair: Pair, size: int) -> None:
     message = ("order", {"a": ("x" * size, "\udcff"), "b": None}, 1.5, [True])
     before = os.listdir("/proc/self/fd")

@@ -23,7 +23,7 @@ from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.process.trusted import TrustedProcesses
 from app.sandbox.repl.interpreters import Interpreters
 from tests.support.unsandboxed import BareProcesses
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 HANG = 60.0
 GIB = 1024**3
@@ -76,17 +76,16 @@ def drawn(width: int, height: int) -> bytes:
     return data.getvalue()
 
 
-@dataclass
-class KernelLine(ToyLine):
-    """Lends the kernels of one session. `answer` is what other tools say."""
+@dataclass(kw_only=True)
+class KernelContext(ToyContext):
+    """Has the kernels of one session. `answer` is what other tools return."""
 
     kernels: Kernels = field(default_factory=open_kernels)
     live: LiveCall = field(default_factory=lambda: call_of(Session("admin", "ses_1")))
     env: dict[str, str] = field(default_factory=dict)
     answer: Callable[[str, dict[str, Any]], Any] = lambda tool, arguments: Result(output=tool)
 
-    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
-        assert self.workspace is not None, "the context sets it"
+    def kernel(self, kind: str, memory: int | None = None) -> AbstractAsyncContextManager[Kernel]:
         start = Start(self.workspace, self.environment, lambda decision: None)
         return self.kernels.held(self.live, kind, memory, start)
 
@@ -105,4 +104,5 @@ class KernelLine(ToyLine):
 
     def context(self, root: Path) -> Context:
         self.workspace = LocalWorkspace(root)
-        return Context(id="call_1", session_id=self.live.session.id, workspace=self.workspace, line=self)
+        self.session_id = self.live.session.id
+        return self

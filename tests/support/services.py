@@ -68,15 +68,15 @@ class Crib:
     async def crash(self) -> None:
         """The end without an end: from here on nothing is recorded any more."""
         self.is_open = False
-        await self.house._writer.close()
-        running = self.services.dispatcher.running
+        await self.services.writer.close()
+        running = self.services.dispatcher.live_calls
         tasks = [live.task for live in running._calls.values() if live.task]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=HANG)
         self.services.hub.close()
-        await self.house._undo.aclose()
+        await self.house._stack.aclose()
 
     def submit(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> LiveCall:
         return self.services.dispatcher.submit(self.request(tool, arguments, **more), ADMIN)
@@ -91,7 +91,7 @@ class Crib:
     async def ended(self, live: LiveCall) -> dict[str, Any]:
         async with asyncio.timeout(HANG):
             await live.wait()
-        assert live.failure is None, live.failure
+        assert live.record.failure is None, live.record.failure
         return viewed(live)
 
     async def started(self, name: str) -> None:
@@ -99,7 +99,7 @@ class Crib:
             await self.toys.started[name].wait()
 
     async def at_the_gate(self, live: LiveCall) -> None:
-        await until(lambda: live.is_open and self.row(live.call.id)["waiting"] == "gate" and not live._is_steady)
+        await until(lambda: live.is_open and self.row(live.call.id)["waiting"] == "gate" and live._is_interruptible)
         await asyncio.sleep(0)
 
     async def cancel(self, live: LiveCall) -> None:

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from app.core.errors import CallError
 from app.core.hooks import Hook, Point
 from app.core.ports import PathScope
-from app.core.results import Result
+from app.core.results import Keep, Result, Truncation
 from app.core.rules import Need
-from app.core.tools import Context, Effect, Keep, Lane, Tool, Truncation, typed
+from app.core.tools import Context, Effect, Lane, Tool, typed
 
 
 class EchoArgs(BaseModel, extra="forbid"):

@@ -1,31 +1,26 @@
-"""A workspace, and a context without an app: a toy line that writes down what the tool told it."""
+"""A workspace, and a context without a service that records what the tool did."""
 
 import base64
 import io
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
-from app.core.asks import Answer
-from app.core.back_channel import BackChannel
-from app.core.errors import ToolUnavailable
-from app.core.mcp_resources import McpResources
-from app.core.ports import HttpRequest, HttpResponse, SearchResult
+from app.core.ports import SearchResult
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sandbox import Command, Process
 from app.core.sessions import Session
-from app.core.terminals import Kernel, Terminal
-from app.core.tools import Context, Tool
+from app.core.tools import MAX_SEARCH_BYTES, Context
 from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.process.trusted import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
+from tests.support.tool_contexts import StubContext
 from tests.support.unsandboxed import BareProcesses
 
 RECORDED = json.loads((Path(__file__).parent.parent / "scenarios" / "codex_files.json").read_text())
@@ -33,90 +28,53 @@ SEARCHER = Ripgrep(TrustedProcesses())
 BARE = BareProcesses()
 
 
-@dataclass
-class ToyLine:
-    told: list[tuple[str | None, dict[str, Any] | None]] = field(default_factory=list)
+@dataclass(kw_only=True)
+class ToyContext(StubContext):
+    """Records what the tool did; searches with the real ripgrep and starts real processes without a sandbox."""
+
+    progress: list[tuple[str | None, dict[str, Any] | None]] = field(default_factory=list)
     printed: list[tuple[str, str]] = field(default_factory=list)
     needed: list[Need] = field(default_factory=list)
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
     forbidden: set[Need] = field(default_factory=set)
-    workspace: LocalWorkspace | None = None
     uploads: dict[str, bytes] = field(default_factory=dict)
-    started: list[Command] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
 
-    def progress(self, title: str | None, metadata: dict[str, Any] | None) -> None:
-        self.told.append((title, metadata))
+    def metadata(self, title: str | None = None, metadata: dict[str, Any] | None = None) -> None:
+        self.progress.append((title, metadata))
 
-    async def output(self, text: str, stream: str) -> None:
+    async def output(self, text: str, stream: str = "stdout") -> None:
         self.printed.append((text, stream))
 
-    async def require(self, needs: list[Need], metadata: dict[str, Any] | None) -> None:
+    async def require(self, needs: list[Need], metadata: dict[str, Any] | None = None) -> None:
         self.needed.extend(needs)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
         self.called.append((tool, arguments))
         return Result()
 
-    async def keep_plan(self, plan: dict[str, Any]) -> None:
+    async def save_plan(self, plan: dict[str, Any]) -> None:
         self.plans.append(plan)
-
-    async def send(self, request: HttpRequest) -> HttpResponse:
-        raise ToolUnavailable("a toy line sends nothing")
 
     async def environment(self) -> dict[str, str]:
         return self.env
 
-    async def search(self, path: str, arguments: Sequence[str], seconds: float, limit: int) -> SearchResult:
-        """With the real ripgrep, as nothing else answers like it."""
-        assert self.workspace is not None, "the context sets it"
+    async def search(
+        self, path: str, arguments: Sequence[str], *, seconds: float = 30, limit: int = MAX_SEARCH_BYTES
+    ) -> SearchResult:
         return await SEARCHER.search(self.workspace, path, arguments, approved=None, seconds=seconds, limit=limit)
 
-    def may(self, needs: Sequence[Need]) -> list[bool]:
+    def is_allowed(self, needs: Sequence[Need]) -> list[bool]:
         return [need not in self.forbidden for need in needs]
-
-    def tools(self) -> list[Tool]:
-        return []
 
     def upload(self, id: str) -> BinaryIO:
         return io.BytesIO(self.uploads[id])
 
     async def start(self, command: Command) -> Process:
-        """A real process, with nothing around it."""
-        assert self.workspace is not None, "the context sets it"
-        self.started.append(command)
+        self.commands.append(command)
         return await BARE.start(command, Session("admin", "ses_1"), self.workspace, lambda decision: None)
-
-    async def open_terminal(self, command: Command, shown: str) -> Terminal:
-        raise ToolUnavailable("a toy line starts nothing")
-
-    def terminal(self, id: int) -> Terminal:
-        raise ToolUnavailable("a toy line starts nothing")
-
-    def kernel(self, kind: str, memory: int | None) -> AbstractAsyncContextManager[Kernel]:
-        raise ToolUnavailable("a toy line starts nothing")
-
-    async def drop_kernel(self, kind: str) -> bool:
-        return False
-
-    async def elicit(self, shows: dict[str, Any]) -> Answer:
-        raise ToolUnavailable("nobody is asked here")
-
-    def go_on(self) -> None:
-        pass
-
-    @property
-    def session(self) -> Session:
-        return Session("toy", "default")
-
-    @property
-    def attendant(self) -> BackChannel | None:
-        return None
-
-    @property
-    def neighbours(self) -> McpResources:
-        raise ToolUnavailable("there are no servers here")
 
 
 @pytest.fixture
@@ -135,20 +93,20 @@ def recorded(workspace: Path) -> Path:
 
 
 @pytest.fixture
-def line() -> ToyLine:
-    return ToyLine()
+def plans(toy: ToyContext) -> list[dict[str, Any]]:
+    return toy.plans
 
 
 @pytest.fixture
-def plans(line: ToyLine) -> list[dict[str, Any]]:
-    return line.plans
-
-
-@pytest.fixture
-def ctx(workspace: Path, line: ToyLine) -> Iterator[Context]:
-    local = line.workspace = LocalWorkspace(workspace)
-    yield Context(id="call_1", session_id="ses_1", workspace=local, line=line)
+def toy(workspace: Path) -> Iterator[ToyContext]:
+    local = LocalWorkspace(workspace)
+    yield ToyContext(workspace=local)
     local.close()
+
+
+@pytest.fixture
+def ctx(toy: ToyContext) -> Context:
+    return toy
 
 
 def lay_out(path: Path, item: dict[str, Any]) -> None:

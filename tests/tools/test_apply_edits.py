@@ -27,7 +27,7 @@ from app.sandbox.files.workspace import LocalWorkspace
 from app.tools.files.apply_edits import _apply, tool
 from tests.support.services import Crib
 from tests.support.toy_tools import Toys
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 
 def block(path: str, search: str, replace: str) -> str:
@@ -536,7 +536,7 @@ async def test_a_file_cannot_have_files_in_it(ctx: Context, workspace: Path, is_
     assert tree(workspace) == {}
 
 
-async def test_a_file_that_changes_meanwhile_is_not_overwritten(workspace: Path, line: ToyLine) -> None:
+async def test_a_file_that_changes_meanwhile_is_not_overwritten(workspace: Path, toy: ToyContext) -> None:
     class Raced(LocalWorkspace):
         def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
             loaded = super().load(path, approved=approved, limit=limit)
@@ -546,7 +546,7 @@ async def test_a_file_that_changes_meanwhile_is_not_overwritten(workspace: Path,
 
     (workspace / "a.txt").write_text("a\n")
     (workspace / "b.txt").write_text("b\n")
-    ctx = Context(id="call_1", session_id="ses_1", workspace=Raced(workspace), line=line)
+    ctx = ToyContext(workspace=Raced(workspace))
 
     with pytest.raises(FileFailed) as caught:
         await edit(ctx, block("b.txt", "b\n", "B\n"))
@@ -556,7 +556,7 @@ async def test_a_file_that_changes_meanwhile_is_not_overwritten(workspace: Path,
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_canceled_call_writes_nothing(workspace: Path, line: ToyLine, is_late: bool) -> None:
+def test_a_canceled_call_writes_nothing(workspace: Path, toy: ToyContext, is_late: bool) -> None:
     stop = Event()
 
     class Canceling(LocalWorkspace):
@@ -570,7 +570,7 @@ def test_a_canceled_call_writes_nothing(workspace: Path, line: ToyLine, is_late:
         stop.set()
 
     with pytest.raises(Canceled):
-        _apply(args, Context(id="call_1", session_id="ses_1", workspace=Canceling(workspace), line=line), stop)
+        _apply(args, ToyContext(workspace=Canceling(workspace)), stop)
 
     assert tree(workspace) == {"a.txt": b"a\n"}
 

@@ -19,7 +19,7 @@ from app.core.results import Result
 from app.core.tools import Context
 from app.sandbox.files.workspace import LocalWorkspace
 from app.tools.files.apply_edits import _apply, tool
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 INDENTS = ("", "\t", "  ", "    ")
 OUTSIDE = b"nobody may touch this\n"
@@ -54,7 +54,7 @@ def desk(files: dict[str, bytes]) -> Iterator[Desk]:
         for name, data in files.items():
             (root / name).write_bytes(data)
         workspace = LocalWorkspace(root)
-        yield Desk(root, Context(id="call_1", session_id="ses_1", workspace=workspace, line=ToyLine()))
+        yield Desk(root, ToyContext(workspace=workspace))
         workspace.close()
 
 

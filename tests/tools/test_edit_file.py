@@ -16,7 +16,7 @@ from app.core.rules import Need
 from app.core.tools import Audience, Context
 from app.sandbox.files.workspace import LocalWorkspace
 from app.tools.files.edit_file import tool
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 [edit_alias] = tool.aliases
 MARK = b"\xef\xbb\xbf"
@@ -166,9 +166,9 @@ async def test_what_is_not_found_is_answered_with_the_nearest_lines(ctx: Context
     }
 
 
-async def test_nothing_of_a_file_is_shown_that_may_not_be_read(ctx: Context, workspace: Path, line: ToyLine) -> None:
+async def test_nothing_of_a_file_is_shown_that_may_not_be_read(ctx: Context, workspace: Path, toy: ToyContext) -> None:
     (workspace / "secret.env").write_text("KEY=hunter2\n")
-    line.forbidden.add(Need("read", "secret.env"))
+    toy.forbidden.add(Need("read", "secret.env"))
 
     error = await failure(ctx, "secret.env", "KEY=hunter3", "KEY=hunter2")
 

@@ -9,7 +9,7 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
 from app.tools.files.glob import tool
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 
 async def search(ctx: Context, **arguments: Any) -> Result:
@@ -95,23 +95,23 @@ async def test_no_more_files_than_the_limit_are_named_and_more_is_told_exactly(
 
 
 async def test_too_many_to_be_read_are_named_again_in_order(
-    ctx: Context, workspace: Path, line: ToyLine, monkeypatch: pytest.MonkeyPatch
+    ctx: Context, workspace: Path, toy: ToyContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(workspace, *(f"f{number:02}" for number in range(60)))
-    plain = line.search
+    plain = toy.search
 
-    async def little(path: str, arguments: Any, seconds: float, limit: int) -> Any:
-        return await plain(path, arguments, seconds, 100)
+    async def little(path: str, arguments: Any, **options: Any) -> Any:
+        return await plain(path, arguments, **options | {"limit": 100})
 
-    monkeypatch.setattr(line, "search", little)
+    monkeypatch.setattr(toy, "search", little)
 
     note = "[the first 2 files, there are more than that; narrow the pattern, or raise the limit]"
     assert await files(ctx, pattern="*", limit=2) == ["f00", "f01", note]
 
 
-async def test_names_are_told_whatever_rules_say_of_the_content(ctx: Context, workspace: Path, line: ToyLine) -> None:
+async def test_names_are_told_whatever_rules_say_of_the_content(ctx: Context, workspace: Path, toy: ToyContext) -> None:
     put(workspace, "key.pem")
-    line.forbidden = {Need("read", "key.pem")}
+    toy.forbidden = {Need("read", "key.pem")}
 
     assert await files(ctx, pattern="*") == ["key.pem"]
 

@@ -12,7 +12,7 @@ from app.core.rules import Need
 from app.core.tools import Context
 from app.tools.files import glob, grep, grep_files
 from app.tools.files.grep import tool
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 MORE = "[there is more; narrow the search, or raise the limit]"
 
@@ -149,16 +149,16 @@ async def test_files_and_counts_have_the_same_limit(ctx: Context, workspace: Pat
 
 
 async def test_too_much_to_be_read_is_searched_again_in_order(
-    ctx: Context, workspace: Path, line: ToyLine, monkeypatch: pytest.MonkeyPatch
+    ctx: Context, workspace: Path, toy: ToyContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(60):
         put(workspace, f"f{number:02}", "needle\n" * 50)
-    plain = line.search
+    plain = toy.search
 
-    async def little(path: str, arguments: Any, seconds: float, limit: int) -> Any:
-        return await plain(path, arguments, seconds, 2000)
+    async def little(path: str, arguments: Any, **options: Any) -> Any:
+        return await plain(path, arguments, **options | {"limit": 2000})
 
-    monkeypatch.setattr(line, "search", little)
+    monkeypatch.setattr(toy, "search", little)
 
     result = await search(ctx, pattern="needle", limit=30)
 
@@ -250,11 +250,11 @@ async def test_hidden_and_ignored_files_are_searched_only_when_they_are_named(ct
 
 
 async def test_files_that_rules_keep_from_the_call_are_left_out_and_counted(
-    ctx: Context, workspace: Path, line: ToyLine
+    ctx: Context, workspace: Path, toy: ToyContext
 ) -> None:
     for name in ("a.txt", "key.pem", "z.txt"):
         put(workspace, name)
-    line.forbidden = {Need("read", "key.pem")}
+    toy.forbidden = {Need("read", "key.pem")}
     note = "[1 file left out: rules do not let this call read it]"
 
     for output, end in (("lines", ":1: needle"), ("count", ": 1"), ("files", "")):
@@ -267,7 +267,7 @@ async def test_files_that_rules_keep_from_the_call_are_left_out_and_counted(
 
 
 async def test_rules_are_asked_no_further_than_needed(
-    ctx: Context, workspace: Path, line: ToyLine, monkeypatch: pytest.MonkeyPatch
+    ctx: Context, workspace: Path, toy: ToyContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(300):
         put(workspace, f"f{number:03}")
@@ -277,7 +277,7 @@ async def test_rules_are_asked_no_further_than_needed(
         asked.extend(needs)
         return [True] * len(needs)
 
-    monkeypatch.setattr(line, "may", may)
+    monkeypatch.setattr(toy, "is_allowed", may)
 
     await search(ctx, pattern="needle", limit=10)
 

@@ -11,7 +11,7 @@ from app.core.rules import Need
 from app.core.tools import Context
 from app.tools.files import grep_files
 from app.tools.files.grep_files import tool
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 CODES = {
     "grep_files-210": "InvalidArgs",
@@ -105,17 +105,17 @@ async def test_there_is_an_upper_limit(ctx: Context, workspace: Path, monkeypatc
 
 
 async def test_too_many_to_be_read_are_found_again_in_order(
-    ctx: Context, workspace: Path, line: ToyLine, monkeypatch: pytest.MonkeyPatch
+    ctx: Context, workspace: Path, toy: ToyContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(workspace, *(f"f{number}" for number in range(60)))
     for number in range(60):
         os.utime(workspace / f"f{number}", ns=(number, number))
-    plain = line.search
+    plain = toy.search
 
-    async def little(path: str, arguments: Any, seconds: float, limit: int) -> Any:
-        return await plain(path, arguments, seconds, 100)
+    async def little(path: str, arguments: Any, **options: Any) -> Any:
+        return await plain(path, arguments, **options | {"limit": 100})
 
-    monkeypatch.setattr(line, "search", little)
+    monkeypatch.setattr(toy, "search", little)
 
     result = await search(ctx, pattern="needle", limit=3)
 
@@ -185,10 +185,10 @@ async def test_paths_are_shown_as_they_were_asked_for(ctx: Context, workspace: P
 
 
 async def test_files_that_rules_keep_from_the_call_are_left_out_and_counted(
-    ctx: Context, workspace: Path, line: ToyLine
+    ctx: Context, workspace: Path, toy: ToyContext
 ) -> None:
     put(workspace, "sub/a.txt", "sub/key.pem", "sub/other.pem")
-    line.forbidden = {Need("read", "sub/key.pem"), Need("read", "sub/other.pem")}
+    toy.forbidden = {Need("read", "sub/key.pem"), Need("read", "sub/other.pem")}
     note = "[2 files left out: rules do not let this call read them]"
 
     result = await search(ctx, pattern="needle", path="sub")
@@ -202,10 +202,10 @@ async def test_files_that_rules_keep_from_the_call_are_left_out_and_counted(
 
 
 async def test_a_file_that_was_asked_for_by_its_name_was_allowed_already(
-    ctx: Context, workspace: Path, line: ToyLine
+    ctx: Context, workspace: Path, toy: ToyContext
 ) -> None:
     put(workspace, "key.pem")
-    line.forbidden = {Need("read", "key.pem")}
+    toy.forbidden = {Need("read", "key.pem")}
 
     assert (await search(ctx, pattern="needle", path="key.pem")).output == f"{workspace}/key.pem"
 

@@ -15,22 +15,22 @@ from app.core.errors import CallError, InvalidArgs, TimedOut, ToolUnavailable
 from app.core.results import Result
 from app.core.tools import Context
 from app.tools.exec import js_repl, js_repl_reset
-from tests.support.repl_kernels import HANG, KernelLine, answered, differences, drawn
+from tests.support.repl_kernels import HANG, KernelContext, answered, differences, drawn
 
 CELLS: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "scenarios" / "js_cells.json").read_text())
 JUDGE = Lark(js_repl.GRAMMAR, parser="earley", lexer="dynamic", ambiguity="resolve")
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[KernelLine]:
-    line = KernelLine()
-    yield line
-    await line.kernels.close()
+async def toy() -> AsyncIterator[KernelContext]:
+    toy = KernelContext()
+    yield toy
+    await toy.kernels.close()
 
 
 @pytest.fixture
-def ctx(line: KernelLine, workspace: Path) -> Context:
-    return line.context(workspace)
+def ctx(toy: KernelContext, workspace: Path) -> Context:
+    return toy.context(workspace)
 
 
 async def js(ctx: Context, code: str) -> Result:
@@ -58,7 +58,7 @@ async def test_cells_answer_as_they_should_one_after_the_other(ctx: Context, wor
     assert differences(found, CELLS, lambda text: told(text, workspace)) == []
 
 
-async def test_what_comes_back_is_streamed_and_told_for_programs_too(ctx: Context, line: KernelLine) -> None:
+async def test_what_comes_back_is_streamed_and_told_for_programs_too(ctx: Context, toy: KernelContext) -> None:
     result = await js(ctx, "console.log('one'); 2")
 
     assert result.output == "one\n2\n"
@@ -69,15 +69,15 @@ async def test_what_comes_back_is_streamed_and_told_for_programs_too(ctx: Contex
     }
     assert result.metadata["fresh"] is True
     assert result.metadata["truncated"] is False
-    assert "".join(text for text, _ in line.printed) == "one\n2\n"
+    assert "".join(text for text, _ in toy.printed) == "one\n2\n"
     assert (await js(ctx, "3")).metadata["fresh"] is False
 
 
-async def test_a_cell_calls_tools_and_gets_their_results_and_errors(ctx: Context, line: KernelLine) -> None:
+async def test_a_cell_calls_tools_and_gets_their_results_and_errors(ctx: Context, toy: KernelContext) -> None:
     def answer(tool: str, arguments: dict[str, Any]) -> Any:
         return InvalidArgs("no such thing") if tool == "bad" else Result(output=f"{tool} did it", structured=arguments)
 
-    line.answer = answer
+    toy.answer = answer
     code = """
     const {output, structured} = await tool('read_file', {path: 'a'})
     const failed = await tool('bad').catch(e => [e.name, e.code, e.message, e instanceof Error])
@@ -88,24 +88,24 @@ async def test_a_cell_calls_tools_and_gets_their_results_and_errors(ctx: Context
 
     expected = "[ 'read_file did it', { path: 'a' }, [ 'ToolError', 'InvalidArgs', 'no such thing', true ], "
     assert re.sub(r"\s+", " ", result.output) == f"{expected}'apply_patch did it' ] "
-    assert line.called == [("read_file", {"path": "a"}), ("bad", {}), ("apply_patch", {"input": "text"})]
+    assert toy.called == [("read_file", {"path": "a"}), ("bad", {}), ("apply_patch", {"input": "text"})]
 
 
-async def test_tools_called_together_run_together(ctx: Context, line: KernelLine) -> None:
+async def test_tools_called_together_run_together(ctx: Context, toy: KernelContext) -> None:
     both = asyncio.Barrier(2)
 
     async def meet(tool: str) -> Result:
         await both.wait()
         return Result(output=tool)
 
-    line.answer = lambda tool, arguments: meet(tool)
+    toy.answer = lambda tool, arguments: meet(tool)
 
     result = await js(ctx, "const found = await Promise.all([tool('a'), tool('b')]); found.map(f => f.output).join()")
 
     assert result.output == "'a,b'\n"
 
 
-async def test_a_cell_is_not_over_before_the_tools_it_called_are(ctx: Context, line: KernelLine) -> None:
+async def test_a_cell_is_not_over_before_the_tools_it_called_are(ctx: Context, toy: KernelContext) -> None:
     go = asyncio.Event()
 
     async def slow() -> Result:
@@ -113,7 +113,7 @@ async def test_a_cell_is_not_over_before_the_tools_it_called_are(ctx: Context, l
         go.set()
         return Result(output="done")
 
-    line.answer = lambda tool, arguments: slow()
+    toy.answer = lambda tool, arguments: slow()
 
     result = await js(ctx, "tool('slow')")
 
@@ -121,20 +121,20 @@ async def test_a_cell_is_not_over_before_the_tools_it_called_are(ctx: Context, l
     assert "output: 'done'" in result.output
 
 
-async def test_time_does_not_pass_while_a_tool_runs(ctx: Context, line: KernelLine) -> None:
+async def test_time_does_not_pass_while_a_tool_runs(ctx: Context, toy: KernelContext) -> None:
     async def slow() -> Result:
         await asyncio.sleep(1.2)
         return Result(output="late")
 
-    line.answer = lambda tool, arguments: slow()
+    toy.answer = lambda tool, arguments: slow()
 
     result = await js(ctx, "// toolcrib: timeout_ms=1000\n(await tool('slow')).output")
 
     assert result.output == "'late'\n"
 
 
-async def test_a_tool_that_failed_and_nobody_caught_fails_the_cell(ctx: Context, line: KernelLine) -> None:
-    line.answer = lambda tool, arguments: ToolUnavailable("not today")
+async def test_a_tool_that_failed_and_nobody_caught_fails_the_cell(ctx: Context, toy: KernelContext) -> None:
+    toy.answer = lambda tool, arguments: ToolUnavailable("not today")
 
     error = await failure(ctx, "\nawait tool('other')")
 
@@ -186,14 +186,14 @@ async def test_what_fails_in_the_background_is_told_and_kills_nothing(ctx: Conte
     assert after.output.endswith("1\n")
 
 
-async def test_a_flood_is_streamed_whole_and_answered_with_its_ends(ctx: Context, line: KernelLine) -> None:
+async def test_a_flood_is_streamed_whole_and_answered_with_its_ends(ctx: Context, toy: KernelContext) -> None:
     result = await js(ctx, "for (let i = 0; i < 300; i++) console.log(`${i} `.padEnd(1000, 'x')); 'end'")
 
     assert result.metadata["truncated"] is True
     assert result.output.startswith("0 xxx")
     assert result.output.endswith("x\n'end'\n")
     assert len(result.output) < 50_000
-    assert sum(len(text) for text, _ in line.printed) == 300 * 1001 + len("'end'\n") == result.metadata["original_size"]
+    assert sum(len(text) for text, _ in toy.printed) == 300 * 1001 + len("'end'\n") == result.metadata["original_size"]
 
 
 async def test_output_that_is_no_text_and_texts_cut_in_the_middle_are_bearable(ctx: Context) -> None:
@@ -217,23 +217,23 @@ async def test_images_come_back_as_attachments(ctx: Context, workspace: Path) ->
     assert refused.message.startswith("TypeError: emitImage() takes")
 
 
-async def test_what_code_says_over_the_channel_is_not_believed(ctx: Context, line: KernelLine) -> None:
+async def test_what_code_says_over_the_channel_is_not_believed(ctx: Context, toy: KernelContext) -> None:
     forged = ['{"done": true}', "no json", "[1]", '{"image": 5, "mime": "image/png"}', '{"call": 1, "tool": 5}']
     code = f"for (const line of {json.dumps(forged)}) require('fs').writeSync(4, line + '\\n'); 'still here'"
 
     assert (await js(ctx, code)).output == "'still here'\n"
     assert (await js(ctx, "2")).output == "2\n"
-    assert line.called == []
+    assert toy.called == []
 
 
-async def test_a_canceled_cell_leaves_nothing_running(ctx: Context, line: KernelLine) -> None:
+async def test_a_canceled_cell_leaves_nothing_running(ctx: Context, toy: KernelContext) -> None:
     begun = asyncio.Event()
 
     def answer(tool: str, arguments: dict[str, Any]) -> Result:
         begun.set()
         return Result()
 
-    line.answer = answer
+    toy.answer = answer
     running = asyncio.create_task(js_repl.run(js_repl.tool.parse("await tool('begun'); while (true) {}"), ctx))
     async with asyncio.timeout(HANG):
         await begun.wait()
@@ -246,7 +246,7 @@ async def test_a_canceled_cell_leaves_nothing_running(ctx: Context, line: Kernel
 
 
 async def test_the_session_is_the_only_one_to_see_its_names_and_has_its_environment(workspace: Path) -> None:
-    first, second = KernelLine(env={"GREETING": "hello"}), KernelLine()
+    first, second = KernelContext(env={"GREETING": "hello"}), KernelContext()
     await js(first.context(workspace), "const mine = 1")
 
     assert (await js(first.context(workspace), "[mine, process.env.GREETING]")).output == "[ 1, 'hello' ]\n"

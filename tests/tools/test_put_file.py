@@ -13,13 +13,13 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context
 from app.tools.files.put_file import tool
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 ID = "0" * 32
 
 
-async def put(ctx: Context, line: ToyLine, path: str, content: bytes, **more: Any) -> Result:
-    line.uploads[ID] = content
+async def put(ctx: Context, toy: ToyContext, path: str, content: bytes, **more: Any) -> Result:
+    toy.uploads[ID] = content
     given = {"upload": ID, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     args = tool.parse({"path": path} | given | more)
     ctx.approved = frozenset(need.pattern for need in tool.needs(args, ctx.workspace))
@@ -34,10 +34,10 @@ async def test_it_needs_to_edit_the_file_that_is_meant(ctx: Context, workspace: 
     assert tool.needs(args, ctx.workspace) == [Need("edit", "real/a")]
 
 
-async def test_the_facts_tell_what_changed(ctx: Context, line: ToyLine, workspace: Path) -> None:
-    added = await put(ctx, line, "new/a.txt", b"one\n")
+async def test_the_facts_tell_what_changed(ctx: Context, toy: ToyContext, workspace: Path) -> None:
+    added = await put(ctx, toy, "new/a.txt", b"one\n")
     written = Stamp.of((workspace / "new/a.txt").stat())
-    changed = await put(ctx, line, "new/a.txt", b"two\n")
+    changed = await put(ctx, toy, "new/a.txt", b"two\n")
 
     assert added.output == "Created new/a.txt, 4 bytes."
     assert {name: added.metadata[name] for name in ("path", "size", "etag", "created")} == {
@@ -54,11 +54,11 @@ async def test_the_facts_tell_what_changed(ctx: Context, line: ToyLine, workspac
 
 @pytest.mark.parametrize(("old", "new"), [(b"\0", b"text"), (b"text", b"\0"), (b"x" * 300_000, b"y"), (b"y", b"\xff")])
 async def test_what_is_no_text_or_large_has_no_diff(
-    ctx: Context, line: ToyLine, workspace: Path, old: bytes, new: bytes
+    ctx: Context, toy: ToyContext, workspace: Path, old: bytes, new: bytes
 ) -> None:
     (workspace / "a").write_bytes(old)
 
-    result = await put(ctx, line, "a", new)
+    result = await put(ctx, toy, "a", new)
 
     facts = {name: result.metadata[name] for name in ("diff", "additions", "deletions", "files")}
     file = {"path": "a", "kind": "modified", "additions": 0, "deletions": 0}
@@ -66,32 +66,34 @@ async def test_what_is_no_text_or_large_has_no_diff(
     assert (workspace / "a").read_bytes() == new
 
 
-async def test_the_mode_of_a_file_stays(ctx: Context, line: ToyLine, workspace: Path) -> None:
+async def test_the_mode_of_a_file_stays(ctx: Context, toy: ToyContext, workspace: Path) -> None:
     (workspace / "run.sh").write_text("old")
     (workspace / "run.sh").chmod(0o751)
 
-    await put(ctx, line, "run.sh", b"new")
+    await put(ctx, toy, "run.sh", b"new")
 
     assert (workspace / "run.sh").stat().st_mode & 0o777 == 0o751
 
 
-async def test_an_upload_that_is_not_what_was_sent_is_not_written(ctx: Context, line: ToyLine, workspace: Path) -> None:
+async def test_an_upload_that_is_not_what_was_sent_is_not_written(
+    ctx: Context, toy: ToyContext, workspace: Path
+) -> None:
     with pytest.raises(FileFailed) as caught:
-        await put(ctx, line, "a", b"content", sha256="0" * 64)
+        await put(ctx, toy, "a", b"content", sha256="0" * 64)
 
     assert caught.value.code == "EIO"
     assert os.listdir(workspace) == []
 
 
 async def test_a_link_that_was_turned_after_the_yes_is_not_written_through(
-    ctx: Context, line: ToyLine, workspace: Path
+    ctx: Context, toy: ToyContext, workspace: Path
 ) -> None:
     (workspace / "allowed").mkdir()
     (workspace / "secret").mkdir()
     (workspace / "link").symlink_to("allowed")
     args = tool.parse({"path": "link/a", "upload": ID, "size": 1, "sha256": hashlib.sha256(b"x").hexdigest()})
     ctx.approved = frozenset(need.pattern for need in tool.needs(args, ctx.workspace))
-    line.uploads[ID] = b"x"
+    toy.uploads[ID] = b"x"
     (workspace / "link").unlink()
     (workspace / "link").symlink_to("secret")
 

@@ -16,7 +16,7 @@ from app.core.repl import Cell, run_cell
 from app.core.results import Result, data_of
 from app.core.tools import Context
 from app.tools.exec import python, python_reset
-from tests.support.repl_kernels import GIB, HANG, KernelLine, answered, differences, open_kernels
+from tests.support.repl_kernels import GIB, HANG, KernelContext, answered, differences, open_kernels
 
 CELLS: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "scenarios" / "python_cells.json").read_text())
 PLAIN = {"TOOLCRIB_PLAIN_PYTHON": "1"}
@@ -30,15 +30,15 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[KernelLine]:
-    line = KernelLine()
-    yield line
-    await line.kernels.close()
+async def toy() -> AsyncIterator[KernelContext]:
+    toy = KernelContext()
+    yield toy
+    await toy.kernels.close()
 
 
 @pytest.fixture
-def ctx(line: KernelLine, workspace: Path) -> Context:
-    return line.context(workspace)
+def ctx(toy: KernelContext, workspace: Path) -> Context:
+    return toy.context(workspace)
 
 
 async def py(ctx: Context, code: str, **more: Any) -> Result:
@@ -53,7 +53,7 @@ async def failure(ctx: Context, code: str, **more: Any) -> CallError:
 
 
 def told(text: str) -> str:
-    """Without the numbers of cells, and without the marks below a line, which each Python sets its own way."""
+    """Without the numbers of cells, and without the marks below a toy, which each Python sets its own way."""
     return re.sub(r"(?m)^[ ~^]+\n", "", re.sub(r"<cell \d+>", "<cell N>", text))
 
 
@@ -63,9 +63,9 @@ def images(result: Result) -> list[bytes]:
 
 @pytest.mark.parametrize("env", [{}, PLAIN], ids=["ipython", "plain"])
 async def test_cells_answer_as_they_should_one_after_the_other(
-    ctx: Context, line: KernelLine, env: dict[str, str]
+    ctx: Context, toy: KernelContext, env: dict[str, str]
 ) -> None:
-    line.env = env
+    toy.env = env
 
     found = [await answered(py(ctx, cell["code"])) for cell in CELLS]
     shell = await py(ctx, "'get_ipython' in globals()")
@@ -76,9 +76,9 @@ async def test_cells_answer_as_they_should_one_after_the_other(
 
 @pytest.mark.parametrize("env", [{}, PLAIN], ids=["ipython", "plain"])
 async def test_figures_and_images_come_back_as_attachments(
-    ctx: Context, line: KernelLine, env: dict[str, str], fonts: str
+    ctx: Context, toy: KernelContext, env: dict[str, str], fonts: str
 ) -> None:
-    line.env = env | {"MPLCONFIGDIR": fonts}
+    toy.env = env | {"MPLCONFIGDIR": fonts}
 
     shown = await py(
         ctx, "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()\nplt.plot([2, 1]); print('two')"
@@ -153,11 +153,11 @@ async def test_a_cell_that_will_not_be_interrupted_is_ended_with_its_interpreter
     assert (after.output, after.metadata["fresh"]) == ("False\n", True)
 
 
-async def test_a_canceled_cell_is_interrupted(ctx: Context, line: KernelLine) -> None:
+async def test_a_canceled_cell_is_interrupted(ctx: Context, toy: KernelContext) -> None:
     await py(ctx, "kept = 1")
     running = asyncio.create_task(python.run(python.Args(code="print('go', flush=True)\nwhile True: pass"), ctx))
     async with asyncio.timeout(HANG):
-        while ("go\n", "stdout") not in line.printed:  # noqa: ASYNC110
+        while ("go\n", "stdout") not in toy.printed:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     running.cancel()
@@ -192,25 +192,25 @@ async def test_a_copy_of_the_interpreter_answers_nothing(ctx: Context) -> None:
     assert (await py(ctx, "2")).output == "2\n"
 
 
-async def test_a_flood_is_streamed_whole_and_answered_with_its_ends(ctx: Context, line: KernelLine) -> None:
+async def test_a_flood_is_streamed_whole_and_answered_with_its_ends(ctx: Context, toy: KernelContext) -> None:
     result = await py(ctx, "for n in range(2000): print(n, 'x' * 1000)")
 
     assert result.metadata["truncated"] is True
     assert (result.output[:4], result.output[-3:]) == ("0 xx", "xx\n")
     assert len(result.output) < 50_000
-    assert sum(len(text) for text, _ in line.printed) == result.metadata["original_size"] == 2_010_890
+    assert sum(len(text) for text, _ in toy.printed) == result.metadata["original_size"] == 2_010_890
 
 
 async def test_more_memory_starts_it_anew_and_too_much_is_refused(workspace: Path) -> None:
-    line = KernelLine(kernels=open_kernels(memory=4 * GIB))
-    ctx = line.context(workspace)
+    toy = KernelContext(kernels=open_kernels(memory=4 * GIB))
+    ctx = toy.context(workspace)
     await py(ctx, "kept = 1")
 
     same = await py(ctx, "kept", memory_limit="1g")
     more = await py(ctx, "'kept' in globals()", memory_limit="4g")
     less = await py(ctx, "5", memory_limit="1g")
     refused = await failure(ctx, "6", memory_limit="16g")
-    await line.kernels.close()
+    await toy.kernels.close()
 
     assert same.output == "1\n"
     assert more.output == (
@@ -221,8 +221,8 @@ async def test_more_memory_starts_it_anew_and_too_much_is_refused(workspace: Pat
     assert "at most 4g of memory" in refused.message
 
 
-async def test_an_interpreter_that_takes_too_much_memory_is_ended(ctx: Context, line: KernelLine) -> None:
-    line.env = PLAIN
+async def test_an_interpreter_that_takes_too_much_memory_is_ended(ctx: Context, toy: KernelContext) -> None:
+    toy.env = PLAIN
     greedy = "print('before', flush=True)\nkept = []\nwhile True: kept.append(b'x' * 10_000_000)"
     cell = Cell(kind="python", code=greedy, seconds=HANG, more_time="", memory=96 * 1024**2)
 
@@ -235,8 +235,8 @@ async def test_an_interpreter_that_takes_too_much_memory_is_ended(ctx: Context, 
     assert (await py(ctx, "1")).metadata["fresh"] is True
 
 
-async def test_it_keeps_no_files_but_in_its_temporary_folder(ctx: Context, line: KernelLine, workspace: Path) -> None:
-    line.env = {"TMPDIR": str(workspace / "tmp"), "HOME": str(workspace)}
+async def test_it_keeps_no_files_but_in_its_temporary_folder(ctx: Context, toy: KernelContext, workspace: Path) -> None:
+    toy.env = {"TMPDIR": str(workspace / "tmp"), "HOME": str(workspace)}
     (workspace / "tmp").mkdir()
 
     places = await py(ctx, "import os; [os.environ['MPLCONFIGDIR'], get_ipython().ipython_dir, os.environ['HOME']]")

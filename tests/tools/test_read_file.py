@@ -17,7 +17,7 @@ from app.dispatch.tools.registry import Registry
 from app.text import file_lines
 from app.tools.files import list_dir, read_file
 from app.tools.files.read_file import tool
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 # The peer dumps binary files; ours are refused.
 REFUSED_ON_PURPOSE = {"read_file-010": "BinaryFile"}
@@ -166,10 +166,10 @@ async def test_a_missing_file_is_answered_with_its_nearest_neighbours(ctx: Conte
     assert caught.value.message.count(" or ") == 2
 
 
-async def test_what_may_not_be_read_is_not_suggested(ctx: Context, line: ToyLine, workspace: Path) -> None:
+async def test_what_may_not_be_read_is_not_suggested(ctx: Context, toy: ToyContext, workspace: Path) -> None:
     for name in ("key.pem", "keys.pem"):
         (workspace / name).touch()
-    line.forbidden = {Need("read", "keys.pem")}
+    toy.forbidden = {Need("read", "keys.pem")}
 
     with pytest.raises(FileFailed) as caught:
         await read(ctx, "kay.pem")

@@ -14,7 +14,7 @@ from app.core.sandbox import Command, ExitStatus, Process
 from app.core.tools import Context
 from app.tools.exec.shell import tool
 from tests.support.services import HANG
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 
 async def call(ctx: Context, *command: str, **more: Any) -> Result:
@@ -58,10 +58,10 @@ async def test_it_answers_with_exit_code_time_and_output(ctx: Context) -> None:
     }
 
 
-async def test_both_streams_are_told_as_they_come_and_kept_apart_too(ctx: Context, line: ToyLine) -> None:
+async def test_both_streams_are_told_as_they_come_and_kept_apart_too(ctx: Context, toy: ToyContext) -> None:
     result = await call(ctx, "sh", "-c", "echo out; sleep 0.05; echo err >&2; sleep 0.05; echo again")
 
-    assert line.printed == [("out\n", "stdout"), ("err\n", "stderr"), ("again\n", "stdout")]
+    assert toy.printed == [("out\n", "stdout"), ("err\n", "stderr"), ("again\n", "stdout")]
     assert result.output.endswith("Output:\nout\nerr\nagain\n")
     assert (result.structured["stdout"], result.structured["stderr"]) == ("out\nagain\n", "err\n")
 
@@ -129,31 +129,31 @@ async def test_a_child_in_the_background_does_not_hold_the_answer(ctx: Context) 
 
 
 async def test_a_canceled_program_is_ended_kindly_and_its_last_words_are_told(
-    ctx: Context, line: ToyLine, workspace: Path
+    ctx: Context, toy: ToyContext, workspace: Path
 ) -> None:
     running = asyncio.create_task(
         call(ctx, "bash", "-c", "trap 'echo bye; touch ended; exit' TERM; echo begun; sleep 60 & wait")
     )
     async with asyncio.timeout(HANG):
-        while not line.printed:  # noqa: ASYNC110
+        while not toy.printed:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    assert line.printed == [("begun\n", "stdout"), ("bye\n", "stdout")]
+    assert toy.printed == [("begun\n", "stdout"), ("bye\n", "stdout")]
     assert (workspace / "ended").exists()
 
 
-async def test_what_is_no_utf8_is_replaced_also_at_the_end(ctx: Context, line: ToyLine) -> None:
+async def test_what_is_no_utf8_is_replaced_also_at_the_end(ctx: Context, toy: ToyContext) -> None:
     result = await call(ctx, *python(r"import os; os.write(1, b'a\xff\xe2\x82'); os.write(1, b'\xac\0\xf0\x9f')"))
 
     assert result.structured["stdout"] == "a\ufffd€\0\ufffd"
-    assert "".join(text for text, _ in line.printed) == "a\ufffd€\0\ufffd"
+    assert "".join(text for text, _ in toy.printed) == "a\ufffd€\0\ufffd"
 
 
-async def test_of_much_output_both_ends_are_shown_and_the_rest_is_counted(ctx: Context, line: ToyLine) -> None:
+async def test_of_much_output_both_ends_are_shown_and_the_rest_is_counted(ctx: Context, toy: ToyContext) -> None:
     result = await call(ctx, "seq", "1", "20000")
 
     size = sum(len(f"{number}\n") for number in range(1, 20_001))
@@ -165,12 +165,12 @@ async def test_of_much_output_both_ends_are_shown_and_the_rest_is_counted(ctx: C
     assert f"[{omitted} bytes left out here; all of it is in the output of the call]" in lines
     assert (result.metadata["truncated"], result.metadata["original_size"]) == (True, size)
     assert result.metadata["truncated_size"] == size - omitted <= 40_000
-    assert "".join(text for text, _ in line.printed) == "".join(f"{number}\n" for number in range(1, 20_001))
+    assert "".join(text for text, _ in toy.printed) == "".join(f"{number}\n" for number in range(1, 20_001))
 
 
 @pytest.mark.parametrize("limit", ["memory", "processes"])
-async def test_who_takes_too_much_is_told_so(ctx: Context, line: ToyLine, limit: Any) -> None:
-    plain = line.start
+async def test_who_takes_too_much_is_told_so(ctx: Context, toy: ToyContext, limit: Any) -> None:
+    plain = toy.start
 
     async def start(command: Command) -> Process:
         child = await plain(command)
@@ -182,7 +182,7 @@ async def test_who_takes_too_much_is_told_so(ctx: Context, line: ToyLine, limit:
         child.wait = ended  # type: ignore[method-assign]
         return child
 
-    line.start = start  # type: ignore[method-assign]
+    toy.start = start  # type: ignore[method-assign]
 
     error = await failed(ctx, "sh", "-c", "echo much; kill -9 $$")
 
@@ -193,10 +193,10 @@ async def test_who_takes_too_much_is_told_so(ctx: Context, line: ToyLine, limit:
 
 
 async def test_it_runs_in_its_folder_with_the_sessions_environment_and_no_input(
-    ctx: Context, line: ToyLine, workspace: Path
+    ctx: Context, toy: ToyContext, workspace: Path
 ) -> None:
     (workspace / "sub").mkdir()
-    line.env = {"COLOUR": "green", "PAGER": "less"}
+    toy.env = {"COLOUR": "green", "PAGER": "less"}
 
     result = await call(ctx, "sh", "-c", "pwd; echo $COLOUR $PAGER $TERM; cat; echo end", workdir="sub")
 
@@ -253,11 +253,11 @@ def test_without_walls_it_needs_another_permission(ctx: Context) -> None:
     assert tool.explains(args) == {"justification": "May I publish?"}
 
 
-async def test_without_walls_the_process_is_started_so(ctx: Context, line: ToyLine) -> None:
+async def test_without_walls_the_process_is_started_so(ctx: Context, toy: ToyContext) -> None:
     await call(ctx, "true", sandbox_permissions="require_escalated", justification="May I?")
     await call(ctx, "true", sandbox_permissions="use_default", justification="Not needed.")
 
-    assert [command.is_escalated for command in line.started] == [True, False]
+    assert [command.is_escalated for command in toy.commands] == [True, False]
 
 
 @pytest.mark.parametrize(

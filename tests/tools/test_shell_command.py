@@ -12,7 +12,7 @@ from app.core.sandbox import Command, Process
 from app.core.tools import Context
 from app.tools.exec.shell_command import tool
 from tests.support.services import HANG
-from tests.tools.conftest import ToyLine
+from tests.tools.conftest import ToyContext
 
 
 async def call(ctx: Context, command: str, **more: Any) -> Result:
@@ -41,26 +41,26 @@ async def test_it_is_a_login_shell_unless_told_otherwise(ctx: Context, more: dic
     assert result.structured["stdout"] == told
 
 
-async def test_without_bash_another_shell_runs_it(ctx: Context, line: ToyLine) -> None:
-    plain = line.start
+async def test_without_bash_another_shell_runs_it(ctx: Context, toy: ToyContext) -> None:
+    plain = toy.start
 
     async def start(command: Command) -> Process:
         if command.argv[0] == "bash":
             raise FileFailed(errno.ENOENT, "bash")
         return await plain(command)
 
-    line.start = start  # type: ignore[method-assign]
+    toy.start = start  # type: ignore[method-assign]
 
     result = await call(ctx, "echo $0")
 
     assert result.structured["stdout"] == "sh\n"
 
 
-async def test_what_else_cannot_be_started_is_told(ctx: Context, line: ToyLine) -> None:
+async def test_what_else_cannot_be_started_is_told(ctx: Context, toy: ToyContext) -> None:
     async def start(command: Command) -> Process:
         raise FileFailed(errno.EACCES, "bash")
 
-    line.start = start  # type: ignore[method-assign]
+    toy.start = start  # type: ignore[method-assign]
 
     with pytest.raises(FileFailed) as caught:
         await call(ctx, "true")

@@ -93,7 +93,7 @@ async def test_what_cannot_be_used_is_not_found(crib: Crib) -> None:
     crib.services.dispatcher.registry.add(zebra)
 
     before = await search(crib, "zebra")
-    await crib.services.dispatcher.registry.probes.ask(zebra)
+    await crib.services.dispatcher.registry.availability.ask(zebra)
 
     assert before == ["zebra_broken"], "not known to be off yet"
     assert (await crib.run("tool_search", {"query": "zebra"}))["result"]["structured"] == {"tools": []}

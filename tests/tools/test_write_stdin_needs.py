@@ -88,11 +88,11 @@ async def test_a_person_sees_what_is_to_be_typed_and_where(crib: Crib) -> None:
     await crib.open()
     number = await begun(crib, "bash --norc -i", tty=True)
     live = crib.submit("write_stdin", {"session_id": number, "chars": "date\n"})
-    await until(lambda: live.ask)
+    await until(lambda: live.approval.ask)
 
-    assert live.ask is not None
-    assert live.ask.needs == (Need("shell", "date"),)
-    assert live.ask.metadata == {"terminal": number, "command": "bash --norc -i", "chars": "date\n"}
+    assert live.approval.ask is not None
+    assert live.approval.ask.needs == (Need("shell", "date"),)
+    assert live.approval.ask.metadata == {"terminal": number, "command": "bash --norc -i", "chars": "date\n"}
     await crib.cancel(live)
 
 
@@ -101,9 +101,9 @@ async def test_what_somebody_else_typed_meanwhile_counts(crib: Crib) -> None:
     await crib.open()
     number = await begun(crib, "bash --norc -i", tty=True)
     asking = crib.submit("write_stdin", {"session_id": number, "chars": "m -rf x\n"})
-    await until(lambda: asking.ask)
+    await until(lambda: asking.approval.ask)
     other = crib.submit("write_stdin", {"session_id": number, "chars": "r"})
-    await until(lambda: other.ask)
+    await until(lambda: other.approval.ask)
     await answered(crib, other)
     await crib.ended(other)
 
@@ -133,5 +133,5 @@ async def write(crib: Crib, number: int, chars: str = "", session: Session = ADM
 
 async def answered(crib: Crib, live: LiveCall) -> None:
     """A person says yes, once."""
-    assert live.ask is not None
-    await crib.services.asks.answer(live.ask, Answer(Decision.ALLOW_ONCE), REVIEWER)
+    assert live.approval.ask is not None
+    await crib.services.asks.answer(live.approval.ask, Answer(Decision.ALLOW_ONCE), REVIEWER)

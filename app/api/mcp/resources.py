@@ -78,7 +78,7 @@ class McpRequest:
     def check(self, server: str, part: Part) -> None:
         """Raises 404 when there is no such server for this caller, or when rules deny it."""
         exists = self.services.servers.get(server, self.session.principal) is not None
-        if not exists or not self.services.listing.lets_reach(server, part, self.session, self.key):
+        if not exists or not self.services.listing.allows_mcp(server, part, self.session, self.key):
             raise not_found(f"MCP server {server}")
 
     async def page(self, list_page: ListPage, part: Part, server: str | None, cursor: str | None) -> Response:
@@ -90,13 +90,13 @@ class McpRequest:
         except CallError as error:
             raise problem_of_code(error.code, error.message) from None
         names = {item["server"] for item in listed.items}
-        visible = {name for name in names if self.services.listing.lets_reach(name, part, self.session, self.key)}
+        visible = {name for name in names if self.services.listing.allows_mcp(name, part, self.session, self.key)}
         items = [item for item in listed.items if item["server"] in visible]
         return self.respond({"data": items, "next_cursor": listed.next_cursor})
 
     async def run(self, tool: str, arguments: Raw, seconds: float) -> Call:
         """Submit the call of this request and wait for its end, `seconds` at most."""
-        self.services.dispatcher.running.require_accepting()
+        self.services.dispatcher.live_calls.require_accepting()
         request = CallRequest(tool=tool, arguments=arguments)
         origin = trace_context(self.request.headers)
         live = self.services.dispatcher.submit(request, self.session, key=self.key, origin=origin)
@@ -128,7 +128,7 @@ RunRequest = Annotated[McpRequest, Depends(_runner)]
 @router.get("/resources", response_model=Page[ResourceView], responses=SERVER_ERRORS)
 async def list_mcp_resources(mcp: ReadRequest, server: AnyServer = None, cursor: Cursor = None) -> Response:
     """The resources of servers. Without `server`, those of all connected servers in one page."""
-    return await mcp.page(mcp.services.dispatcher.neighbours.resources, "resources", server, cursor)
+    return await mcp.page(mcp.services.dispatcher.resources.mcp_resources.resources, "resources", server, cursor)
 
 
 @router.get("/resources/read", response_model=ContentsView, responses=CALL_RESPONSES)
@@ -155,13 +155,13 @@ async def read_mcp_resource(
 @router.get("/templates", response_model=Page[TemplateView], responses=SERVER_ERRORS)
 async def list_mcp_templates(mcp: ReadRequest, server: AnyServer = None, cursor: Cursor = None) -> Response:
     """The resource templates of servers."""
-    return await mcp.page(mcp.services.dispatcher.neighbours.templates, "resources", server, cursor)
+    return await mcp.page(mcp.services.dispatcher.resources.mcp_resources.templates, "resources", server, cursor)
 
 
 @router.get("/prompts", response_model=Page[PromptView], responses=SERVER_ERRORS)
 async def list_mcp_prompts(mcp: ReadRequest, server: AnyServer = None, cursor: Cursor = None) -> Response:
     """The prompts of servers."""
-    return await mcp.page(mcp.services.dispatcher.neighbours.prompts, "prompts", server, cursor)
+    return await mcp.page(mcp.services.dispatcher.resources.mcp_resources.prompts, "prompts", server, cursor)
 
 
 @router.post("/prompts", response_model=MessagesView, responses=CALL_RESPONSES)

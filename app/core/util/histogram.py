@@ -14,7 +14,7 @@ class Histogram:
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0
 
-    def note(self, value: float) -> None:
+    def record(self, value: float) -> None:
         """Count a value. One that is on a bound is under it."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value

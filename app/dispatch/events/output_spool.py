@@ -15,13 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.calls import Call
 from app.core.errors import StoreUnavailable
 from app.core.redaction import OutputStream
-from app.core.results import Result
-from app.core.tools import Truncation
+from app.core.results import Result, Truncation, truncate, truncate_ends
 from app.core.util.head_tail import encoded, size_of, whole_characters
 from app.dispatch.events.hub import EventHub
 from app.dispatch.events.output_throttle import OutputThrottle
 from app.dispatch.retries import submit_until_stored
-from app.dispatch.truncate import truncate, truncate_ends
 from app.store import outputs
 from app.store.writer import Batch, Writer
 

@@ -1,11 +1,11 @@
-"""Permissions: the layers of rules that count for a call, and what they say to what it needs.
+"""The layers of rules that apply to a call, and their verdicts on what it needs.
 
     defaults < configuration < agent < global < workspace < key     the operator's part
       < session < answers                                           what callers and people added
 
-An approval preset stands before the rules of its layer and only tightens; `never`, wherever it is said, turns ask
-into deny. Global and workspace rules that everybody has were written by an admin and decide; a principal's own may
-turn ask into allow, never more. So may a session's, if its writer could write rules, and answers; others only tighten.
+An approval preset stands before the rules of its layer and only tightens; `never`, in any layer, turns ask into deny.
+Global and workspace rules of all principals were written by an admin and decide; a principal's own rules may turn ask
+into allow, never more. So may a session's, if its writer could write rules, and answers; others only tighten.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,8 +34,8 @@ from app.core.sessions import Session
 from app.core.tools import Tool
 from app.dispatch.permission.rules import RuleStore, workspace_of
 
-MOST_RULESETS = 4096
-MOST_VERDICTS = 1024
+MAX_RULESETS = 4096
+MAX_VERDICTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +65,37 @@ class Ruleset:
             known = judge_one(need, self.layers, tool.name)
             if known.action is Action.ASK and self.never:
                 known = Verdict(Action.DENY, need, known.rule, self.never)
-            if len(self._verdicts) >= MOST_VERDICTS:
-                self._verdicts.clear()  # a search may ask of thousands of names that nobody asks of again
+            if len(self._verdicts) >= MAX_VERDICTS:
+                self._verdicts.clear()  # a search asks about thousands of names once
             self._verdicts[tool.name, need] = known
         return known
 
 
 class Permissions:
-    """Puts the layers together, for each key and session once until a rule changes."""
+    """Builds the layers for each key and session once, until a rule changes."""
 
-    def __init__(self, configuration: RuleSource, agents: Mapping[str, RuleSource], book: RuleStore) -> None:
+    def __init__(self, configuration: RuleSource, agents: Mapping[str, RuleSource], rules: RuleStore) -> None:
         self._configuration = configuration
         self._agents = agents
-        self._book = book
+        self._stored = rules
         self._rulesets: dict[tuple[str, str, str | None], Ruleset] = {}
-        book.watch(self._rulesets.clear)
+        rules.watch(self._rulesets.clear)
 
     def verdicts(self, tool: Tool, needs: Sequence[Need], session: Session, key: Key | None) -> list[Verdict]:
-        """What the rules say to each need. A tool that needs nothing in particular needs itself."""
+        """The verdict on each need. A tool without needs needs itself."""
         if key is not None and not key.bounds.allows_tool(tool.name):
             return [Verdict(Action.DENY, Need(tool.name, "*"), None, "key")]
         ruleset = self.ruleset(session, key)
         return [ruleset.judge(tool, need) for need in needs or [Need(tool.name, "*")]]
 
     def hides(self, tool: Tool, session: Session, key: Key | None) -> bool:
-        """Whether this caller need not hear of a tool, because it may never use it."""
+        """Whether a tool is hidden from this caller because it may never use it."""
         if key is not None and not key.bounds.allows_tool(tool.name):
             return True
         return hides(self.ruleset(session, key).layers, tool.permission or tool.name, tool.name)
 
-    def lets_reach(self, server: str, part: str, session: Session, key: Key | None) -> bool:
-        """Whether the rules leave this part of an MCP server: `resources`, `prompts`."""
+    def allows_mcp(self, server: str, part: str, session: Session, key: Key | None) -> bool:
+        """Whether the rules allow this part of an MCP server: `resources`, `prompts`."""
         ruleset = self.ruleset(session, key)
         action = judge_one(Need("mcp", f"{server}/{part}"), ruleset.layers).action
         return action is Action.ALLOW or (action is Action.ASK and ruleset.never is None)
@@ -104,12 +104,12 @@ class Permissions:
         id = (session.principal, session.id, key.id if key else None)
         known = self._rulesets.get(id)
         if known is None or known.session is not session:
-            if len(self._rulesets) >= MOST_RULESETS:
+            if len(self._rulesets) >= MAX_RULESETS:
                 self._rulesets.clear()
-            known = self._rulesets[id] = self._put_together(session, key)
+            known = self._rulesets[id] = self._build(session, key)
         return known
 
-    def _put_together(self, session: Session, key: Key | None) -> Ruleset:
+    def _build(self, session: Session, key: Key | None) -> Ruleset:
         agent = self._agents.get(session.agent or "", RuleSource())
         bounds = RuleSource(key.bounds.rules, key.bounds.approval) if key else RuleSource()
         own = RuleSource(session.rules, session.approval)
@@ -118,35 +118,35 @@ class Permissions:
             DEFAULTS,
             *self._configuration.layers("configuration"),
             *agent.layers(f"agent {session.agent}"),
-            *self._kept_layers(session),
+            *self._stored_layers(session),
             *bounds.layers("key"),
             *own.layers("session", power),
-            *self._added(session),
+            *self._session_layers(session),
         ]
         parts = {"configuration": self._configuration, "agent": agent, "key": bounds, "session": own}
         never = next((name for name, part in parts.items() if part.approval == "never"), None)
         return Ruleset(session, tuple(layers), never and f"approval `never` of the {never}")
 
-    def _kept_layers(self, session: Session) -> list[Layer]:
-        """Everybody's global rules, the principal's own, then the same of the workspace."""
-        written = [kept for kept in self._book.counting_for(session.principal) if not kept.is_answer]
+    def _stored_layers(self, session: Session) -> list[Layer]:
+        """Global rules of all principals, the principal's own, then the same for the workspace."""
+        written = [kept for kept in self._stored.applying_to(session.principal) if not kept.is_answer]
         layers = []
         for scope in (RuleScope.GLOBAL, RuleScope.WORKSPACE):
             for owner, power in ((GLOBAL_PRINCIPAL, Power.DECIDES), (session.principal, Power.LOOSENS)):
-                rules = _rules(one for one in written if one.principal == owner and _counts(one, scope, session))
+                rules = _rules(one for one in written if one.principal == owner and _applies(one, scope, session))
                 layers.append(Layer(scope.value, rules, power))
         return [layer for layer in layers if layer.rules]
 
-    def _added(self, session: Session) -> list[Layer]:
-        """What was written for the session alone, then what people answered."""
-        counting = [kept for kept in self._book.counting_for(session.principal) if _counts(kept, kept.scope, session)]
-        written = _rules(one for one in counting if one.scope is RuleScope.SESSION and not one.is_answer)
-        answers = _rules(one for one in counting if one.is_answer)
+    def _session_layers(self, session: Session) -> list[Layer]:
+        """Rules written for the session, then those of answers."""
+        applying = [kept for kept in self._stored.applying_to(session.principal) if _applies(kept, kept.scope, session)]
+        written = _rules(one for one in applying if one.scope is RuleScope.SESSION and not one.is_answer)
+        answers = _rules(one for one in applying if one.is_answer)
         layers = Layer("session", written, Power.LOOSENS), Layer("answers", answers, Power.LOOSENS)
         return [layer for layer in layers if layer.rules]
 
 
-def _counts(kept: StoredRule, scope: RuleScope, session: Session) -> bool:
+def _applies(kept: StoredRule, scope: RuleScope, session: Session) -> bool:
     if kept.scope is not scope:
         return False
     if scope is RuleScope.SESSION:
@@ -162,23 +162,23 @@ def denied(verdict: Verdict) -> PermissionDenied:
     """The sentence for the model, naming the rule that decided."""
     need = verdict.need
     assert need is not None, "only a need can be denied"
-    wish = f"{need.permission} {need.pattern}"
+    action = f"{need.permission} {need.pattern}"
     details = {"permission": need.permission, "pattern": need.pattern, "rule": verdict.rule and str(verdict.rule)}
     if need.permission == DOOM_LOOP:
-        return DoomLoop(f"{in_circles(need.pattern)} A rule does not allow it again.", details=details)
+        return DoomLoop(f"{doom_loop_sentence(need.pattern)} A rule does not allow it again.", details=details)
     if verdict.layer == "key" and verdict.rule is None:
         return PermissionDenied(f"Not allowed: the key of this call may not use {need.permission}.", details=details)
     if verdict.rule is not None and verdict.rule.action is Action.DENY:
-        return PermissionDenied(f"Not allowed: {wish} is denied by the rule `{verdict.rule}`.", details=details)
-    return PermissionDenied(f"Not allowed: {wish} would have to be asked ({verdict.layer}).", details=details)
+        return PermissionDenied(f"Not allowed: {action} is denied by the rule `{verdict.rule}`.", details=details)
+    return PermissionDenied(f"Not allowed: {action} would have to be asked ({verdict.layer}).", details=details)
 
 
 def unattended(need: Need) -> PermissionDenied:
-    """What would have to be asked where nobody is there to answer."""
-    wish = f"{need.permission} {need.pattern}"
-    message = f"Not allowed: {wish} needs a person's approval, and this call does not wait for one."
+    """The error where no person is there to answer."""
+    action = f"{need.permission} {need.pattern}"
+    message = f"Not allowed: {action} needs a person's approval, and this call does not wait for one."
     return PermissionDenied(message, details={"permission": need.permission, "pattern": need.pattern, "rule": None})
 
 
-def in_circles(tool: str) -> str:
+def doom_loop_sentence(tool: str) -> str:
     return f"{tool} was called with the same arguments and gave the same result twice in a row; do something else."

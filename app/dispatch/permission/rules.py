@@ -1,6 +1,6 @@
-"""The rule book: every rule written at run time, mirrored in memory because each call is judged by it.
+"""Rules written at run time, mirrored in memory because every call is judged by them.
 
-Only this service writes it. A change is committed first and counts then.
+A change is committed first and applies then.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ def workspace_of(session: Session) -> str:
 
 
 class RuleStore:
-    def __init__(self, writer: Writer, kept: Iterable[StoredRule]) -> None:
+    def __init__(self, writer: Writer, stored: Iterable[StoredRule]) -> None:
         self._writer = writer
-        self._kept = {one.id: one for one in kept}
+        self._rules = {one.id: one for one in stored}
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, changed: Callable[[], None]) -> None:
@@ -34,44 +34,46 @@ class RuleStore:
 
     def get(self, id: str, principal: str | None) -> StoredRule | None:
         """One rule, if this principal may see it; None sees all."""
-        kept = self._kept.get(id)
-        return kept if kept and principal in (None, kept.principal) else None
+        rule = self._rules.get(id)
+        return rule if rule and principal in (None, rule.principal) else None
 
     def listed(self, principal: str | None) -> list[StoredRule]:
         """The rules of one principal, or all, oldest first."""
-        return [kept for kept in self._kept.values() if principal in (None, kept.principal)]
+        return [rule for rule in self._rules.values() if principal in (None, rule.principal)]
 
-    def counting_for(self, principal: str) -> list[StoredRule]:
-        """The rules that may count for a principal's calls: everybody's and its own, oldest first."""
-        return [kept for kept in self._kept.values() if kept.principal in (GLOBAL_PRINCIPAL, principal)]
+    def applying_to(self, principal: str) -> list[StoredRule]:
+        """The rules that may apply to a principal's calls: those of all principals and its own, oldest first."""
+        return [rule for rule in self._rules.values() if rule.principal in (GLOBAL_PRINCIPAL, principal)]
 
-    async def add(self, kept: StoredRule) -> None:
-        change = self._writer.submit(lambda batch: rules.add(batch, kept))
-        change.add_done_callback(lambda done: self.put(kept) if _succeeded(done) else None)
+    async def add(self, rule: StoredRule) -> None:
+        change = self._writer.submit(lambda batch: rules.add(batch, rule))
+        change.add_done_callback(lambda done: self.put(rule) if _succeeded(done) else None)
         await asyncio.shield(change)
 
     async def drop(self, id: str) -> bool:
-        """Take a rule back; the answer is whether it was there."""
+        """Remove a rule; returns whether it existed."""
         change = self._writer.submit(lambda batch: rules.remove(batch, id))
         change.add_done_callback(lambda done: self._forget(id) if _succeeded(done) else None)
         return await asyncio.shield(change)
 
-    def put(self, *kept: StoredRule) -> None:
-        """These are committed."""
-        self._kept |= {one.id: one for one in kept}
-        self.tell()
+    def put(self, *committed: StoredRule) -> None:
+        """Apply rules that are committed."""
+        self._rules |= {one.id: one for one in committed}
+        self.notify()
 
     def forget_session(self, principal: str, session: str) -> None:
-        """The session is gone, and its rules with it."""
-        self._kept = {id: one for id, one in self._kept.items() if (one.principal, one.session) != (principal, session)}
-        self.tell()
+        """The session was deleted, and its rules with it."""
+        self._rules = {
+            id: one for id, one in self._rules.items() if (one.principal, one.session) != (principal, session)
+        }
+        self.notify()
 
     def _forget(self, id: str) -> None:
-        self._kept.pop(id, None)
-        self.tell()
+        self._rules.pop(id, None)
+        self.notify()
 
-    def tell(self) -> None:
-        """Something that calls are judged by has changed."""
+    def notify(self) -> None:
+        """Rules have changed: call every watcher."""
         for changed in self._watchers:
             changed()
 

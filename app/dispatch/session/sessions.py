@@ -178,10 +178,10 @@ class Sessions:
         self._closing.add(name)
         self.departures += 1
         try:
-            lives = [live for live in dispatcher.running if _name_of(live.session) == name]
+            lives = [live for live in dispatcher.live_calls if _name_of(live.session) == name]
             await asyncio.gather(*(dispatcher.cancel(live, Canceled(DELETED)) for live in lives))
-            await dispatcher.kernels.end_session(*name)
-            await dispatcher.terminals.end_session(*name)
+            await dispatcher.resources.kernels.end_session(*name)
+            await dispatcher.resources.terminals.end_session(*name)
             for end in self.on_delete:
                 await end(*name)
         except BaseException:
@@ -255,7 +255,7 @@ class Sessions:
     def _replaced(self, done: "asyncio.Future[bool]", session: Session) -> None:
         self._changed(done, session)
         if _is_true(done):
-            self._book.tell()
+            self._book.notify()
 
     def _removed(self, done: "asyncio.Future[bool]", name: Name) -> None:
         if _is_true(done):

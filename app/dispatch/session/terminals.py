@@ -23,6 +23,7 @@ from app.core.util.json_codec import dumps
 from app.dispatch.events.hub import EventHub
 from app.dispatch.journal import Journal
 from app.dispatch.live_calls import LiveCall
+from app.dispatch.redaction import CallRedactor
 from app.dispatch.session.terminal_reader import LiveTerminal, TerminalInfo
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Terminals:
         self,
         walled: SandboxedProcesses,
         journal: Journal,
+        redactor: CallRedactor,
         hub: EventHub,
         clock: Clock,
         *,
@@ -51,6 +53,7 @@ class Terminals:
     ) -> None:
         self._walled = walled
         self._journal = journal
+        self._redactor = redactor
         self._hub = hub
         self._clock = clock
         self._limit = limit
@@ -66,8 +69,8 @@ class Terminals:
         self._make_room(name)
         self._opening[name] += 1
         try:
-            tell = partial(self._journal.tell_decision, live)
-            child = await self._walled.start(command, live.session, workspace, tell)
+            report = partial(self._journal.publish_network_decision, live)
+            child = await self._walled.start(command, live.session, workspace, report)
         finally:
             self._opening[name] -= 1
         if self._is_closed or live.stop is not None:
@@ -82,7 +85,7 @@ class Terminals:
             plate,
             child,
             self._clock,
-            cover=self._journal.cover.output,
+            cover=self._redactor.output_stream,
             show=partial(self._hub.publish_terminal, plate),
             opened=self._tell(EventType.TERMINAL_OPENED, plate, body),
             over=self._tell_closed,
@@ -157,7 +160,7 @@ class Terminals:
 
     def _shown(self, terminal: LiveTerminal) -> TerminalView:
         view = terminal.view()
-        return replace(view, command=self._journal.cover.text(view.command))
+        return replace(view, command=self._redactor.redact_text(view.command))
 
     def _make_room(self, name: Name) -> None:
         """The place is free at once; the process ends beside."""
@@ -188,7 +191,7 @@ class Terminals:
 
     def _tell(self, type: EventType, plate: TerminalInfo, data: dict[str, Any]) -> "asyncio.Future[None]":
         """The end of the service waits for it."""
-        text = self._journal.cover.kept_data(dumps({"terminal": plate.id, **data}).decode())
+        text = self._redactor.redact_json(dumps({"terminal": plate.id, **data}).decode())
         event = Event(0, type, plate.call, plate.principal, plate.session, self._clock.now(), text)
         telling = self._journal.submit(lambda batch: batch.publish(event))
         self._keep(telling)

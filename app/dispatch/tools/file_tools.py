@@ -50,10 +50,10 @@ class FileTools:
             if changed := _difference(before, self._tools):
                 told, at = list(self._principals()), self._clock.now()
                 await self._writer.submit(lambda batch: changed.tell(batch, told, at))
-        await self._registry.probes.ask_all(self._registry.all(None))
+        await self._registry.availability.ask_all(self._registry.all(None))
         return sorted(self._tools), failed
 
-    def reload_soon(self) -> None:
+    def schedule_reload(self) -> None:
         """Read them anew without anybody waiting for it; the log tells what came of it."""
         task = asyncio.create_task(self._reload_and_say())
         self._under_way.add(task)

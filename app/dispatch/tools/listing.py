@@ -13,7 +13,7 @@ from app.core.sessions import Session
 from app.core.tools import Audience, Effect, Ready, Tool
 from app.core.util.json_codec import dumps
 from app.dispatch.permission.permissions import Permissions
-from app.dispatch.tools.availability import ANYBODY
+from app.dispatch.tools.availability import ANY_AUDIENCE
 from app.dispatch.tools.registry import Registry
 
 View = dict[str, Any]
@@ -25,7 +25,7 @@ Redefine = Callable[[View], Awaitable[View]]
 class ToolFilter:
     """Which tools to list. None means all; with `query` the best match comes first."""
 
-    audience: Audience = ANYBODY
+    audience: Audience = ANY_AUDIENCE
     source: str | None = None
     server: str | None = None
     effect: Effect | None = None
@@ -90,7 +90,7 @@ class Listing:
 
     def shows_server(self, server: str, session: Session, key: Key) -> bool:
         """Whether this caller sees an MCP server: something of it can be used."""
-        if any(self.lets_reach(server, part, session, key) for part in ("", "resources", "prompts")):
+        if any(self.allows_mcp(server, part, session, key) for part in ("", "resources", "prompts")):
             return True
         seen = visible(self._registry.all(key.principal), session, key, self._permissions)
         return any(self._may_use(tool, session, key) for tool in seen if server_of(tool) == server)
@@ -101,7 +101,7 @@ class Listing:
         need = Need("mcp", f"{tool.origin.server}/{tool.origin.raw['name']}")
         return self._permissions.verdicts(tool, [need], session, key)[0].action is not Action.DENY
 
-    def lets_reach(self, server: str, part: str, session: Session, key: Key) -> bool:
+    def allows_mcp(self, server: str, part: str, session: Session, key: Key) -> bool:
         """Whether this caller may ask an MCP server for what it has besides tools: its `resources` or `prompts`. A key
         that is bound to some tools is bound to their servers, too."""
         if key.bounds.tools and not any(
@@ -109,7 +109,7 @@ class Listing:
             for tool in self._registry.all(key.principal)
         ):
             return False
-        return self._permissions.lets_reach(server, part, session, key)
+        return self._permissions.allows_mcp(server, part, session, key)
 
     def redacted(self, said: View) -> View:
         """What an MCP server says of itself, as it may be shown: it is not ours, and may hold anything."""
@@ -122,7 +122,7 @@ class Listing:
         """What a caller sent, as it may be said back."""
         return self._redactor.text(text)
 
-    async def show(self, tool: Tool, audience: Audience = ANYBODY, *, probe: bool = False) -> View:
+    async def show(self, tool: Tool, audience: Audience = ANY_AUDIENCE, *, probe: bool = False) -> View:
         """One tool, with what its `init` says to this audience and whether it can be used at all."""
         ready = await self._ready(tool, audience, probe)
         view = tool.view()
@@ -135,10 +135,10 @@ class Listing:
 
     async def _ready(self, tool: Tool, audience: Audience, probe: bool) -> Ready:
         """What cannot be used by anybody is not asked what it would say to somebody."""
-        probes = self._registry.probes
+        probes = self._registry.availability
         answer = probes.known(tool) if not probe else None
         answer = answer or await probes.ask(tool)
-        if audience == ANYBODY or answer.reason is not None:
+        if audience == ANY_AUDIENCE or answer.reason is not None:
             return answer
         known = probes.known(tool, audience) if not probe else None
         return known or await probes.ask(tool, audience)

@@ -49,7 +49,7 @@ class UrlElicitations:
             if not await _agreed(pages, guest, ctx):
                 raise refusal
             for _ in range(TRIES):
-                ctx.go_on()
+                ctx.reset_timeout()
                 await _all(events)
                 try:
                     return await send()

@@ -4,9 +4,9 @@ there is a record of it. No model hears of the tool."""
 from pydantic import BaseModel, Field
 
 from app.core.ports import PathScope
-from app.core.results import Result
+from app.core.results import Result, Truncation
 from app.core.rules import Need
-from app.core.tools import Context, Effect, Lane, Tool, Truncation, typed
+from app.core.tools import Context, Effect, Lane, Tool, typed
 from app.core.util.json_codec import dumps
 
 PROMPT = "mcp_prompt"
@@ -41,5 +41,5 @@ def _needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def _run(args: Args, ctx: Context) -> Result:
-    answer = await ctx.neighbours.prompt(ctx.session, args.server, args.name, args.arguments, ctx)
+    answer = await ctx.mcp_resources.prompt(ctx.session, args.server, args.name, args.arguments, ctx)
     return Result(dumps(answer).decode(), args.name)

@@ -78,7 +78,7 @@ class ToolPublisher:
         everybodys: set[str] = set()
         by_owner = _by_owner(stands)
         for owner in sorted({*by_owner, *self._owners}, key=lambda owner: owner or ""):
-            taken = self._registry.taken(owner) | everybodys
+            taken = self._registry.names_in_use(owner) | everybodys
             await self._plan_owner(plan, owner, by_owner.get(owner, []), taken)
             if owner is None:
                 everybodys = {tool.name for tool in plan.tools[None]}
@@ -86,7 +86,9 @@ class ToolPublisher:
 
     def show(self, plan: PublishPlan) -> None:
         """Put it into the registry."""
-        late = [name for owner, tools in plan.tools.items() for name in self._registry.serve(tools, owner)]
+        late = [
+            name for owner, tools in plan.tools.items() for name in self._registry.replace_server_tools(tools, owner)
+        ]
         self._made = {label: one for label, one in plan.made.items() if one.name not in late}
         if late:  # somebody took them since this was planned
             self.on_rival()

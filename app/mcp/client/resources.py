@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from app.core.errors import CallError, InvalidArgs, McpDisconnected, McpFailed, TimedOut
-from app.core.mcp_resources import ResourceList
 from app.core.sessions import Session
-from app.core.tools import Context
+from app.core.tools import Context, ResourceList
 from app.core.util.json_codec import Raw
 from app.mcp.client import input_required
 from app.mcp.client.interfaces import (

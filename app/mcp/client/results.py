@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from app.core.results import MOST_ATTACHED, Attachment, Result, attach
+from app.core.results import MAX_ATTACHED_BYTES, Attachment, Result, attach
 from app.core.util.json_codec import Raw, dumps
 
 VIOLATION = "output_schema_violation"
@@ -78,7 +78,7 @@ class ParsedResult:
         self._lines: list[str] = []
         self._attached: list[Attachment] = []
         self._blocks: list[Raw] = []
-        self._room = MOST_ATTACHED
+        self._room = MAX_ATTACHED_BYTES
 
     def take(self, block: Any) -> None:
         before = len(self._attached)
@@ -125,7 +125,7 @@ class ParsedResult:
             self.leave_out(what, "its base64 cannot be read")
             return None
         if size > self._room:
-            self.leave_out(what, f"it has {size:,} bytes, and a call keeps {MOST_ATTACHED:,} of all attachments")
+            self.leave_out(what, f"it has {size:,} bytes, and a call keeps {MAX_ATTACHED_BYTES:,} of all attachments")
             return None
         self._room -= size
         attached = Attachment(mime, f"data:{mime};base64,{''.join(data.split())}", name)
@@ -135,7 +135,9 @@ class ParsedResult:
     def file(self, data: bytes, name: str, what: str) -> None:
         """Something of JSON that is too large for where it would be otherwise."""
         if len(data) > self._room:
-            self.leave_out(what, f"it has {len(data):,} bytes, and a call keeps {MOST_ATTACHED:,} of all attachments")
+            self.leave_out(
+                what, f"it has {len(data):,} bytes, and a call keeps {MAX_ATTACHED_BYTES:,} of all attachments"
+            )
             return
         self._room -= len(data)
         self._attached.append(attach(data, "application/json", name))

@@ -130,7 +130,7 @@ class ServerRequests:
     def capabilities(self, ctx: Context | None) -> Raw:
         """What a server may ask of us while it has this call, as it goes along with a request of the newer era."""
         can = {name: value for name, value in CAPABILITIES.items() if name != "sampling"}
-        attendant = ctx.attendant if ctx is not None else None
+        attendant = ctx.back_channel if ctx is not None else None
         if attendant is not None and attendant.offers("sampling/createMessage", {"tools": []}):
             can["sampling"] = {"tools": {}}
         elif self.gateway is not None or (attendant is not None and attendant.offers("sampling/createMessage", {})):
@@ -179,7 +179,7 @@ class ConnectionHandler:
         present = self._reception.presence(self._place, ctx)
         if present is None:
             return await answering
-        present.ctx.go_on()
+        present.ctx.reset_timeout()
         return await self._on_behalf(present, answering)
 
     def told(self, method: str, params: Raw, about: Context | None) -> None:
@@ -197,8 +197,8 @@ class ConnectionHandler:
         present = self._reception.presence(self._place, ctx)
         if present is None:
             return
-        if present.ctx.attendant is not None:
-            present.ctx.attendant.notify("notifications/message", params)
+        if present.ctx.back_channel is not None:
+            present.ctx.back_channel.notify("notifications/message", params)
         said = params.get("data")
         text = said if isinstance(said, str) else str(said)
         entry = {"level": str(params.get("level", "info"))[:16], "data": text[:MOST_LOGGED]}
@@ -251,7 +251,7 @@ class ConnectionHandler:
             return {"action": "decline" if is_no else "cancel"}
 
     async def _sample(self, params: Raw, ctx: Context | None) -> Raw:
-        attendant = ctx.attendant if ctx else None
+        attendant = ctx.back_channel if ctx else None
         try:
             if attendant is not None and attendant.offers("sampling/createMessage", params):
                 return await attendant.request("sampling/createMessage", params)
@@ -280,7 +280,7 @@ class ConnectionHandler:
 
 async def _callers(ctx: Context | None) -> list[Raw]:
     """The roots of the MCP client that makes the call, if it has any."""
-    attendant = ctx.attendant if ctx else None
+    attendant = ctx.back_channel if ctx else None
     if attendant is None or not attendant.offers("roots/list", {}):
         return []
     try:

@@ -92,7 +92,7 @@ class _Task:
         message = task.get("statusMessage")
         title = message[:500] if isinstance(message, str) else None
         self._ctx.metadata(title, {"task": self._id, "task_status": str(task.get("status"))})
-        self._ctx.go_on()
+        self._ctx.reset_timeout()
 
     async def _give_up(self) -> None:
         with suppress(JsonRpcError, ConnectionLost, TimeoutError, CallError):

@@ -276,7 +276,7 @@ def _tell(ctx: Context, said: Progress) -> None:
     progress, total, message = said
     about = {"progress": progress} if total is None else {"progress": progress, "total": total}
     ctx.metadata(message[:MOST_TOLD] if message else None, about)
-    ctx.go_on()
+    ctx.reset_timeout()
 
 
 def _stop(lost: ConnectionLost) -> str:

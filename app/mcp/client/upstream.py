@@ -212,7 +212,7 @@ class UpstreamServer:
             return await self._instances.link(session)
         return await self._main.link()
 
-    async def arrive(self) -> None:
+    async def wait_listed(self) -> None:
         """Wait until it has listed its tools for the first time. Raises `ToolUnavailable`."""
         await self._main.settle()
         if self.catalogue is None:

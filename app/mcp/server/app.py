@@ -113,10 +113,10 @@ class McpServerApp:
         self._handlers = McpHandlers(
             tools=self._tools,
             calls=self._calls,
-            upstream=dispatcher.neighbours,
+            upstream=dispatcher.resources.mcp_resources,
             changes=self._changes,
             listing=listing,
-            lists=ListCache(dispatcher.neighbours, change_feed),
+            lists=ListCache(dispatcher.resources.mcp_resources, change_feed),
             engine=engine,
         )
         self._closing = asyncio.Event()

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.calls import CallRequest
 from app.core.errors import CallError
-from app.core.mcp_resources import McpResources
+from app.core.tools import McpResources
 from app.core.util.json_codec import Raw
 from app.dispatch.tools.listing import Listing
 from app.mcp.client.prompts import PROMPT

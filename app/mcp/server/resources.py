@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from app.core.errors import CallError
-from app.core.mcp_resources import McpResources
 from app.core.sessions import Session
+from app.core.tools import McpResources
 from app.core.util.json_codec import Raw
 from app.dispatch.tools.listing import Listing
 from app.mcp.client.interfaces import Change, ChangeFeed
@@ -79,7 +79,7 @@ def reachable_servers(listing: Listing, caller: RequestContext, part: str, items
     """The servers of these items that the caller may use for them."""
     session = caller.require_session()
     servers = {item["server"] for item in items}
-    return {server for server in servers if listing.lets_reach(server, part, session, caller.key)}
+    return {server for server in servers if listing.allows_mcp(server, part, session, caller.key)}
 
 
 class Address(NamedTuple):
@@ -113,7 +113,7 @@ class McpServerResources:
     async def find(self, ctx: Ctx, caller: RequestContext, uri: str) -> Address:
         """Where a resource is; raises an error of the protocol when no server has it, or more than one."""
         if (address := parse_prefixed(uri)) is not None:
-            if not self._listing.lets_reach(address.server, "resources", caller.require_session(), caller.key):
+            if not self._listing.allows_mcp(address.server, "resources", caller.require_session(), caller.key):
                 raise resource_not_found(ctx, self._listing.quoted(uri))
             return address
         resources, templates = await asyncio.gather(

@@ -104,7 +104,7 @@ class McpToolCalls:
         return await self._begin(ctx, request, render, log_level)
 
     async def _begin(self, ctx: Ctx, request: CallRequest, render: Render, log_level: str | None) -> Raw:
-        if self._dispatcher.running.is_draining:
+        if self._dispatcher.live_calls.is_draining:
             raise NoCall(f"Overloaded: {STOPPING}")
         caller = caller_of(ctx)
         claim = _claim(ctx, request, caller)
@@ -115,7 +115,7 @@ class McpToolCalls:
                 caller.require_session(),
                 key=caller.key,
                 claim=claim,
-                attendant=client.back_channel,
+                back_channel=client.back_channel,
                 origin=trace_of(ctx),
             )
         except Refusal as refused:
@@ -134,9 +134,9 @@ class McpToolCalls:
         key = caller.key
         if awaited is not None and awaited.is_of(caller) and awaited.client.input_required is not None:
             awaited.client.input_required.take((ctx.params or {}).get(RESPONSES))
-        elif (live := self._dispatcher.running.get(call)) is not None and live.call.key == key.id:
+        elif (live := self._dispatcher.live_calls.get(call)) is not None and live.call.key == key.id:
             awaited = self._add(live, self._waiting_client(ctx, None))  # the service was restarted meanwhile
-            live.attend(awaited.client.back_channel)
+            live.attach(awaited.client.back_channel)
         if awaited is not None:
             return await self._wait(ctx, awaited, render)
         stored = await calls.get(self._engine, call, key.principal)
@@ -172,7 +172,7 @@ class McpToolCalls:
             awaited.waiting_requests -= 1
         if not live.is_done and input_required is not None:
             return input_required.result(live.call.id)
-        if live.failure is not None:
+        if live.record.failure is not None:
             raise protocol_error(NOT_RECORDED, INTERNAL_ERROR)
         return await render(live.call)
 
@@ -198,7 +198,7 @@ class McpToolCalls:
     async def _claim_holder(self, ctx: Ctx, awaited: AwaitedCall, claim: Claim) -> AwaitedCall:
         """The call that holds the idempotency key: this one, or the first with it. Requests of that one are sent to
         this client only if both were made with the same API key, so that no client answers with another's rights."""
-        running = self._dispatcher.running
+        running = self._dispatcher.live_calls
         try:
             first = await idempotency.holder_of(running, self._engine, awaited.live, claim)
         except idempotency.Conflict as conflict:

@@ -11,9 +11,9 @@ import socket
 from array import array
 from collections.abc import Iterable, Sequence
 
-MOST_INLINE = 8 * 1024
+MAX_INLINE_BYTES = 8 * 1024
 MOST_FILES = 200  # the kernel takes a few more with one packet
-PACKET = MOST_INLINE + 64
+PACKET = MAX_INLINE_BYTES + 64
 SPACE = socket.CMSG_SPACE(MOST_FILES * array("i").itemsize)
 INLINE, SPILLED, MORE = b"i", b"s", b"+"
 COUNT_BYTES = 2
@@ -37,7 +37,7 @@ def end_of(fd: int) -> socket.socket:
 def send(end: socket.socket, message: "Message", files: Sequence[int] = ()) -> None:
     """Raises `OSError` when nobody is at the other end, `BlockingIOError` when that one does not keep up."""
     data = marshal.dumps(message)
-    if len(data) <= MOST_INLINE:
+    if len(data) <= MAX_INLINE_BYTES:
         _send(end, INLINE, data, files)
         return
     memory = _memory(data)

@@ -103,7 +103,7 @@ tool = typed(
     timeout=90.0,
     permission="shell",
     explains=explained,
-    is_walled=True,
+    is_sandboxed=True,
 )
 
 

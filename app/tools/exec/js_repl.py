@@ -86,7 +86,7 @@ tool = typed(
     grammar=GRAMMAR,
     lane=Lane.SESSION,
     timeout=MOST_SECONDS + MARGIN,
-    is_walled=True,
+    is_sandboxed=True,
 )
 
 

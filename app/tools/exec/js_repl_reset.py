@@ -31,5 +31,5 @@ tool = typed(
     run=run,
     lane=Lane.SESSION,
     permission="js_repl",
-    is_walled=True,
+    is_sandboxed=True,
 )

@@ -73,5 +73,5 @@ tool = typed(
     lane=Lane.SESSION,
     timeout=MOST_SECONDS + MARGIN,
     aliases=(Alias("code_interpreter", _adapt),),
-    is_walled=True,
+    is_sandboxed=True,
 )

@@ -31,5 +31,5 @@ tool = typed(
     run=run,
     lane=Lane.SESSION,
     permission="python",
-    is_walled=True,
+    is_sandboxed=True,
 )

@@ -13,7 +13,7 @@ from app.core.llm_models import takes_patches
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, go_on, typed
+from app.core.tools import Context, Effect, raise_if_canceled, typed
 from app.text.edit import search_replace, udiff, whole_file
 from app.text.edit.draft import Draft, changes_of, facts
 from app.text.edit.report import NOUNS, counted, failure, sentence, success
@@ -77,7 +77,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread_to_end(lambda stop: _apply(args, ctx, stop))
+    return await ctx.in_thread_uncancelable(lambda stop: _apply(args, ctx, stop))
 
 
 tool = typed(
@@ -104,7 +104,7 @@ def _apply(args: Args, ctx: Context, stop: Event) -> Result:
 
 
 def _edit(args: Args, ctx: Context, stop: Event) -> Result:
-    desk = EditSession(ctx.workspace.name, ctx.present, lambda: go_on(stop), every=args.replace_all)
+    desk = EditSession(ctx.workspace.name, ctx.load_if_exists, lambda: raise_if_canceled(stop), every=args.replace_all)
     outcomes = desk.make(args._edits)
     has_failed = not all(isinstance(outcome.end, Applied) for outcome in outcomes)
     drafts = [] if args.atomic and has_failed else desk.drafts()
@@ -112,7 +112,7 @@ def _edit(args: Args, ctx: Context, stop: Event) -> Result:
     _require_no_clash({change.path for change in changes if change.data is not None})
     about = _about(args, outcomes) | facts(drafts)
     end = _failed(args, outcomes, desk, about) if has_failed else _done(args, outcomes, drafts, about)
-    go_on(stop)
+    raise_if_canceled(stop)
     if changes and not args.dry_run:
         ctx.workspace.commit(changes, approved=ctx.approved)
     if isinstance(end, EditMismatch):

@@ -10,7 +10,7 @@ from app.core.llm_models import takes_patches
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Alias, Audience, Context, Effect, go_on, typed
+from app.core.tools import Alias, Audience, Context, Effect, raise_if_canceled, typed
 from app.text.edit.draft import changes_of, facts
 from app.text.patch.apply import StagedFiles
 from app.text.patch.lenient import read
@@ -63,7 +63,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread_to_end(lambda stop: patched(args.operations, ctx, stop))
+    return await ctx.in_thread_uncancelable(lambda stop: patched(args.operations, ctx, stop))
 
 
 def _suits(audience: Audience) -> bool:
@@ -87,13 +87,13 @@ tool = typed(
 
 def patched(operations: list[Operation], ctx: Context, stop: Event, *, is_dry: bool = False) -> Result:
     """Everything is made ready first; only then the files are touched, all of them or none. Dry, none are."""
-    stage = StagedFiles(ctx.present)
+    stage = StagedFiles(ctx.load_if_exists)
     for operation in operations:
-        go_on(stop)
+        raise_if_canceled(stop)
         _do(operation, stage, ctx)
     drafts = stage.drafts()
     about = facts(drafts)
-    go_on(stop)
+    raise_if_canceled(stop)
     if not is_dry:
         ctx.workspace.commit(changes_of(drafts), approved=ctx.approved)
     touched = [_told(operation) for operation in operations]

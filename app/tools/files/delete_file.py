@@ -11,7 +11,7 @@ from app.core.files import require_state, touching
 from app.core.ports import Change, PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, go_on, typed
+from app.core.tools import Context, Effect, raise_if_canceled, typed
 from app.text.edit.draft import MOST_COMPARED, facts_of
 
 
@@ -25,7 +25,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    about = await ctx.in_thread_to_end(lambda stop: _delete(args, ctx, stop))
+    about = await ctx.in_thread_uncancelable(lambda stop: _delete(args, ctx, stop))
     return Result(output=f"Deleted {args.path}.", title=args.path, metadata=about)
 
 
@@ -49,6 +49,6 @@ def _delete(args: Args, ctx: Context, stop: Event) -> dict[str, Any]:
         raise FileFailed(errno.ENOENT, args.path, f"{args.path} does not exist.")
     name = ctx.workspace.name(args.path)
     before = ctx.workspace.load(args.path, approved=ctx.approved) if stamp.size <= MOST_COMPARED else None
-    go_on(stop)
+    raise_if_canceled(stop)
     ctx.workspace.commit([Change(path=args.path, data=None, before=stamp)], approved=ctx.approved)
     return {"path": name} | facts_of(args.path, before, None, "deleted")

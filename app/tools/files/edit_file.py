@@ -13,7 +13,7 @@ from app.core.llm_models import takes_patches
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Alias, Context, Effect, go_on, typed
+from app.core.tools import Alias, Context, Effect, raise_if_canceled, typed
 from app.text.edit.draft import Draft, facts, of_file
 from app.text.edit.replacers import EXACT, Replaced, explained, replace
 from app.text.file_text import Content
@@ -56,8 +56,8 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 async def run(args: Args, ctx: Context) -> Result:
     # Who may change a file but not read it is not shown what it says.
-    may_show = all(ctx.may(touching(ctx.workspace, "read", [args.file_path])))
-    editing = ctx.in_thread_to_end(lambda stop: _edit(args, ctx, may_show, stop))
+    may_show = all(ctx.is_allowed(touching(ctx.workspace, "read", [args.file_path])))
+    editing = ctx.in_thread_uncancelable(lambda stop: _edit(args, ctx, may_show, stop))
     return await advising(args.file_path, ctx, editing)
 
 
@@ -110,7 +110,7 @@ def _new_file(args: Args, ctx: Context) -> Draft:
 
 def _finished(draft: Draft, made: Replaced | None, args: Args, ctx: Context, stop: Event) -> Result:
     changes = draft.changes
-    go_on(stop)
+    raise_if_canceled(stop)
     ctx.workspace.commit(changes, approved=ctx.approved)
     about = {"strategy": made.strategy if made else None, "replacements": made.count if made else 0}
     said = _said(made, args, is_changed=bool(changes))

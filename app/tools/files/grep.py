@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field
 
 from app.core.files import readable, touching
 from app.core.ports import PathScope, SearchResult
-from app.core.results import Result
+from app.core.results import Result, Truncation
 from app.core.rules import Need
-from app.core.tools import Context, Effect, Truncation, typed
+from app.core.tools import Context, Effect, typed
 from app.text import glob, ripgrep_output
 from app.text.glob import Glob
 from app.text.ripgrep_output import Hit, Line
@@ -122,7 +122,7 @@ def _permitted(args: Args, found: SearchResult, hits: list[Hit], ctx: Context) -
     """As much as is to be shown, how many files before its end rules keep from this call, and whether there is more."""
     kept, left_out, room = list[Hit](), 0, _limit(args)
     # One file that was named is one that the call was allowed to read.
-    allowed = repeat(True) if found.is_file else readable(ctx.may, (_name(found, hit) for hit in hits))
+    allowed = repeat(True) if found.is_file else readable(ctx.is_allowed, (_name(found, hit) for hit in hits))
     for hit, is_allowed in zip(hits, allowed, strict=False):
         if not is_allowed:
             left_out += 1

@@ -87,7 +87,7 @@ def _newest(found: SearchResult, include: Glob | None, path: str, ctx: Context) 
 def _permitted(files: list[str], found: SearchResult, most: int, ctx: Context) -> tuple[list[str], int]:
     """The first files that rules let this call read, and how many before the last of them they did not."""
     kept, left_out = list[str](), 0
-    allowed = readable(ctx.may, (ripgrep_output.joined(found.name, name) for name in files))
+    allowed = readable(ctx.is_allowed, (ripgrep_output.joined(found.name, name) for name in files))
     for name, is_allowed in zip(files, allowed, strict=False):
         if is_allowed:
             kept.append(name)

@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.files import touching
 from app.core.ports import Entry, EntryKind, PathScope, Workspace
-from app.core.results import Result
+from app.core.results import Result, Truncation
 from app.core.rules import Need
-from app.core.tools import Alias, Context, Effect, Truncation, typed
+from app.core.tools import Alias, Context, Effect, typed
 from app.text import similar_paths
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ async def _advised(error: FileFailed, path: str, ctx: Context) -> FileFailed:
     if error.code != "ENOENT":
         return error
     near = await ctx.in_thread(lambda stop: _near(path, ctx.workspace))
-    meant = [other for other, needs in near if all(ctx.may(needs))]
+    meant = [other for other, needs in near if all(ctx.is_allowed(needs))]
     if not meant:
         return error
     return FileFailed(errno.ENOENT, path, f"{error.message} Did you mean {' or '.join(meant)}?")

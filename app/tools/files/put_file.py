@@ -12,7 +12,7 @@ from app.core.files import require_state, touching
 from app.core.ports import Change, PathScope, Snapshot, Stamp
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, go_on, typed
+from app.core.tools import Context, Effect, raise_if_canceled, typed
 from app.core.util.clocks import rfc3339
 from app.text.edit.draft import MOST_COMPARED, facts_of
 
@@ -33,7 +33,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    about = await ctx.in_thread_to_end(lambda stop: _put(args, ctx, stop))
+    about = await ctx.in_thread_uncancelable(lambda stop: _put(args, ctx, stop))
     said = "Created" if about["created"] else "Updated"
     return Result(output=f"{said} {args.path}, {args.size:,} bytes.", title=args.path, metadata=about)
 
@@ -59,7 +59,7 @@ def _put(args: Args, ctx: Context, stop: Event) -> dict[str, Any]:
     before = _before(args.path, stamp, ctx)
     with ctx.upload(args.upload) as data:
         _require_whole(data, args)
-        go_on(stop)
+        raise_if_canceled(stop)
         ctx.workspace.commit([Change(path=args.path, data=data, before=stamp)], approved=ctx.approved)
         data.seek(0)
         after = data.read() if args.size <= MOST_COMPARED else None

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 from app.core.errors import BinaryFile, FileFailed, InvalidArgs, TooLarge
 from app.core.files import touching
 from app.core.ports import PathScope
-from app.core.results import Result, attach
+from app.core.results import Result, Truncation, attach
 from app.core.rules import Need
-from app.core.tools import Alias, Context, Effect, Truncation, typed
+from app.core.tools import Alias, Context, Effect, typed
 from app.text import file_lines, images
 from app.text.file_lines import Line, Shape
 from app.text.file_text import MARKS

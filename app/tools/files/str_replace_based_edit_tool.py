@@ -10,7 +10,7 @@ from app.core.files import touching
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, go_on, typed
+from app.core.tools import Context, Effect, raise_if_canceled, typed
 from app.text.edit.diff import Lines
 from app.text.edit.draft import Draft, facts, of_file
 from app.text.file_text import Content
@@ -76,7 +76,7 @@ async def run(args: Args, ctx: Context) -> Result:
         case "str_replace":
             return await edit_file.run(_replaced(args), ctx)
         case "insert":
-            inserting = ctx.in_thread_to_end(lambda stop: _insert(args, ctx, stop))
+            inserting = ctx.in_thread_uncancelable(lambda stop: _insert(args, ctx, stop))
             return await advising(args.path, ctx, inserting)
 
 
@@ -126,7 +126,7 @@ def _insert(args: Args, ctx: Context, stop: Event) -> Result:
         raise InvalidArgs(f"`insert_line` {line} is past the end: {args.path} has {_counted(count)}.")
     new = old.with_text(_with_lines(old, line, args.insert_text or ""))
     draft = Draft(path=ctx.workspace.name(args.path), before=before, old=old, new=new)
-    go_on(stop)
+    raise_if_canceled(stop)
     ctx.workspace.commit(draft.changes, approved=ctx.approved)
     where = f"after line {line}" if line else "at the top"
     put = _counted(len(Lines(args.insert_text or "\n")))

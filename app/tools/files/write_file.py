@@ -36,7 +36,7 @@ def needs(args: Args | write_files.Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args | write_files.Args, ctx: Context) -> Result:
-    return await ctx.in_thread_to_end(lambda stop: write(args.files, ctx, stop))
+    return await ctx.in_thread_uncancelable(lambda stop: write(args.files, ctx, stop))
 
 
 tool = typed(

@@ -14,7 +14,7 @@ from app.core.llm_models import takes_patches
 from app.core.ports import Change, PathScope, Snapshot
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Context, Effect, go_on, typed
+from app.core.tools import Context, Effect, raise_if_canceled, typed
 from app.text.edit.draft import MARK, Draft, facts, of_file
 from app.text.file_text import Content
 
@@ -39,7 +39,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread_to_end(lambda stop: write(args.files, ctx, stop))
+    return await ctx.in_thread_uncancelable(lambda stop: write(args.files, ctx, stop))
 
 
 tool = typed(
@@ -83,7 +83,7 @@ def write(files: Sequence[File], ctx: Context, stop: Event) -> Result:
     """Write these files by one commit, and tell of each what became of it."""
     names = names_of(files, ctx.workspace)
     sheets = [_sheet(file, name, ctx) for file, name in zip(files, names, strict=True)]
-    go_on(stop)
+    raise_if_canceled(stop)
     ctx.workspace.commit([change for sheet in sheets for change in sheet.changes], approved=ctx.approved)
     about = facts(sheet.draft for sheet in sheets if sheet.changes)
     kept = {sheet.draft.path: sheet.kept for sheet in sheets if sheet.kept}
@@ -106,7 +106,7 @@ class _Sheet:
 
 
 def _sheet(file: File, name: str, ctx: Context) -> _Sheet:
-    before = ctx.present(file.path)
+    before = ctx.load_if_exists(file.path)
     old = None if before is None else _text_of(file.path, before)
     new, kept = _fitted(file.content, old)
     draft = Draft(path=name, before=before, old=old, new=new)
