@@ -256,7 +256,7 @@ class Service:
         hooks = self._open_hooks(storage, outbound)
         rules = RuleStore(storage.writer, await stored_rules.load_all(engine))
         permissions = self._open_permissions(rules)
-        workspaces.know(await stored_sessions.roots(engine, workspaces.made))
+        workspaces.know(await stored_sessions.workspaces(engine, workspaces.made))
         sessions = Sessions(engine, storage.writer, clock, rules, workspaces.home)
         asks = AskQueue(journal, redactor, engine, rules, ids=storage.ids, clock=clock)
         self._dispatcher = Dispatcher(
@@ -436,7 +436,7 @@ class Service:
     async def _open_keyring(self, storage: Storage) -> Keyring:
         """The stored keys and the admin key: the configured one, or the one in the key file. Revoked, it stays so."""
         configured = self.settings.api_key
-        token = configured.get_secret_value() if configured else admin_key.read_or_make(self._data_dir)
+        token = configured.get_secret_value() if configured else admin_key.read_or_create(self._data_dir)
         self.redactor.keep(token)
         return await principals.open_keyring(
             storage.engine, storage.writer, storage.ids, token, is_configured=configured is not None

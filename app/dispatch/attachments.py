@@ -62,7 +62,9 @@ async def load(engine: AsyncEngine, call: str, listed: list[dict[str, Any]]) -> 
     for number, about in enumerate(listed):
         is_stored = number in stored
         data = (
-            await outputs.read_attachment(engine, call, number, 0, MAX_ATTACHED_BYTES) if is_stored else data_of(about["url"])
+            await outputs.read_attachment(engine, call, number, 0, MAX_ATTACHED_BYTES)
+            if is_stored
+            else data_of(about["url"])
         )
         loaded.append((about, data))
     return loaded
