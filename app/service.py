@@ -400,7 +400,7 @@ class Service:
             storage.writer,
             storage.engine,
             dispatcher.live_calls,
-            walls=self._sandbox.inspector,
+            sandbox=self._sandbox.inspector,
             folders={self._data_dir, Path(str(storage.engine.url.database)).parent},
             calls_limit=settings.calls_limit,
         )

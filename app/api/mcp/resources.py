@@ -19,10 +19,10 @@ from app.api.schemas.mcp import ContentsView, MessagesView, PromptView, Resource
 from app.api.schemas.views import CallView, Page
 from app.core.calls import Call, CallRequest, note_calls
 from app.core.errors import CallError
-from app.core.mcp_resources import ResourceList
 from app.core.mcp_servers import MAX_NAME
 from app.core.principals import Key
 from app.core.sessions import Session
+from app.core.tools import ResourceList
 from app.core.util.json_codec import Raw, dumps
 from app.dispatch.live_calls import committed_call
 from app.mcp.client.prompts import PROMPT
