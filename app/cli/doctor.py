@@ -118,7 +118,7 @@ def to_table(findings: list[Finding]) -> Table:
 
 
 def _broken(message: str) -> Finding:
-    return Finding("configuration", "failure", message, "Correct it as the README's table of settings says.")
+    return Finding("configuration", "failure", message, "Correct it; docs/configuration.md has all settings.")
 
 
 def _data_dir(path: Path) -> Iterator[Finding]:

@@ -36,25 +36,27 @@ class SecretValue(BaseModel, extra="forbid"):
 
 
 class BearerAuth(BaseModel, extra="forbid"):
-    """A token that goes along with every request; better by the name of a secret than in clear."""
+    """A bearer token for every request; better by the name of a secret than in clear."""
 
-    type: Literal["bearer"] = Field(default="bearer", description="A token.")
+    type: Literal["bearer"] = Field(default="bearer", description="A bearer token.")
     secret: str | None = Field(default=None, description="The name of the secret that holds the token.")
     token: str | None = Field(default=None, description="The token itself; it becomes a secret and is not shown again.")
 
 
 class OAuth(BaseModel, extra="forbid"):
-    """The server's own way to let people in, or programs with `grant` `client_credentials`."""
+    """OAuth authorization by a person, or of the service itself with `grant` `client_credentials`."""
 
     type: Literal["oauth"] = Field(description="OAuth.")
     grant: Literal["authorization_code", "client_credentials"] = Field(
-        default="authorization_code", description="Whether a person signs in, or we do for ourselves."
+        default="authorization_code", description="Grant type: a person authorizes, or the service itself does."
     )
-    scope: str | None = Field(default=None, description="Scopes to ask for, separated by spaces.")
-    client_id: str | None = Field(default=None, description="Who we are there; registered on the fly when not given.")
-    client_secret: SecretValue | None = Field(default=None, description="What proves it.")
+    scope: str | None = Field(default=None, description="Scopes to request, separated by spaces.")
+    client_id: str | None = Field(default=None, description="Client id; registered dynamically when not given.")
+    client_secret: SecretValue | None = Field(default=None, description="Client secret, by the name of a secret.")
     issuer: str | None = Field(
-        default=None, max_length=2048, description="Who signs people in there; no other is taken. Else the server says."
+        default=None,
+        max_length=2048,
+        description="The only accepted authorization server; default: the one that the server names.",
     )
 
 
@@ -64,51 +66,57 @@ Auth = Annotated[BearerAuth | OAuth, Field(discriminator="type")]
 class ServerDefinition(BaseModel, extra="forbid"):
     """What servers of all kinds have."""
 
-    name: ServerName = Field(description="What its tools are called after: `mcp__{name}__{tool}`.", examples=["time"])
-    enabled: bool = Field(default=True, description="Whether it is connected to.")
-    startup_timeout: float = Field(default=30, gt=0, le=600, description="Seconds to start and say hello.")
+    name: ServerName = Field(description="Name of the server; its tools are `mcp__{name}__{tool}`.", examples=["time"])
+    enabled: bool = Field(default=True, description="Whether the service connects to it.")
+    startup_timeout: float = Field(default=30, gt=0, le=600, description="Seconds to start and to initialize.")
     call_timeout: float = Field(
-        default=300, gt=0, le=86_400, description="Seconds for a call; each sign of progress starts them anew."
+        default=300, gt=0, le=86_400, description="Seconds for a call; each progress notification restarts them."
     )
-    parallel: bool = Field(default=False, description="Its tools may run together, also those that change something.")
-    concurrency: int = Field(default=32, ge=1, le=1024, description="Most calls it gets at once.")
-    queue: int = Field(default=256, ge=0, le=65_536, description="Most calls that wait for it; more are `Overloaded`.")
+    parallel: bool = Field(default=False, description="Run its tools in parallel, also those that write.")
+    concurrency: int = Field(default=32, ge=1, le=1024, description="Maximum number of calls sent to it at once.")
+    queue: int = Field(
+        default=256, ge=0, le=65_536, description="Maximum number of calls that wait for it; more end `Overloaded`."
+    )
     allowed_tools: list[str] | None = Field(default=None, description="Only these tools, by the server's own names.")
-    denied_tools: list[str] = Field(default=[], description="Without these tools, by the server's own names.")
+    denied_tools: list[str] = Field(default=[], description="All but these tools, by the server's own names.")
     per_session: bool = Field(
-        default=False, description="One connection for each session, with its workspace, instead of one for all."
+        default=False, description="One connection per session, in its workspace, instead of one for all."
     )
     era: Literal["auto", "older", "newer"] = Field(
         default="auto",
         description=(
-            "How to speak with it: `older` says hello once (up to 2025-11-25), which is less work for the server with "
-            "every call; `newer` says all in each message (2026-07-28); `auto`: the newer one if it can."
+            "Protocol version: `older` is 2024-11-05 to 2025-11-25 (initialized once, less work per call), "
+            "`newer` is 2026-07-28 (stateless), `auto` takes the newer one if the server supports it."
         ),
     )
     roots: list[str] | Literal["caller"] = Field(
         default=[],
-        description="Folders it is told to work in; `caller`: those of the MCP client that makes the call.",
+        description="Roots sent to the server; `caller`: those of the MCP client that makes the call.",
     )
 
 
 class StdioServer(ServerDefinition):
-    """A program of this machine that is spoken to over its input and output."""
+    """An MCP server over stdio: a program on this machine."""
 
-    kind: Literal["stdio"] = Field(description="A program that we start.")
+    kind: Literal["stdio"] = Field(description="A program that the service starts.")
     command: str = Field(min_length=1, max_length=4096, description="The program.", examples=["mcp-server-time"])
     args: list[str] = Field(default=[], max_length=256, description="Its arguments.")
-    env: dict[str, str | SecretValue] = Field(default={}, description="Its environment, some of it by secret name.")
-    cwd: str | None = Field(default=None, description="The folder it starts in.")
-    walls: bool = Field(default=False, description="Put it behind the same walls as what a model starts.")
+    env: dict[str, str | SecretValue] = Field(
+        default={}, description="Its environment variables; values may be secrets by name."
+    )
+    cwd: str | None = Field(default=None, description="Working directory of the program.")
+    walls: bool = Field(default=False, description="Run it in the same sandbox as the commands of models.")
 
 
 class HttpServer(ServerDefinition):
-    """A server elsewhere."""
+    """An MCP server over HTTP."""
 
-    kind: Literal["http", "sse"] = Field(description="Streamable HTTP, or the older way with two addresses.")
-    url: str = Field(max_length=8192, description="Where it is.", examples=["https://mcp.example.com/mcp"])
-    headers: dict[str, str | SecretHeader] = Field(default={}, description="Headers to send, some by secret name.")
-    auth: Auth | None = Field(default=None, description="How to be let in.")
+    kind: Literal["http", "sse"] = Field(description="Streamable HTTP, or the older SSE transport with two endpoints.")
+    url: str = Field(max_length=8192, description="URL of the MCP endpoint.", examples=["https://mcp.example.com/mcp"])
+    headers: dict[str, str | SecretHeader] = Field(
+        default={}, description="Headers to send; values may be secrets by name."
+    )
+    auth: Auth | None = Field(default=None, description="Credentials: a bearer token or OAuth.")
 
 
 AnyServer = Annotated[StdioServer | HttpServer, Field(discriminator="kind")]
