@@ -68,9 +68,8 @@ async def new_key(service: RunningService, principal: str = "ann", scopes: list[
     return made
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
+async def test_nobody_gets_in_without_a_valid_key(service: RunningService, subtests: pytest.Subtests) -> None:
+    cases: list[str | None] = [
         None,
         "",
         "Bearer",
@@ -80,17 +79,17 @@ async def new_key(service: RunningService, principal: str = "ann", scopes: list[
         f"Bearer {KEY}x",
         f"Bearer {KEY[:-1]}",
         "Bearer é",
-    ],
-)
-async def test_nobody_gets_in_without_a_valid_key(service: RunningService, header: str | None) -> None:
-    headers = {} if header is None else {"Authorization": header.encode()}
-    async with service.client_of(None) as stranger:
-        for method, path in PATHS:
-            answer = await ask(stranger, method, path, headers=headers)
-            assert_problem(answer, 401, "Unauthorized")
-            assert answer.headers["www-authenticate"] == "Bearer"
-            assert answer.json()["detail"] == "A valid key is required."
-    assert service.rows("SELECT * FROM calls") == []
+    ]
+    for header in cases:
+        with subtests.test(header=header):
+            headers = {} if header is None else {"Authorization": header.encode()}
+            async with service.client_of(None) as stranger:
+                for method, path in PATHS:
+                    answer = await ask(stranger, method, path, headers=headers)
+                    assert_problem(answer, 401, "Unauthorized")
+                    assert answer.headers["www-authenticate"] == "Bearer"
+                    assert answer.json()["detail"] == "A valid key is required."
+            assert service.rows("SELECT * FROM calls") == []
 
 
 async def test_the_word_bearer_may_be_said_in_any_case(service: RunningService) -> None:
@@ -286,9 +285,8 @@ async def test_a_service_whose_first_admin_key_was_revoked_still_starts(service:
         assert (await boss.get("/v1/keys")).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_a_key_asked_for_badly_is_refused(service: RunningService, subtests: pytest.Subtests) -> None:
+    cases: list[dict[str, Any]] = [
         {},
         {"principal": ""},
         {"principal": "a b"},
@@ -298,11 +296,11 @@ async def test_a_service_whose_first_admin_key_was_revoked_still_starts(service:
         {"principal": "ann", "scopes": ["everything"]},
         {"principal": "ann", "name": "x" * 129},
         {"principal": "ann", "token": "mine"},
-    ],
-)
-async def test_a_key_asked_for_badly_is_refused(service: RunningService, body: dict[str, Any]) -> None:
-    assert_problem(await service.client.post("/v1/keys", json=body), 422, "InvalidRequest")
-    assert len(service.rows("SELECT * FROM keys")) == 1
+    ]
+    for body in cases:
+        with subtests.test(body=body):
+            assert_problem(await service.client.post("/v1/keys", json=body), 422, "InvalidRequest")
+            assert len(service.rows("SELECT * FROM keys")) == 1
 
 
 async def test_a_key_with_a_name_that_is_no_text_is_refused(service: RunningService) -> None:
@@ -313,9 +311,8 @@ async def test_a_key_with_a_name_that_is_no_text_is_refused(service: RunningServ
     assert_problem(answer, 400, "InvalidJson")
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
+async def test_a_request_must_name_a_host_of_ours(service: RunningService, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, int]] = [
         ("127.0.0.1", 200),
         ("127.0.0.1:1", 200),
         ("LocalHost:99", 200),
@@ -327,18 +324,17 @@ async def test_a_key_with_a_name_that_is_no_text_is_refused(service: RunningServ
         ("[::2]", 403),
         ("", 403),
         ("crib.example:443", 200),
-    ],
-)
-async def test_a_request_must_name_a_host_of_ours(service: RunningService, host: str, status: int) -> None:
+    ]
     service.settings["allowed_hosts"] = ["Crib.Example"]
     await service.restart()
-
-    for path in ("/healthz", "/v1/tools"):
-        for _ in range(2):
-            answer = await service.client.get(path, headers={"Host": host})
-            assert answer.status_code == status
-            if status == 403:
-                assert_problem(answer, 403, "HostNotAllowed")
+    for host, status in cases:
+        with subtests.test(host=host, status=status):
+            for path in ("/healthz", "/v1/tools"):
+                for _ in range(2):
+                    answer = await service.client.get(path, headers={"Host": host})
+                    assert answer.status_code == status
+                    if status == 403:
+                        assert_problem(answer, 403, "HostNotAllowed")
 
 
 async def test_a_host_of_any_name_is_let_in_when_configured(service: RunningService) -> None:
@@ -348,9 +344,8 @@ async def test_a_host_of_any_name_is_let_in_when_configured(service: RunningServ
     assert (await service.client.get("/v1/tools", headers={"Host": "any.example"})).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
+async def test_a_page_may_call_only_from_an_origin_of_ours(service: RunningService, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str | None, int]] = [
         (None, 200),
         ("http://127.0.0.1:{port}", 200),
         ("https://127.0.0.1:{port}", 200),
@@ -362,26 +357,26 @@ async def test_a_host_of_any_name_is_let_in_when_configured(service: RunningServ
         ("https://evil.example", 403),
         ("null", 403),
         ("", 403),
-    ],
-)
-async def test_a_page_may_call_only_from_an_origin_of_ours(
-    service: RunningService, origin: str | None, status: int
-) -> None:
+    ]
     service.settings["allowed_origins"] = ["https://app.example"]
     await service.restart()
-    headers = {} if origin is None else {"Origin": origin.format(port=service.port)}
+    for origin, status in cases:
+        with subtests.test(origin=origin, status=status):
+            before = service.rows("SELECT * FROM calls")
+            headers = {} if origin is None else {"Origin": origin.format(port=service.port)}
 
-    answer = await service.client.post("/v1/calls", json={"tool": "note"}, headers=headers)
+            answer = await service.client.post("/v1/calls", json={"tool": "note"}, headers=headers)
 
-    assert answer.status_code == status
-    if status == 403:
-        assert_problem(answer, 403, "OriginNotAllowed")
-        assert service.rows("SELECT * FROM calls") == []
+            assert answer.status_code == status
+            if status == 403:
+                assert_problem(answer, 403, "OriginNotAllowed")
+                assert service.rows("SELECT * FROM calls") == before
 
 
-@pytest.mark.parametrize(
-    ("site", "origin", "status"),
-    [
+async def test_a_browser_that_says_a_page_is_foreign_is_believed(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[str, str | None, int]] = [
         ("same-origin", None, 200),
         ("none", None, 200),
         ("cross-site", "https://app.example", 200),
@@ -393,25 +388,24 @@ async def test_a_page_may_call_only_from_an_origin_of_ours(
         ("same-origin", "https://evil.example", 403),
         ("what-comes-next", None, 403),
         ("", None, 403),
-    ],
-)
-async def test_a_browser_that_says_a_page_is_foreign_is_believed(
-    service: RunningService, site: str, origin: str | None, status: int
-) -> None:
+    ]
     service.settings["allowed_origins"] = ["https://app.example"]
     await service.restart()
-    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors"}
-    if origin is not None:
-        headers["Origin"] = origin.format(port=service.port)
+    for site, origin, status in cases:
+        with subtests.test(site=site, origin=origin, status=status):
+            before = service.rows("SELECT * FROM calls")
+            headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors"}
+            if origin is not None:
+                headers["Origin"] = origin.format(port=service.port)
 
-    ran = await service.client.post("/v1/calls", json={"tool": "note"}, headers=headers)
-    read = await service.client.get("/healthz", headers=headers)
+            ran = await service.client.post("/v1/calls", json={"tool": "note"}, headers=headers)
+            read = await service.client.get("/healthz", headers=headers)
 
-    assert (ran.status_code, read.status_code) == (status, status)
-    if status == 403:
-        assert_problem(ran, 403, "OriginNotAllowed")
-        assert_problem(read, 403, "OriginNotAllowed")
-        assert service.rows("SELECT * FROM calls") == []
+            assert (ran.status_code, read.status_code) == (status, status)
+            if status == 403:
+                assert_problem(ran, 403, "OriginNotAllowed")
+                assert_problem(read, 403, "OriginNotAllowed")
+                assert service.rows("SELECT * FROM calls") == before
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])

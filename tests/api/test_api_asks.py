@@ -355,9 +355,10 @@ async def test_the_list_is_flat_newest_first_and_comes_in_pages(client: httpx.As
     assert [ask["status"] for ask in everything] == ["answered", "open", "open", "open", "open"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_what_is_no_answer_at_all_is_refused_and_changes_nothing(
+    client: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    cases: list[Any] = [
         {},
         [],
         {"decision": "maybe"},
@@ -371,15 +372,15 @@ async def test_the_list_is_flat_newest_first_and_comes_in_pages(client: httpx.As
         {"decision": "allow", "message": ""},
         {"action": "run"},
         {"content": "Blue"},
-    ],
-)
-async def test_what_is_no_answer_at_all_is_refused_and_changes_nothing(client: httpx.AsyncClient, body: Any) -> None:
-    _, ask = await asking(client)
+    ]
+    for body in cases:
+        with subtests.test(body=body):
+            _, ask = await asking(client)
 
-    refused = await client.post(f"/v1/asks/{ask['id']}/answer", json=body)
+            refused = await client.post(f"/v1/asks/{ask['id']}/answer", json=body)
 
-    assert_problem(refused, 422, "InvalidRequest")
-    assert (await client.get(f"/v1/asks/{ask['id']}")).json() == ask
+            assert_problem(refused, 422, "InvalidRequest")
+            assert (await client.get(f"/v1/asks/{ask['id']}")).json() == ask
 
 
 async def test_the_answer_must_be_of_the_kind_that_was_asked_for(client: httpx.AsyncClient) -> None:
@@ -424,26 +425,23 @@ async def test_the_answers_to_questions_reach_the_tool(service: RunningService, 
     assert service.story(call)[2:4] == ["ask.opened", "ask.answered"]
 
 
-@pytest.mark.parametrize(
-    ("content", "wrong"),
-    [
+async def test_each_question_is_answered_in_words(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "Not answered: colour, why."),
         ({"colour": "Blue"}, "Not answered: why."),
         (CONTENT | {"size": "L"}, "There is no question size; asked were colour, why."),
         (CONTENT | {"why": ""}, "Not a text or a list of texts that says something: why."),
         (CONTENT | {"why": []}, "Not a text or a list of texts that says something: why."),
         (CONTENT | {"why": 7, "colour": [None]}, "Not a text or a list of texts that says something: colour, why."),
-    ],
-)
-async def test_each_question_is_answered_in_words(
-    client: httpx.AsyncClient, content: dict[str, Any], wrong: str
-) -> None:
-    _, ask = await questioning(client)
+    ]
+    for content, wrong in cases:
+        with subtests.test(content=content, wrong=wrong):
+            _, ask = await questioning(client)
 
-    refused = await answer(client, ask, content=content)
+            refused = await answer(client, ask, content=content)
 
-    assert_problem(refused, 422, "InvalidRequest")
-    assert refused.json()["detail"] == wrong
+            assert_problem(refused, 422, "InvalidRequest")
+            assert refused.json()["detail"] == wrong
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])

@@ -95,26 +95,25 @@ async def test_each_call_has_a_key_of_its_own(client: httpx.AsyncClient, toys: T
     assert toys.notes == ["1", "2", "2"]
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
+async def test_another_body_of_one_call_is_a_conflict_and_runs_nothing(
+    client: httpx.AsyncClient, service: RunningService, toys: Toys, subtests: pytest.Subtests
+) -> None:
+    cases: list[list[Body]] = [
         [note("other"), note("2")],
         [note("1"), note("other")],
         [note("2"), note("1")],
         [note("1"), note("2") | {"timeout": 5}],
         [note("new"), note("new"), note("new")],
-    ],
-)
-async def test_another_body_of_one_call_is_a_conflict_and_runs_nothing(
-    client: httpx.AsyncClient, service: RunningService, toys: Toys, calls: list[Body]
-) -> None:
-    made = ids(await post(client, "k", note("1"), note("2")))
-    same = calls[0] == note("1")
+    ]
+    for calls in cases:
+        with subtests.test(calls=calls):
+            made = ids(await post(client, "k", note("1"), note("2")))
+            same = calls[0] == note("1")
 
-    answer = await post(client, "k", *calls, note("3"))
+            answer = await post(client, "k", *calls, note("3"))
 
-    assert_conflict(answer, made[1 if same else 0])
-    assert (toys.notes, len(service.rows("SELECT * FROM calls"))) == (["1", "2"], 2)
+            assert_conflict(answer, made[1 if same else 0])
+            assert (toys.notes, len(service.rows("SELECT * FROM calls"))) == (["1", "2"], 2)
 
 
 async def test_a_longer_batch_with_the_same_beginning_makes_only_what_is_new(

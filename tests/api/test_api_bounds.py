@@ -98,9 +98,8 @@ async def test_bounds_are_kept_and_shown(service: RunningService, tmp_path: Path
     )
 
 
-@pytest.mark.parametrize(
-    "bounds",
-    [
+async def test_bounds_asked_for_badly_are_refused(service: RunningService, subtests: pytest.Subtests) -> None:
+    cases: list[dict[str, Any]] = [
         {"sessions": "ci-*"},
         {"sessions": [""]},
         {"workspaces": ["relative"]},
@@ -113,13 +112,13 @@ async def test_bounds_are_kept_and_shown(service: RunningService, tmp_path: Path
         {"concurrent_calls": 60_001},
         {"streams": 1.5},
         {"principals": ["bob"]},
-    ],
-)
-async def test_bounds_asked_for_badly_are_refused(service: RunningService, bounds: dict[str, Any]) -> None:
-    answer = await service.client.post("/v1/keys", json={"principal": "ci", "bounds": bounds})
+    ]
+    for bounds in cases:
+        with subtests.test(bounds=bounds):
+            answer = await service.client.post("/v1/keys", json={"principal": "ci", "bounds": bounds})
 
-    assert_problem(answer, 422, "InvalidRequest")
-    assert len(service.rows("SELECT * FROM keys")) == 1
+            assert_problem(answer, 422, "InvalidRequest")
+            assert len(service.rows("SELECT * FROM keys")) == 1
 
 
 @pytest.mark.parametrize("bounds", [{"sessions": ["a"]}, {"workspaces": ["/srv"]}, {"tools": ["echo"]}])

@@ -132,23 +132,27 @@ async def test_a_call_that_waits_at_a_hook_is_accepted_as_pending(service: Runni
     assert service.end(answer.json()["id"]) == ("error", "Canceled")
 
 
-@pytest.mark.parametrize("wait", ["-1", "601", "nan", "inf", "soon", ""])
-@pytest.mark.parametrize("method", ["POST", "GET", "batch"])
-async def test_a_wait_must_be_a_number_of_seconds(client: httpx.AsyncClient, wait: str, method: str) -> None:
-    if method == "GET":
-        call = await create(client, "echo")
-        answer = await client.get(f"/v1/calls/{call['id']}", params={"wait": wait})
-    elif method == "POST":
-        answer = await client.post("/v1/calls", params={"wait": wait}, json={"tool": "echo"})
-    else:
-        answer = await client.post("/v1/calls/batch", params={"wait": wait}, json={"calls": [{"tool": "echo"}]})
+async def test_a_wait_must_be_a_number_of_seconds(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    for wait in ["-1", "601", "nan", "inf", "soon", ""]:
+        for method in ["POST", "GET", "batch"]:
+            with subtests.test(wait=wait, method=method):
+                if method == "GET":
+                    call = await create(client, "echo")
+                    answer = await client.get(f"/v1/calls/{call['id']}", params={"wait": wait})
+                elif method == "POST":
+                    answer = await client.post("/v1/calls", params={"wait": wait}, json={"tool": "echo"})
+                else:
+                    answer = await client.post(
+                        "/v1/calls/batch", params={"wait": wait}, json={"calls": [{"tool": "echo"}]}
+                    )
 
-    assert "wait" in assert_problem(answer, 422, "InvalidRequest")
+                assert "wait" in assert_problem(answer, 422, "InvalidRequest")
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+async def test_an_envelope_that_does_not_fit_is_refused_by_name(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[Any, str]] = [
         ({}, "tool"),
         ({"tool": ""}, "tool"),
         ({"tool": 5}, "tool"),
@@ -167,13 +171,13 @@ async def test_a_wait_must_be_a_number_of_seconds(client: httpx.AsyncClient, wai
         ([], ""),
         ("echo", ""),
         (5, ""),
-    ],
-)
-async def test_an_envelope_that_does_not_fit_is_refused_by_name(service: RunningService, body: Any, field: str) -> None:
-    answer = await service.client.post("/v1/calls", json=body)
+    ]
+    for body, field in cases:
+        with subtests.test(body=body, field=field):
+            answer = await service.client.post("/v1/calls", json=body)
 
-    assert field in assert_problem(answer, 422, "InvalidRequest")
-    assert service.rows("SELECT * FROM calls") == []
+            assert field in assert_problem(answer, 422, "InvalidRequest")
+            assert service.rows("SELECT * FROM calls") == []
 
 
 BAD_JSON = [
@@ -200,26 +204,28 @@ BAD_JSON = [
 ]
 
 
-@pytest.mark.parametrize("is_batch", [False, True], ids=["alone", "in a batch"])
-@pytest.mark.parametrize("body", BAD_JSON, ids=[repr(body[:60]) for body in BAD_JSON])
-async def test_what_is_not_json_is_refused_and_never_kept(service: RunningService, body: bytes, is_batch: bool) -> None:
-    path, content = ("/v1/calls/batch", b'{"calls":[' + body + b"]}") if is_batch else ("/v1/calls", body)
-    if is_batch and body == b"":
-        content = b""
+async def test_what_is_not_json_is_refused_and_never_kept(service: RunningService, subtests: pytest.Subtests) -> None:
+    for is_batch in [False, True]:
+        for body in BAD_JSON:
+            with subtests.test(is_batch=is_batch, body=body):
+                path, content = ("/v1/calls/batch", b'{"calls":[' + body + b"]}") if is_batch else ("/v1/calls", body)
+                if is_batch and body == b"":
+                    content = b""
 
-    answer = await service.client.post(path, content=content, headers={"Content-Type": "application/json"})
+                answer = await service.client.post(path, content=content, headers={"Content-Type": "application/json"})
 
-    assert_problem(answer, 400, "InvalidJson")
-    assert service.rows("SELECT * FROM calls") == []
+                assert_problem(answer, 400, "InvalidJson")
+                assert service.rows("SELECT * FROM calls") == []
 
 
-@pytest.mark.parametrize("path", ["/v1/calls", "/v1/calls/batch", "/v1/keys"])
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-async def test_a_body_that_is_not_sent_as_json_is_refused(client: httpx.AsyncClient, path: str, kind: str) -> None:
-    answer = await client.post(path, content=b'{"tool":"echo"}', headers={"Content-Type": kind})
+async def test_a_body_that_is_not_sent_as_json_is_refused(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    for path in ["/v1/calls", "/v1/calls/batch", "/v1/keys"]:
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]:
+            with subtests.test(path=path, kind=kind):
+                answer = await client.post(path, content=b'{"tool":"echo"}', headers={"Content-Type": kind})
 
-    detail = assert_problem(answer, 415, "UnsupportedMediaType")
-    assert detail == "Send the body with `Content-Type: application/json`."
+                detail = assert_problem(answer, 415, "UnsupportedMediaType")
+                assert detail == "Send the body with `Content-Type: application/json`."
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.mine+json"])
@@ -229,9 +235,10 @@ async def test_json_goes_by_several_names(client: httpx.AsyncClient, kind: str) 
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+async def test_json_values_come_back_exactly_as_they_were_sent(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    texts: list[str] = [
         "12345678901234567890123456789012345678901234567890",
         "-9223372036854775809",
         "18446744073709551616",
@@ -242,26 +249,24 @@ async def test_json_goes_by_several_names(client: httpx.AsyncClient, kind: str) 
         "1.0",
         '"\\ud83d\\ude00 \\u0000 \\u2028 é"',
         '{"b":1,"a":{"z":[null,true,false,{}]}}',
-    ],
-)
-@pytest.mark.parametrize("is_batch", [False, True], ids=["alone", "in a batch"])
-async def test_json_values_come_back_exactly_as_they_were_sent(
-    service: RunningService, text: str, is_batch: bool
-) -> None:
-    body = f'{{"tool":"echo","arguments":{{"text":{text}}},"metadata":{{"m":{text}}}}}'
-    path, content = ("/v1/calls/batch", f'{{"calls":[{body}]}}') if is_batch else ("/v1/calls", body)
+    ]
+    for text in texts:
+        for is_batch in [False, True]:
+            with subtests.test(text=text, is_batch=is_batch):
+                body = f'{{"tool":"echo","arguments":{{"text":{text}}},"metadata":{{"m":{text}}}}}'
+                path, content = ("/v1/calls/batch", f'{{"calls":[{body}]}}') if is_batch else ("/v1/calls", body)
 
-    answer = await service.client.post(path, content=content, headers={"Content-Type": "application/json"})
+                answer = await service.client.post(path, content=content, headers={"Content-Type": "application/json"})
 
-    call = answer.json()["data"][0] if is_batch else answer.json()
-    expected = json.loads(text)
-    assert call["status"] == "completed"
-    assert repr(call["arguments"]) == repr({"text": expected})
-    assert repr(call["metadata"]) == repr({"m": expected})
-    assert repr(call["result"]["structured"]) == repr({"text": expected})
-    assert (await service.client.get(f"/v1/calls/{call['id']}")).json() == call
-    pending = (await service.client.get(f"/v1/calls/{call['id']}/events")).text.split("\n")
-    assert repr(json.loads(pending[4][6:])["data"]["arguments"]) == repr({"text": expected})
+                call = answer.json()["data"][0] if is_batch else answer.json()
+                expected = json.loads(text)
+                assert call["status"] == "completed"
+                assert repr(call["arguments"]) == repr({"text": expected})
+                assert repr(call["metadata"]) == repr({"m": expected})
+                assert repr(call["result"]["structured"]) == repr({"text": expected})
+                assert (await service.client.get(f"/v1/calls/{call['id']}")).json() == call
+                pending = (await service.client.get(f"/v1/calls/{call['id']}/events")).text.split("\n")
+                assert repr(json.loads(pending[4][6:])["data"]["arguments"]) == repr({"text": expected})
 
 
 async def test_a_session_is_named_in_the_body_or_the_header(service: RunningService) -> None:
@@ -325,22 +330,21 @@ async def test_a_method_that_is_not_there_is_a_problem_too(client: httpx.AsyncCl
     assert_problem(await client.delete("/v1/tools"), 405, "MethodNotAllowed")
 
 
-@pytest.mark.parametrize(
-    ("path", "methods"),
-    [
+async def test_it_says_which_methods_a_path_has(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("/v1/calls", "GET, POST"),
         ("/v1/calls/batch", "POST"),
         ("/v1/calls/call_0", "GET"),
         ("/v1/keys", "GET, POST"),
         ("/v1/keys/key_0", "DELETE"),
         ("/healthz", "GET"),
-    ],
-)
-async def test_it_says_which_methods_a_path_has(client: httpx.AsyncClient, path: str, methods: str) -> None:
-    answer = await client.patch(path)
+    ]
+    for path, methods in cases:
+        with subtests.test(path=path, methods=methods):
+            answer = await client.patch(path)
 
-    assert_problem(answer, 405, "MethodNotAllowed")
-    assert answer.headers["allow"] == methods
+            assert_problem(answer, 405, "MethodNotAllowed")
+            assert answer.headers["allow"] == methods
 
 
 async def test_calls_are_listed_newest_first_page_by_page(client: httpx.AsyncClient) -> None:
@@ -401,9 +405,8 @@ async def test_a_list_can_be_narrowed(service: RunningService) -> None:
     assert len(await found(since="0253-04-18T19:04:08Z", until="9999-12-31T23:59:59Z")) == 3
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
+async def test_a_list_asked_for_badly_is_refused(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    cases: list[dict[str, Any]] = [
         {"limit": 0},
         {"limit": 501},
         {"status": "done"},
@@ -411,10 +414,10 @@ async def test_a_list_can_be_narrowed(service: RunningService) -> None:
         {"since": "0.5"},
         {"until": "1767225600"},
         {"cursor": "x" * 65},
-    ],
-)
-async def test_a_list_asked_for_badly_is_refused(client: httpx.AsyncClient, params: dict[str, Any]) -> None:
-    assert_problem(await client.get("/v1/calls", params=params), 422, "InvalidRequest")
+    ]
+    for params in cases:
+        with subtests.test(params=params):
+            assert_problem(await client.get("/v1/calls", params=params), 422, "InvalidRequest")
 
 
 async def test_a_short_output_is_read_from_the_result(client: httpx.AsyncClient) -> None:
@@ -532,23 +535,21 @@ async def test_a_batch_that_lasts_is_answered_as_it_stands(client: httpx.AsyncCl
         assert ended.json()["status"] == "completed"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_a_batch_that_does_not_fit_runs_nothing(service: RunningService, subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         {"calls": []},
         {"calls": [{"tool": "echo"}] * 129},
         {},
         {"calls": [{"tool": "echo"}, {"tool": ""}]},
         {"calls": [{"tool": "echo", "cancel_on_disconnect": 0}]},
         [],
-    ],
-    ids=["empty", "too many", "no calls", "one bad", "a number for a yes", "no object"],
-)
-async def test_a_batch_that_does_not_fit_runs_nothing(service: RunningService, body: Any) -> None:
-    answer = await service.client.post("/v1/calls/batch", json=body)
+    ]
+    for body in cases:
+        with subtests.test(body=body):
+            answer = await service.client.post("/v1/calls/batch", json=body)
 
-    assert_problem(answer, 422, "InvalidRequest")
-    assert service.rows("SELECT * FROM calls") == []
+            assert_problem(answer, 422, "InvalidRequest")
+            assert service.rows("SELECT * FROM calls") == []
 
 
 async def test_a_batch_with_an_unknown_session_runs_nothing(service: RunningService) -> None:

@@ -242,9 +242,10 @@ async def test_what_does_not_run_yet_takes_no_result(service: RunningService) ->
     assert (await post(service.client, pending["id"])).json()["status"] == "completed"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_a_body_that_does_not_fit_ends_nothing(
+    service: RunningService, client: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    cases: list[Any] = [
         [],
         {"output": 7},
         {"text": "rain"},
@@ -258,16 +259,14 @@ async def test_what_does_not_run_yet_takes_no_result(service: RunningService) ->
         {"error": {"message": "no", "code": "7up"}},
         {"error": {"message": "no", "code": "a b"}},
         {"error": {"message": "no", "code": "x" * 65}},
-    ],
-)
-async def test_a_body_that_does_not_fit_ends_nothing(
-    service: RunningService, client: httpx.AsyncClient, body: Any
-) -> None:
-    call = await given_out(service)
+    ]
+    for body in cases:
+        with subtests.test(body=body):
+            call = await given_out(service)
 
-    assert_problem(await post(client, call["id"], body), 422, "InvalidRequest")
+            assert_problem(await post(client, call["id"], body), 422, "InvalidRequest")
 
-    assert service.row(call["id"])["status"] == "running"
+            assert service.row(call["id"])["status"] == "running"
 
 
 async def test_only_the_owner_and_who_sees_all_may_post_and_only_with_the_scope(service: RunningService) -> None:

@@ -78,27 +78,26 @@ async def test_a_form_is_shown_filled_in_and_completed_with_its_defaults(client:
     assert view["result"]["structured"] == {"content": {"count": 3, "colour": "red"}, "action": None}
 
 
-@pytest.mark.parametrize(
-    ("shows", "said", "sentence"),
-    [
+async def test_what_is_no_answer_is_refused_in_a_sentence_and_changes_nothing(
+    client: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         (FORM, {"content": {}}, "Not filled in: count."),
         (FORM, {"content": {"count": 0}}, "count has to be at least 1."),
         (FORM, {"content": {"count": 1, "colour": "green"}}, "colour has to be one of red, blue."),
         (FORM, {"content": {"count": 1, "size": 3}}, "There is no field size; asked for are count, colour."),
         (FORM, {"decision": "allow_once"}, "is about no permission: answer with `content`, or refuse with `action`."),
         (PAGE, {"content": {"card": "4242"}}, "The server asks for this on a page of its own: `{}` agrees to open it."),
-    ],
-)
-async def test_what_is_no_answer_is_refused_in_a_sentence_and_changes_nothing(
-    client: httpx.AsyncClient, shows: dict[str, Any], said: dict[str, Any], sentence: str
-) -> None:
-    _, ask = await eliciting(client, shows)
+    ]
+    for shows, said, sentence in cases:
+        with subtests.test(shows=shows, said=said, sentence=sentence):
+            _, ask = await eliciting(client, shows)
 
-    refused = await answer(client, ask, **said)
+            refused = await answer(client, ask, **said)
 
-    assert refused.status_code == 422
-    assert sentence in refused.json()["detail"]
-    assert (await client.get(f"/v1/asks/{ask['id']}")).json()["status"] == "open"
+            assert refused.status_code == 422
+            assert sentence in refused.json()["detail"]
+            assert (await client.get(f"/v1/asks/{ask['id']}")).json()["status"] == "open"
 
 
 async def test_a_page_is_shown_and_agreed_to(client: httpx.AsyncClient) -> None:

@@ -215,9 +215,10 @@ async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_on
         assert_problem(answer, 403, "Forbidden")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+async def test_a_rule_that_does_not_fit_is_refused(
+    service: RunningService, client: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    cases: list[dict[str, Any]] = [
         {"action": "maybe"},
         {"action": None},
         {"permission": ""},
@@ -233,15 +234,13 @@ async def test_a_key_that_is_bound_to_sessions_writes_and_sees_rules_of_those_on
         {"scope": "workspace", "workspace": "//srv"},
         {"everybody": "yes"},
         {"ask": "ask_1"},
-    ],
-)
-async def test_a_rule_that_does_not_fit_is_refused(
-    service: RunningService, client: httpx.AsyncClient, wrong: dict[str, Any]
-) -> None:
-    refused = await client.post("/v1/rules", json=RULE | wrong)
+    ]
+    for wrong in cases:
+        with subtests.test(wrong=wrong):
+            refused = await client.post("/v1/rules", json=RULE | wrong)
 
-    assert_problem(refused, 422, "InvalidRequest")
-    assert service.rows("SELECT * FROM rules") == []
+            assert_problem(refused, 422, "InvalidRequest")
+            assert service.rows("SELECT * FROM rules") == []
 
 
 async def test_a_rule_of_a_session_needs_the_session(client: httpx.AsyncClient) -> None:

@@ -375,14 +375,13 @@ async def test_old_runs_go_with_their_calls(client: httpx.AsyncClient, service: 
     assert (await client.get(f"/v1/run/{second['id']}")).json() == second
 
 
-@pytest.mark.parametrize(
-    "query", ["wait=-1", "wait=nan", "replay=half", "timeout=0", "on_ask=maybe", "cancel_on_disconnect=x"]
-)
-async def test_an_option_that_does_not_fit_is_said(client: httpx.AsyncClient, query: str) -> None:
-    answer = await client.post(f"/v1/run/openai-chat?{query}", json=message())
+async def test_an_option_that_does_not_fit_is_said(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    for query in ["wait=-1", "wait=nan", "replay=half", "timeout=0", "on_ask=maybe", "cancel_on_disconnect=x"]:
+        with subtests.test(query=query):
+            answer = await client.post(f"/v1/run/openai-chat?{query}", json=message())
 
-    assert (answer.status_code, answer.json()["code"]) == (422, "InvalidRequest")
-    assert query.partition("=")[0] in answer.json()["detail"]
+            assert (answer.status_code, answer.json()["code"]) == (422, "InvalidRequest")
+            assert query.partition("=")[0] in answer.json()["detail"]
 
 
 async def test_an_image_is_sent_along_where_it_can_be_and_told_of_elsewhere(client: httpx.AsyncClient) -> None:

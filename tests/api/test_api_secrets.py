@@ -159,9 +159,10 @@ async def test_nobody_gets_in_without_a_key(service: RunningService) -> None:
     assert service.rows("SELECT * FROM secrets") == []
 
 
-@pytest.mark.parametrize(
-    ("body", "detail"),
-    [
+async def test_a_body_that_does_not_fit_is_refused_without_being_told(
+    service: RunningService, ann: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[Any, str]] = [
         ({"value": "cana\0ry-in-the-coal-mine"}, "value: text without NUL"),
         ({"value": "short"}, "value: at least 6 characters are needed; a shorter one cannot be redacted"),
         ({"value": CANARY * 65_536}, "value: at most 65,536 characters"),
@@ -178,39 +179,46 @@ async def test_nobody_gets_in_without_a_key(service: RunningService) -> None:
         (CANARY, "body: Input should be a valid dictionary"),
         ([CANARY], "body: Input should be a valid dictionary"),
         ({}, "body.value: Field required"),
-    ],
-)
-async def test_a_body_that_does_not_fit_is_refused_without_being_told(
-    service: RunningService, ann: httpx.AsyncClient, body: Any, detail: str
+    ]
+    for body, detail in cases:
+        with subtests.test(body=body, detail=detail):
+            answer = await ann.put("/v1/secrets/TOKEN", json=body)
+
+            assert_problem(answer, 422, "InvalidRequest")
+            assert detail in answer.json()["detail"]
+            assert "canary" not in answer.text.lower()
+            assert service.rows("SELECT * FROM secrets") == []
+
+
+async def test_a_body_that_is_no_json_is_refused_without_being_told(
+    ann: httpx.AsyncClient, subtests: pytest.Subtests
 ) -> None:
-    answer = await ann.put("/v1/secrets/TOKEN", json=body)
+    cases: list[str] = [
+        CANARY,
+        '"' + CANARY,
+        '{"value": ' + CANARY,
+        '{"value": "\\ud800' + CANARY + '"}',
+        '{"value": "' + CANARY,
+    ]
+    for body in cases:
+        with subtests.test(body=body):
+            answer = await ann.put("/v1/secrets/TOKEN", content=body, headers={"Content-Type": "application/json"})
 
-    assert_problem(answer, 422, "InvalidRequest")
-    assert detail in answer.json()["detail"]
-    assert "canary" not in answer.text.lower()
-    assert service.rows("SELECT * FROM secrets") == []
-
-
-@pytest.mark.parametrize(
-    "body", [CANARY, '"' + CANARY, '{"value": ' + CANARY, '{"value": "\\ud800' + CANARY + '"}', '{"value": "' + CANARY]
-)
-async def test_a_body_that_is_no_json_is_refused_without_being_told(ann: httpx.AsyncClient, body: str) -> None:
-    answer = await ann.put("/v1/secrets/TOKEN", content=body, headers={"Content-Type": "application/json"})
-
-    assert_problem(answer, 400, "InvalidJson")
-    assert "canary" not in answer.text
+            assert_problem(answer, 400, "InvalidJson")
+            assert "canary" not in answer.text
 
 
-@pytest.mark.parametrize("name", ["9", "_A", "a%20b", "x" * 65, "%C3%A9", "A%0A", "*"])
-@pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
-async def test_a_bad_name_is_refused(ann: httpx.AsyncClient, method: str, name: str) -> None:
-    body = {"value": CANARY} if method == "PUT" else None
+async def test_a_bad_name_is_refused(ann: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    for name in ["9", "_A", "a%20b", "x" * 65, "%C3%A9", "A%0A", "*"]:
+        for method in ["PUT", "GET", "DELETE"]:
+            with subtests.test(name=name, method=method):
+                body = {"value": CANARY} if method == "PUT" else None
 
-    answer = await ann.request(method, f"/v1/secrets/{name}", json=body)
+                answer = await ann.request(method, f"/v1/secrets/{name}", json=body)
 
-    assert_problem(answer, 422, "InvalidRequest")
-    assert answer.json()["detail"].startswith("path.name: ")
-    assert CANARY not in answer.text
+                assert_problem(answer, 422, "InvalidRequest")
+                assert answer.json()["detail"].startswith("path.name: ")
+                assert CANARY not in answer.text
 
 
 async def test_secrets_survive_a_restart_and_a_crash(service: RunningService) -> None:

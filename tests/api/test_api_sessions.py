@@ -160,9 +160,10 @@ async def test_sessions_of_one_folder_take_turns_and_others_do_not(service: Runn
     assert ended.json()["status"] == "completed"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_a_session_asked_for_badly_is_refused_and_nothing_is_made(
+    service: RunningService, data_dir: Path, subtests: pytest.Subtests
+) -> None:
+    cases: list[dict[str, Any]] = [
         {"id": ""},
         {"id": "-x"},
         {"id": "a/b"},
@@ -190,14 +191,12 @@ async def test_sessions_of_one_folder_take_turns_and_others_do_not(service: Runn
         {"labels": {"a": 1}},
         {"is_trusted": True},
         {"principal": "bob"},
-    ],
-)
-async def test_a_session_asked_for_badly_is_refused_and_nothing_is_made(
-    service: RunningService, body: dict[str, Any], data_dir: Path
-) -> None:
-    assert_problem(await service.client.post("/v1/sessions", json=body), 422, "InvalidRequest")
-    assert await changes(service) == []
-    assert not (data_dir / "workspaces").exists()
+    ]
+    for body in cases:
+        with subtests.test(body=body):
+            assert_problem(await service.client.post("/v1/sessions", json=body), 422, "InvalidRequest")
+            assert await changes(service) == []
+            assert not (data_dir / "workspaces").exists()
 
 
 async def test_an_id_is_taken_until_its_session_is_deleted(service: RunningService, data_dir: Path) -> None:

@@ -29,15 +29,18 @@ async def test_the_answer_is_the_value_of_the_tools_key(client: httpx.AsyncClien
     assert [tool.get("cache_control") for tool in answer.json()] == [None, {"type": "ephemeral"}]
 
 
-@pytest.mark.parametrize("format", NAMES)
-async def test_every_dialect_offers_every_tool_again_and_again_the_same(client: httpx.AsyncClient, format: str) -> None:
-    listed = [tool["name"] for tool in (await client.get("/v1/tools")).json()["data"] if tool["available"]]
+async def test_every_dialect_offers_every_tool_again_and_again_the_same(
+    client: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    for format in NAMES:
+        with subtests.test(format=format):
+            listed = [tool["name"] for tool in (await client.get("/v1/tools")).json()["data"] if tool["available"]]
 
-    first, again = [await client.get("/v1/tools", params={"format": format}) for _ in range(2)]
+            first, again = [await client.get("/v1/tools", params={"format": format}) for _ in range(2)]
 
-    assert first.status_code == 200
-    assert first.content == again.content
-    assert [name for name in listed if name not in first.text] == []
+            assert first.status_code == 200
+            assert first.content == again.content
+            assert [name for name in listed if name not in first.text] == []
 
 
 async def test_a_dialect_nobody_speaks_is_not_found(client: httpx.AsyncClient) -> None:

@@ -125,9 +125,8 @@ async def test_a_taken_name_is_a_conflict_unless_it_shall_be_replaced(
     assert_problem(await client.delete("/v1/tools/echo"), 409, "NotRegistered", "echo was not registered over HTTP")
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
+async def test_what_does_not_fit_is_refused(ann: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"url": "https://refused.example"}, "InvalidTool"),
         ({"kind": "soap"}, "InvalidRequest"),
         ({"kind": None}, "InvalidRequest"),
@@ -136,13 +135,13 @@ async def test_a_taken_name_is_a_conflict_unless_it_shall_be_replaced(
         ({"timeout": 0}, "InvalidRequest"),
         ({"unknown": 1}, "InvalidRequest"),
         ({"headers": {"X-Key": "Bearer ghp_" + "b" * 36}}, "InvalidTool"),
-    ],
-)
-async def test_what_does_not_fit_is_refused(ann: httpx.AsyncClient, change: dict[str, Any], code: str) -> None:
-    answer = await ann.post("/v1/tools", json=WEATHER | change)
+    ]
+    for change, code in cases:
+        with subtests.test(change=change, code=code):
+            answer = await ann.post("/v1/tools", json=WEATHER | change)
 
-    assert_problem(answer, 422, code)
-    assert "ghp_" not in answer.text
+            assert_problem(answer, 422, code)
+            assert "ghp_" not in answer.text
 
 
 async def test_only_keys_that_may_write_tools_do(service: RunningService) -> None:

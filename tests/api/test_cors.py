@@ -57,9 +57,10 @@ async def test_without_a_list_nobody_is_told_anything(service: RunningService) -
     assert [told(answer) for answer in answers] == [set()] * 4
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers"),
-    [
+async def test_a_page_on_the_list_may_ask_first_without_a_key(
+    open_service: RunningService, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("POST", "/v1/calls", "authorization, content-type, idempotency-key, toolcrib-session, traceparent"),
         ("POST", "/v1/tickets", "authorization,content-type"),
         ("GET", "/v1/events", "Last-Event-ID, Accept"),
@@ -73,22 +74,22 @@ async def test_without_a_list_nobody_is_told_anything(service: RunningService) -
             "/mcp",
             "authorization, content-type, accept, mcp-protocol-version, mcp-session-id, mcp-name, mcp-method",
         ),
-    ],
-)
-async def test_a_page_on_the_list_may_ask_first_without_a_key(
-    open_service: RunningService, method: str, path: str, headers: str
-) -> None:
-    answer = await preflight(
-        open_service, path, **{"Access-Control-Request-Method": method, "Access-Control-Request-Headers": headers}
-    )
+    ]
+    for method, path, headers in cases:
+        with subtests.test(method=method, path=path, headers=headers):
+            answer = await preflight(
+                open_service,
+                path,
+                **{"Access-Control-Request-Method": method, "Access-Control-Request-Headers": headers},
+            )
 
-    assert answer.status_code == 200
-    assert answer.headers["access-control-allow-origin"] == PAGE
-    assert method in answer.headers["access-control-allow-methods"]
-    assert names(headers) <= names(answer.headers["access-control-allow-headers"])
-    assert "origin" in names(answer.headers["vary"])
-    assert "access-control-allow-credentials" not in answer.headers
-    assert open_service.rows("SELECT * FROM calls") == []
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == PAGE
+            assert method in answer.headers["access-control-allow-methods"]
+            assert names(headers) <= names(answer.headers["access-control-allow-headers"])
+            assert "origin" in names(answer.headers["vary"])
+            assert "access-control-allow-credentials" not in answer.headers
+            assert open_service.rows("SELECT * FROM calls") == []
 
 
 @pytest.mark.parametrize(
@@ -104,15 +105,18 @@ async def test_what_the_service_does_not_use_is_not_granted(
     assert "x-other" not in names(answer.headers["access-control-allow-headers"])
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", PAGE + ".evil.example", "http://app.example", "*"])
-async def test_a_page_that_is_not_on_the_list_may_not_even_ask(open_service: RunningService, origin: str) -> None:
-    asked = await preflight(open_service, Origin=origin)
-    tried = await open_service.client.post("/v1/calls", json={"tool": "echo"}, headers={"Origin": origin})
+async def test_a_page_that_is_not_on_the_list_may_not_even_ask(
+    open_service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for origin in ["https://evil.example", "null", PAGE + ".evil.example", "http://app.example", "*"]:
+        with subtests.test(origin=origin):
+            asked = await preflight(open_service, Origin=origin)
+            tried = await open_service.client.post("/v1/calls", json={"tool": "echo"}, headers={"Origin": origin})
 
-    for answer in (asked, tried):
-        assert (answer.status_code, answer.json()["code"]) == (403, "OriginNotAllowed")
-        assert told(answer) == set()
-    assert open_service.rows("SELECT * FROM calls") == []
+            for answer in (asked, tried):
+                assert (answer.status_code, answer.json()["code"]) == (403, "OriginNotAllowed")
+                assert told(answer) == set()
+            assert open_service.rows("SELECT * FROM calls") == []
 
 
 async def test_every_answer_to_a_page_on_the_list_may_be_read_by_it(open_service: RunningService) -> None:

@@ -54,24 +54,28 @@ async def pieces(content: bytes) -> AsyncIterator[bytes]:
         yield content[start : start + 1000]
 
 
-@pytest.mark.parametrize("is_chunked", [False, True])
-@pytest.mark.parametrize("path", ["/v1/calls", "/v1/calls/batch", "/v1/keys", "/mcp"])
-async def test_a_body_is_taken_up_to_the_limit(small: RunningService, path: str, is_chunked: bool) -> None:
-    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    for size in (LIMIT, LIMIT + 1):
-        content = call_of(size)
-        answer = await small.client.post(path, content=pieces(content) if is_chunked else content, headers=headers)
-        if size > LIMIT:
-            assert assert_problem(answer, 413, "BodyTooLarge") == f"A body may have {LIMIT} bytes at most."
-        else:
-            assert answer.status_code == {"/v1/calls": 200, "/mcp": 400}.get(path, 422)
+async def test_a_body_is_taken_up_to_the_limit(small: RunningService, subtests: pytest.Subtests) -> None:
+    for is_chunked in [False, True]:
+        for path in ["/v1/calls", "/v1/calls/batch", "/v1/keys", "/mcp"]:
+            with subtests.test(is_chunked=is_chunked, path=path):
+                headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+                for size in (LIMIT, LIMIT + 1):
+                    content = call_of(size)
+                    answer = await small.client.post(
+                        path, content=pieces(content) if is_chunked else content, headers=headers
+                    )
+                    if size > LIMIT:
+                        assert assert_problem(answer, 413, "BodyTooLarge") == f"A body may have {LIMIT} bytes at most."
+                    else:
+                        assert answer.status_code == {"/v1/calls": 200, "/mcp": 400}.get(path, 422)
 
 
-@pytest.mark.parametrize("path", ["/v1/tools", "/healthz", "/v1/events", "/nowhere", "/docs", "/mcp"])
-async def test_a_body_that_nobody_reads_has_the_limit_too(small: RunningService, path: str) -> None:
-    answer = await small.client.request("GET", path, content=b"x" * (LIMIT + 1))
+async def test_a_body_that_nobody_reads_has_the_limit_too(small: RunningService, subtests: pytest.Subtests) -> None:
+    for path in ["/v1/tools", "/healthz", "/v1/events", "/nowhere", "/docs", "/mcp"]:
+        with subtests.test(path=path):
+            answer = await small.client.request("GET", path, content=b"x" * (LIMIT + 1))
 
-    assert_problem(answer, 413, "BodyTooLarge")
+            assert_problem(answer, 413, "BodyTooLarge")
 
 
 async def test_a_length_that_is_too_much_is_refused_before_a_byte_of_it_is_sent(small: RunningService) -> None:

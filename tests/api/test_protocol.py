@@ -254,9 +254,8 @@ async def test_a_stream_lives_on_even_if_its_request_never_ends(hasty: RunningSe
         assert not connection_of(hasty).flow.read_paused  # or nobody would see the client go
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
+async def test_what_is_no_http_is_a_problem_like_any_other(service: RunningService, subtests: pytest.Subtests) -> None:
+    cases: list[bytes] = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET / HTTP/1.1\r\nNo colon\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -269,16 +268,16 @@ async def test_a_stream_lives_on_even_if_its_request_never_ends(hasty: RunningSe
         head("POST /v1/calls", "Content-Length: 99999999999999999999999"),
         head("POST /v1/calls", "Transfer-Encoding: chunked") + b"no size\r\n",
         head("POST /v1/calls", "Transfer-Encoding: gzip") + b"x",
-    ],
-)
-async def test_what_is_no_http_is_a_problem_like_any_other(service: RunningService, request_: bytes) -> None:
-    async with connected(service.port) as line:
-        await line.send(request_)
-        answer = await line.last_answer()
+    ]
+    for request_ in cases:
+        with subtests.test(request_=request_):
+            async with connected(service.port) as line:
+                await line.send(request_)
+                answer = await line.last_answer()
 
-    assert answer.status == 400
-    assert answer.code in ("MalformedRequest", "UpgradeNotSupported")
-    assert service.rows("SELECT * FROM calls") == []
+            assert answer.status == 400
+            assert answer.code in ("MalformedRequest", "UpgradeNotSupported")
+            assert service.rows("SELECT * FROM calls") == []
 
 
 async def test_a_websocket_is_refused(service: RunningService) -> None:

@@ -37,9 +37,8 @@ def sentence(body: bytes) -> str:
     return raised.value.detail
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_what_is_within_the_limits_is_read_as_it_is(subtests: pytest.Subtests) -> None:
+    cases: list[bytes] = [
         nested(MAX_DEPTH),
         b"9" * MAX_DIGITS,
         b"-" + b"9" * MAX_DIGITS + b"." + b"0" * MAX_DIGITS,
@@ -54,17 +53,16 @@ def sentence(body: bytes) -> str:
         b"[0" + b",0" * (MAX_VALUES - 1) + b"]",
         b'["' + b",[" * MAX_VALUES + b'"]',
         ("[" + json.dumps("ä漢😀" * 50_000) + "]").encode(),
-    ],
-)
-def test_what_is_within_the_limits_is_read_as_it_is(body: bytes) -> None:
-    assert excess(body) is None
-    if not re.search(rb"\d{1000}\.", body):
-        assert parse(body, JSON) == json.loads(body)
+    ]
+    for body in cases:
+        with subtests.test(body=body):
+            assert excess(body) is None
+            if not re.search(rb"\d{1000}\.", body):
+                assert parse(body, JSON) == json.loads(body)
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
+def test_what_is_beyond_the_limits_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[bytes, str]] = [
         (nested(MAX_DEPTH + 1), DEEP),
         (b"[" * 200_000 + b"]" * 200_000, DEEP),
         (b"[" * 200_001, DEEP),
@@ -81,28 +79,27 @@ def test_what_is_within_the_limits_is_read_as_it_is(body: bytes) -> None:
         (b"[0" + b",0" * MAX_VALUES + b"]", MANY_VALUES),
         (b"[[]" + b",[]" * (MAX_VALUES // 2) + b"]", MANY_VALUES),
         (b'{"a":0' + b',"a":0' * MAX_VALUES + b"}", MANY_VALUES),
-    ],
-)
-def test_what_is_beyond_the_limits_is_refused_by_name(body: bytes, why: str) -> None:
-    assert sentence(body) == why
+    ]
+    for body, why in cases:
+        with subtests.test(body=body, why=why):
+            assert sentence(body) == why
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_what_is_no_json_is_refused_with_or_without_the_scan(subtests: pytest.Subtests) -> None:
+    bodys: list[bytes] = [
         *(b"NaN", b"[Infinity]", b"-Infinity", b'{"a":NaN}', b"[1e999]"),
         *(b'"\\ud800"', b'"\\udfff"', b'["\\ud83d\\u0041"]', b'{"\\udc00":1}', b'"\\uD800\\uD800"'),
         *(b'"\xff"', b'"\xc0\x80"', b'"\xed\xa0\x80"', b'"\xf4\x90\x80\x80"', b'"\xc3"', b"\xef\xbb\xbf{}"),
         *(b"", b"[", b"[1,]", b"01", b"1 2", b"[1]\x00", b'"\x00"', b"{'a':1}", b"]" * 100 + b"[" * 100),
-    ],
-)
-@pytest.mark.parametrize("padding", [b"", b" " * 2000 + b"[" * 65], ids=["small", "large"])
-def test_what_is_no_json_is_refused_with_or_without_the_scan(body: bytes, padding: bytes) -> None:
-    assert sentence(body + b" " * len(padding)).startswith("The body ")
-    if padding:
-        body = b'["' + padding + b'",' + body + b"]"
-        assert excess(body) is None
-        assert sentence(body).startswith("The body ")
+    ]
+    for body in bodys:
+        for padding in [b"", b" " * 2000 + b"[" * 65]:
+            with subtests.test(body=body, padding=padding):
+                assert sentence(body + b" " * len(padding)).startswith("The body ")
+                if padding:
+                    body = b'["' + padding + b'",' + body + b"]"
+                    assert excess(body) is None
+                    assert sentence(body).startswith("The body ")
 
 
 def test_of_two_equal_keys_the_last_wins() -> None:

@@ -166,12 +166,17 @@ async def test_tickets_and_their_streams_end_with_the_key_that_bought_them(servi
         assert_refused(await page.get("/v1/events", params={"ticket": second}), second)
 
 
-@pytest.mark.parametrize("ticket", ["", "tt_", "tt_" + "A" * 43, KEY, "x" * 5000, "%", "ä", "\x00", "tt_\ud800"])
-async def test_a_ticket_nobody_sold_is_refused_as_a_bad_key_is(service: RunningService, ticket: str) -> None:
-    query = b"ticket=" + httpx.QueryParams({"t": ticket.encode("utf-8", "surrogatepass")}).__str__()[2:].encode()
-    async with service.client_of(None) as page:
-        for path in ("/v1/events", "/v1/calls/call_0/events"):
-            assert_refused(await page.get(httpx.URL(service.url + path, query=query)), ticket)
+async def test_a_ticket_nobody_sold_is_refused_as_a_bad_key_is(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for ticket in ["", "tt_", "tt_" + "A" * 43, KEY, "x" * 5000, "%", "ä", "\x00", "tt_\ud800"]:
+        with subtests.test(ticket=ticket):
+            query = (
+                b"ticket=" + httpx.QueryParams({"t": ticket.encode("utf-8", "surrogatepass")}).__str__()[2:].encode()
+            )
+            async with service.client_of(None) as page:
+                for path in ("/v1/events", "/v1/calls/call_0/events"):
+                    assert_refused(await page.get(httpx.URL(service.url + path, query=query)), ticket)
 
 
 async def test_who_shows_a_bad_ticket_is_not_let_in_by_a_key_beside_it(service: RunningService) -> None:
@@ -232,9 +237,10 @@ async def test_a_ticket_is_found_in_no_log_no_record_and_no_error(
         assert ticket not in bad.text + good.text + lost.text
 
 
-@pytest.mark.parametrize(
-    ("content", "status", "code"),
-    [
+async def test_a_ticket_is_asked_for_with_no_body_or_a_fitting_one(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[bytes, int, str | None]] = [
         (b"", 201, None),
         (b"{}", 201, None),
         (b"null", 201, None),
@@ -244,15 +250,15 @@ async def test_a_ticket_is_found_in_no_log_no_record_and_no_error(
         (b'{"call": 1}', 422, "InvalidRequest"),
         (b'{"call": "%s"}' % (b"x" * 65), 422, "InvalidRequest"),
         (b'{"seconds": 3600}', 422, "InvalidRequest"),
-    ],
-)
-async def test_a_ticket_is_asked_for_with_no_body_or_a_fitting_one(
-    service: RunningService, content: bytes, status: int, code: str | None
-) -> None:
-    answer = await service.client.post("/v1/tickets", content=content, headers={"Content-Type": "application/json"})
+    ]
+    for content, status, code in cases:
+        with subtests.test(content=content, status=status, code=code):
+            answer = await service.client.post(
+                "/v1/tickets", content=content, headers={"Content-Type": "application/json"}
+            )
 
-    assert (answer.status_code, answer.json().get("code")) == (status, code)
-    assert len(service.app.state.tickets) == (status == 201)
+            assert (answer.status_code, answer.json().get("code")) == (status, code)
+            assert len(service.app.state.tickets) == (status == 201)
 
 
 def test_a_key_holds_so_many_tickets_and_its_oldest_goes_first() -> None:

@@ -128,7 +128,7 @@ def _run_command(request: dict[str, Any], streams: list[int]) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - the end of a process: what remains is to say why
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]  # there is an exception here
+        sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
