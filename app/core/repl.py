@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from app.core.errors import CallError, InvalidArgs, ProgramFailed, Refusal, ResourceLimit, TimedOut, ToolUnavailable
 from app.core.results import MAX_ATTACHED_BYTES, Attachment, Result, attach
-from app.core.sandbox import GRACE, OutputChunk, Process
+from app.core.sandbox import GRACE_SECONDS, OutputChunk, Process
 from app.core.terminals import Kernel
 from app.core.tools import Context
 from app.core.util.head_tail import HeadTailBuffer
@@ -245,7 +245,7 @@ class _Run:
         if not listening.done() and self.cell.is_interruptible:
             with suppress(BrokenPipeError):
                 await child.send(dumps({"stop": True}))
-            await asyncio.wait([listening], timeout=GRACE)
+            await asyncio.wait([listening], timeout=GRACE_SECONDS)
         if self.done is not None:
             return
         if listening.done():  # it goes by itself, and how it does is worth knowing

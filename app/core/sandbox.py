@@ -16,7 +16,7 @@ from app.core.ports import Workspace
 from app.core.sessions import Profile, Session
 from app.core.util.clocks import rfc3339
 
-GRACE = 2.0
+GRACE_SECONDS = 2.0
 """Seconds between a kind signal and the last one."""
 
 
@@ -117,8 +117,8 @@ class Process(Protocol):
         """
         ...
 
-    def listen(self, take: Callable[[OutputChunk], None]) -> None:
-        """From now on `take` gets what it writes, the moment it comes; `read` only waits for the end."""
+    def listen(self, listener: Callable[[OutputChunk], None]) -> None:
+        """From now on `listener` gets what it writes, the moment it comes; `read` only waits for the end."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -152,7 +152,7 @@ class Process(Protocol):
 
     def resize(self, window: WindowSize) -> None: ...
 
-    async def end(self, grace: float = GRACE) -> ExitStatus:
+    async def end(self, grace: float = GRACE_SECONDS) -> ExitStatus:
         """A kind signal to the whole tree, then after `grace` seconds one that cannot be refused (0: at once).
 
         When this comes back nothing of it is alive. It is done to its end, whoever cancels it.

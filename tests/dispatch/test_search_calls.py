@@ -79,4 +79,4 @@ async def test_a_canceled_search_leaves_no_process(crib: Crib, tmp_path: Path) -
 
 def searching() -> list[int]:
     """The searches that run below us."""
-    return [pid for pid in process_tree.below() if process_tree._read(f"/proc/{pid}/comm") == b"rg\n"]
+    return [pid for pid in process_tree.descendants_of_self() if process_tree._read(f"/proc/{pid}/comm") == b"rg\n"]

@@ -7,7 +7,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from app.sandbox.process.spawner import SPARES
+from app.sandbox.process.spawner import MAX_IDLE
 from tests.faults.resource_usage import settled
 from tests.faults.sandboxed_service import BACKENDS, WalledService, alive, kill_all_around, run, walled
 
@@ -136,7 +136,7 @@ async def test_hundreds_of_calls_leave_no_descriptors_threads_or_zombies(service
         after = await settled(service.pid)
 
     assert after["zombies"] == 0
-    assert after["spares"] <= SPARES
+    assert after["spares"] <= MAX_IDLE
     assert {name: after[name] - before[name] for name in ("descriptors", "threads")} == pytest.approx(
         {"descriptors": 0, "threads": 0}, abs=5
     )

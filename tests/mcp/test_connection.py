@@ -324,5 +324,5 @@ def left_over(bench: Bench) -> tuple[int, int, int]:
     """Descriptors, tasks and dead processes."""
     gc.collect()
     spawner = bench.processes._spawner
-    dead = zombies_below(resident_of(spawner)) if spawner._resident else []
+    dead = zombies_below(resident_of(spawner)) if spawner._process else []
     return len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks()), len(dead)

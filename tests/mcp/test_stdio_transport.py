@@ -11,7 +11,7 @@ import pytest
 from app.mcp.client.interfaces import CannotConnect, ConnectionLost, JsonRpcError, RequestNotSent
 from app.mcp.client.transports import stdio
 from app.mcp.client.transports.stdio import LineSplitter
-from app.sandbox.process.child import LocalProcess
+from app.sandbox.process.local_process import LocalProcess
 from tests.mcp.connections import HANG, RAW, Bench, call, no, program, raw
 from tests.sandbox.spawned import sleeper, tagged
 from tests.support.services import until

@@ -12,15 +12,18 @@ import signal
 import socket
 import sys
 import termios
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, sys.argv[1])
 
-from app.sandbox.isolation import apply, privileges
-from app.sandbox.isolation.seccomp import ALLOW, ANY_BIT, EQUAL, ERRNO, NUMBER, Assembler, argument, install
-from app.sandbox.isolation.syscall_table import NUMBERS
-from app.sandbox.process.spawn_request import IsolationSpec, Mount, SpawnRequest
+from app.sandbox import syscalls
+from app.sandbox.isolation import apply
+from app.sandbox.isolation.seccomp import ALLOW, ANY_BIT, EQUAL, ERRNO, NUMBER, SYSCALLS, Assembler, argument, install
+from app.sandbox.process.preforked import unpack
 from app.sandbox.syscalls import prctl
+
+if TYPE_CHECKING:  # it is started without the packages that the spawner's client needs
+    from app.sandbox.process.spawner import SpawnRequest
 
 SECONDS = 0.1
 NEWUSER = 0x10000000
@@ -55,12 +58,10 @@ def main() -> None:
     os.write(told["report"], json.dumps({"code": exit_code(status), "failure": stage, "heard": heard}).encode())
 
 
-def order_of(told: dict[str, Any]) -> SpawnRequest:
-    inside = told.pop("enclosure")
-    if inside:
-        places = tuple(Mount(**place) for place in inside.pop("places"))
-        inside = IsolationSpec(places=places, **{key: _tuple(value) for key, value in inside.items()})
-    return SpawnRequest(enclosure=inside, **{key: _tuple(value) for key, value in told.items()})
+def order_of(told: dict[str, Any]) -> "SpawnRequest":
+    if told["isolation"]:
+        told["isolation"] = {key: _tuple(value) for key, value in told["isolation"].items()}
+    return unpack({key: _tuple(value) for key, value in told.items()})
 
 
 def _tuple(value: Any) -> Any:
@@ -69,7 +70,7 @@ def _tuple(value: Any) -> Any:
 
 def become_ordinary(user: int, group: int) -> None:
     if os.geteuid() == 0:
-        privileges.become(user, group)
+        syscalls.become_user(user, group)
         prctl(4, 1)  # as a process that has never been anybody else
 
 
@@ -98,7 +99,7 @@ KINDS = {
 }
 
 
-def start(order: SpawnRequest, ears: dict[str, socket.socket], line: socket.socket, tell: int) -> None:
+def start(order: "SpawnRequest", ears: dict[str, socket.socket], line: socket.socket, tell: int) -> None:
     """What the spawner does in a child."""
     for ear in ears.values():
         ear.close()
@@ -108,7 +109,7 @@ def start(order: SpawnRequest, ears: dict[str, socket.socket], line: socket.sock
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT):  # whoever runs the tests may ignore some
         signal.signal(number, signal.SIG_DFL)
     try:
-        argv = apply.enter(order, lambda fd: hand_out(line, fd))
+        argv = apply.apply(order, lambda fd: hand_out(line, fd))
         os.execvpe(argv[0], argv, order.env)
     except OSError as error:
         os.write(tell, f"{getattr(error, 'stage', 'exec')}: {error}".encode())
@@ -141,21 +142,21 @@ def exit_code(status: int) -> int:
 
 def forbid_user_namespaces() -> None:
     """As containers do by default."""
-    numbers, steps = NUMBERS[os.uname().machine], Assembler()
+    numbers, steps = SYSCALLS[os.uname().machine], Assembler()
     steps.load(NUMBER)
     steps.jump(EQUAL, numbers["clone3"], no="others")
-    steps.answer(ERRNO | 38)
+    steps.ret(ERRNO | 38)
     steps.label("others")
     steps.jump(EQUAL, numbers["clone"], yes="flags")
     steps.jump(EQUAL, numbers["unshare"], yes="flags")
-    steps.answer(ALLOW)
+    steps.ret(ALLOW)
     steps.label("flags")
     steps.load(argument(0))
     steps.jump(ANY_BIT, NEWUSER, no="fine")
-    steps.answer(ERRNO | 1)
+    steps.ret(ERRNO | 1)
     steps.label("fine")
-    steps.answer(ALLOW)
-    prctl(privileges.NO_NEW_PRIVS, 1)
+    steps.ret(ALLOW)
+    prctl(syscalls.NO_NEW_PRIVS, 1)
     install(steps.assemble())
 
 

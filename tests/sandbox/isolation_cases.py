@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.sandbox.isolation.bubblewrap import OPTIONAL
-from app.sandbox.process.spawn_request import IsolationSpec, Mount, SpawnRequest
+from app.sandbox.process.spawner import IsolationSpec, Mount, SpawnRequest
 
 ROOT = Path(__file__).parents[2]
 STARTER = Path(__file__).with_name("isolated_child.py")
@@ -69,15 +69,15 @@ class House:
         """Who the processes are in the end."""
         return os.geteuid() if not IS_ROOT else CHILD if self.who == "identity" else ORDINARY
 
-    def enclosure(self, tier: str, **changes: Any) -> IsolationSpec:
+    def isolation_spec(self, tier: str, **changes: Any) -> IsolationSpec:
         places = [*(Mount(path=path) for path in SYSTEM), Mount(path=str(self.workspace), is_writable=True)]
         walls = IsolationSpec(
             backend=tier,  # type: ignore[arg-type]
-            places=tuple(places),
-            temporary=str(self.temporary),
+            mounts=tuple(places),
+            temp_dir=str(self.temporary),
             program=BWRAP,
             options=OPTIONAL,
-            temporary_bytes=4 * 1024 * 1024,
+            tmpfs_bytes=4 * 1024 * 1024,
         )
         return replace(walls, **changes)
 
@@ -88,7 +88,7 @@ class House:
             env=own | (env or {}),
             cwd=str(self.workspace),
             identity=(CHILD, CHILD) if IS_ROOT and self.who == "identity" else None,
-            enclosure=self.enclosure(tier, **changes),
+            isolation=self.isolation_spec(tier, **changes),
         )
 
     def run(self, order: SpawnRequest, **told: Any) -> Outcome:

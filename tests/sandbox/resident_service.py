@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.sandbox import syscalls
-from app.sandbox.isolation import path_access, privileges
-from app.sandbox.isolation.seccomp import ALLOW, ANY_BIT, EQUAL, ERRNO, NUMBER, Assembler, argument, install
-from app.sandbox.isolation.syscall_table import NUMBERS
-from app.sandbox.process.spawn_request import Mount
+from app.sandbox.isolation import apply
+from app.sandbox.isolation.seccomp import ALLOW, ANY_BIT, EQUAL, ERRNO, NUMBER, SYSCALLS, Assembler, argument, install
+from app.sandbox.process.spawner import Mount
 
 if TYPE_CHECKING:
-    from app.sandbox.process.spawn_request import SpawnRequest
+    from app.sandbox.process.spawner import SpawnRequest
     from tests.sandbox.sandboxed import Enclosed
 
 SOURCES = str(Path(__file__).parents[2])
@@ -40,35 +39,35 @@ def main() -> None:
 def begin(become: dict[str, Any]) -> None:
     """Be a service of an ordinary user, or one in a container; this Python is to be reached there as well."""
     if os.geteuid() == 0:
-        path_access.open_ways([Mount(path=path) for path in (sys.base_prefix, sys.prefix, SOURCES)], 65_534, 65_534)
+        apply.grant_path_access([Mount(path=path) for path in (sys.base_prefix, sys.prefix, SOURCES)], 65_534, 65_534)
     if "container" in become:
         contain()
     if become.get("user") and os.geteuid() == 0:
-        privileges.become(*become["user"])
+        syscalls.become_user(*become["user"])
 
 
 def contain() -> None:
     """No user namespaces, and of root's capabilities only the usual ones."""
     if os.geteuid() == 0:
         for capability in range(64):
-            if capability not in KEPT and syscalls.libc().prctl(privileges.BOUNDING_DROP, capability, 0, 0, 0) < 0:
+            if capability not in KEPT and syscalls.libc().prctl(syscalls.BOUNDING_DROP, capability, 0, 0, 0) < 0:
                 break
-    numbers, steps = NUMBERS[os.uname().machine], Assembler()
+    numbers, steps = SYSCALLS[os.uname().machine], Assembler()
     steps.load(NUMBER)
     steps.jump(EQUAL, numbers["clone3"], no="others")
-    steps.answer(ERRNO | NOT_THERE)
+    steps.ret(ERRNO | NOT_THERE)
     steps.label("others")
     steps.jump(EQUAL, numbers["clone"], yes="flags")
     steps.jump(EQUAL, numbers["unshare"], yes="flags")
-    steps.answer(ALLOW)
+    steps.ret(ALLOW)
     steps.label("flags")
     steps.load(argument(0))
     steps.jump(ANY_BIT, NEWUSER, no="fine")
-    steps.answer(ERRNO | NOT_ALLOWED)
+    steps.ret(ERRNO | NOT_ALLOWED)
     steps.label("fine")
-    steps.answer(ALLOW)
+    steps.ret(ALLOW)
     if os.geteuid() != 0:
-        syscalls.prctl(privileges.NO_NEW_PRIVS, 1)  # else only root may
+        syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)  # else only root may
     install(steps.assemble())
 
 
@@ -92,7 +91,7 @@ def whole(order: "SpawnRequest") -> "SpawnRequest":
 
 
 def unwalled(order: "SpawnRequest") -> "SpawnRequest":
-    return replace(order, enclosure=replace(order.enclosure, backend="none") if order.enclosure else None)
+    return replace(order, isolation=replace(order.isolation, backend="none") if order.isolation else None)
 
 
 async def run(there: "Enclosed", root: Path, script: str) -> str:

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 from app.core.network_policy import NetworkPolicy
 from app.core.sandbox import Backend, Egress, EgressGrant
 from app.core.util.clocks import SystemClock
-from app.sandbox.isolation.planner import SandboxSettings, SpawnPlanner
-from app.sandbox.isolation.proxy_access import Secrets
+from app.sandbox.isolation.planner import FindSecret, SandboxSettings, SpawnPlanner
 from app.sandbox.process.sandboxed import SandboxedProcessStarter
-from app.sandbox.process.spawn_request import Mount, SpawnRequest
-from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.spawner import Mount, Spawner, SpawnRequest
 from app.sandbox.selftest.runner import SelfTest
 
 BACKENDS = (Backend.BWRAP, Backend.LANDLOCK)
@@ -42,7 +40,7 @@ def enclosed(
     *,
     egress: Egress | None = None,
     policy: NetworkPolicy | None = None,
-    secret: Secrets = lambda owner, name: None,
+    secret: FindSecret = lambda owner, name: None,
     extras: tuple[Mount, ...] = (),
     environ: Mapping[str, str] = os.environ,
     alter: Callable[[SpawnRequest], SpawnRequest] = lambda order: order,
@@ -50,5 +48,7 @@ def enclosed(
 ) -> Enclosed:
     planner = SpawnPlanner(SandboxSettings(**settings), str(data_dir), extras, environ)
     inspector = SelfTest(spawner, planner, SystemClock(), alter)
-    processes = SandboxedProcessStarter(spawner, planner, inspector, egress or NoEgress(), policy=policy, secret=secret)
+    processes = SandboxedProcessStarter(
+        spawner, planner, inspector, egress or NoEgress(), policy=policy, find_secret=secret
+    )
     return Enclosed(processes, inspector, planner)

@@ -10,9 +10,8 @@ from typing import Any
 from app.core.sandbox import Backend, Isolation, Network, WindowSize
 from app.core.sessions import Profile
 from app.sandbox.process import process_tree
-from app.sandbox.process.child import LocalProcess
-from app.sandbox.process.spawn_request import SpawnRequest
-from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.local_process import LocalProcess
+from app.sandbox.process.spawner import Spawner, SpawnRequest
 
 WALLS = Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.FULL)
 ENV = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
@@ -98,8 +97,8 @@ def spawner_of(child: LocalProcess) -> int:
 
 def resident_of(spawner: Spawner) -> int:
     """The process that stays, if there is one."""
-    assert spawner._resident is not None, "nothing was started yet"
-    return spawner._resident.pid
+    assert spawner._process is not None, "nothing was started yet"
+    return spawner._process.pid
 
 
 def parent_of(pid: int) -> int:

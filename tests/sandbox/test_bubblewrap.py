@@ -11,7 +11,7 @@ import pytest
 
 from app.sandbox.isolation import bubblewrap
 from app.sandbox.isolation.bubblewrap import Bind, MountPlan
-from app.sandbox.process.spawn_request import IsolationSpec, Mount, SpawnRequest
+from app.sandbox.process.spawner import IsolationSpec, Mount, SpawnRequest
 from tests.sandbox.isolation_cases import BWRAP, CANARY, IS_ROOT, PATH, WHO, House, opened
 
 needs_bwrap = pytest.mark.skipif(not os.path.exists(BWRAP), reason="bwrap is not installed")
@@ -25,8 +25,8 @@ def house() -> Iterator[House]:
 
 
 def told(enclosure: IsolationSpec, world: MountPlan, **changes: object) -> list[str]:
-    order = replace(SpawnRequest(argv=("true",), env={}, cwd="/w", enclosure=enclosure), **changes)  # type: ignore[arg-type]
-    return bubblewrap.arguments(order, enclosure, world)
+    order = replace(SpawnRequest(argv=("true",), env={}, cwd="/w", isolation=enclosure), **changes)  # type: ignore[arg-type]
+    return bubblewrap.bwrap_arguments(order, enclosure, world)
 
 
 def mounted(given: list[str]) -> list[str]:
@@ -88,7 +88,7 @@ def test_symlinks_on_the_way_are_made_again_and_shown_places_not_bound_twice(tmp
     paths = ("real", "real/inner", "link", "link/out", "missing")
     places = [Mount(path=str(tmp_path / path)) for path in paths]
 
-    world = bubblewrap.survey(PLAIN, places)
+    world = bubblewrap.plan_mounts(PLAIN, places)
 
     assert {bind.path for bind in world.binds} == {str(tmp_path / "real"), str(tmp_path / "other")}
     assert world.links == [(str(tmp_path / "link"), "real")]
@@ -98,18 +98,18 @@ def test_something_else_in_the_place_of_a_place_is_refused(tmp_path: Path) -> No
     place = Mount(path=str(tmp_path), is_writable=True, inode=(1, 2))
 
     with pytest.raises(OSError, match="Stale file handle"):
-        bubblewrap.survey(PLAIN, [place])
+        bubblewrap.plan_mounts(PLAIN, [place])
 
 
 def test_a_writable_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        bubblewrap.survey(PLAIN, [Mount(path=str(tmp_path / "gone"), is_writable=True)])
+        bubblewrap.plan_mounts(PLAIN, [Mount(path=str(tmp_path / "gone"), is_writable=True)])
 
 
 def test_bwrap_is_never_looked_for(house: House) -> None:
     outcome = house.run(house.order("bwrap", "true", program="bwrap"))
 
-    assert "by its whole path" in outcome.failure
+    assert "has to be absolute" in outcome.failure
 
 
 @needs_bwrap
@@ -151,13 +151,13 @@ def test_what_is_hidden_in_a_place_is_covered_and_a_place_in_it_is_seen(house: H
     (state / "inner").mkdir()
     (state / "inner/mine").write_text("seen")
     places = (
-        *house.enclosure("bwrap").places,
+        *house.isolation_spec("bwrap").mounts,
         *(Mount(path=str(path)) for path in (house.base, state / "inner")),
     )
     hidden = (str(state), str(house.base / "outside/file"), str(house.base / "not there"))
     script = f"ls {state}; cat {state}/secret {house.base}/outside/file; cat {state}/inner/mine; touch {state}/new"
 
-    outcome = house.run(house.order("bwrap", "sh", "-c", script, places=places, hidden=hidden))
+    outcome = house.run(house.order("bwrap", "sh", "-c", script, mounts=places, hidden=hidden))
 
     assert outcome.out == "inner\nseen"
     assert CANARY not in outcome.out + outcome.err

@@ -85,7 +85,7 @@ def test_trying_namespaces_leaves_a_process_with_threads_where_it_was() -> None:
     ("said", "detail"),
     [
         ("1 Operation not permitted", "cannot be entered: Operation not permitted"),
-        ("2 Operation not permitted", "can be entered, but without rights inside: Operation not permitted"),
+        ("2 Operation not permitted", "can be entered, but without capabilities inside: Operation not permitted"),
     ],
 )
 def test_a_refused_namespace_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch, said: str, detail: str) -> None:
@@ -107,16 +107,16 @@ def test_a_program_that_is_silent_or_broken_is_found_all_the_same(only: Path) ->
     broken.write_bytes(b"\x7fELF no program")
     broken.chmod(0o755)
 
-    assert features.find_program("silent") == Program(str(silent), "does not say its version")
-    assert features.find_program("broken") == Program(str(broken), "does not say its version")
+    assert features.find_program("silent") == Program(str(silent), "version unknown")
+    assert features.find_program("broken") == Program(str(broken), "version unknown")
 
 
 def test_a_program_that_hangs_with_children_is_ended(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "SECONDS", 2)
+    monkeypatch.setattr(features, "TIMEOUT_SECONDS", 2)
     mark = only / "pid"
     script(only, "slow", f"{sys.executable} -c 'import time; time.sleep(600)' & echo $! > {mark}; wait")
 
-    assert features.find_program("slow") == Program(str(only / "slow"), "does not say its version")
+    assert features.find_program("slow") == Program(str(only / "slow"), "version unknown")
     until = time.monotonic() + HANG
     while _is_alive(int(mark.read_text())):
         assert time.monotonic() < until, "the child was left behind"

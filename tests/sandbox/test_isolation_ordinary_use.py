@@ -138,7 +138,7 @@ def test_a_program_that_cannot_be_run_is_told(a_house: House, tier: str, program
 def test_a_folder_to_begin_in_that_is_not_there_is_told(a_house: House, tier: str) -> None:
     outcome = a_house.run(replace(a_house.order(tier, "true"), cwd=str(a_house.workspace / "gone")))
 
-    assert outcome.failure.startswith("folder: [Errno 2]")
+    assert outcome.failure.startswith("cwd: [Errno 2]")
 
 
 @every_way

@@ -9,9 +9,8 @@ import pytest
 
 from app.core.sandbox import Backend, Isolation, Network
 from app.core.sessions import Profile
-from app.sandbox.process.child import LocalProcess
-from app.sandbox.process.spawn_request import NotStarted, SpawnRequest
-from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.local_process import LocalProcess
+from app.sandbox.process.spawner import NotStarted, Spawner, SpawnRequest
 from tests.sandbox.isolation_cases import SECONDS, TIERS, WHO, House, opened
 
 WALLS = Isolation(Backend.NONE, Profile.WORKSPACE_WRITE, Network.NONE)
@@ -89,7 +88,7 @@ async def test_who_hears_no_kind_word_is_ended_all_the_same(spawner: Spawner, ho
 
 
 @every_way
-@pytest.mark.parametrize(("program", "folder", "stage"), [("nope", "", "program"), ("true", "/gone", "folder")])
+@pytest.mark.parametrize(("program", "folder", "stage"), [("nope", "", "program"), ("true", "/gone", "cwd")])
 async def test_what_failed_is_told_with_its_stage(
     spawner: Spawner, house: House, tier: str, program: str, folder: str, stage: str
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from app.sandbox.isolation import landlock
-from app.sandbox.process.spawn_request import Mount
+from app.sandbox.process.spawner import Mount
 from tests.sandbox.isolation_cases import SYSTEM, WHO, opened
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,7 @@ def test_walls_with_gaps_are_not_built(version: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(landlock, "abi", lambda: version)
 
     with pytest.raises(OSError, match="Landlock ABI") as refused:
-        landlock.enclose([])
+        landlock.restrict([])
 
     assert refused.value.errno == errno.ENOSYS
 
@@ -138,9 +138,9 @@ def test_something_else_in_the_place_of_a_place_is_no_place(places: Path) -> Non
     right = Mount(path=str(places / "mine"), inode=(about.st_dev, about.st_ino))
     wrong = Mount(path=str(places / "other"), inode=(about.st_dev, about.st_ino))
 
-    os.close(landlock.opened_place(right))
+    os.close(landlock.open_mount(right))
     with pytest.raises(OSError, match="Stale file handle"):
-        landlock.opened_place(wrong)
+        landlock.open_mount(wrong)
 
 
 @needs_landlock
@@ -148,9 +148,9 @@ def test_what_is_hidden_in_a_place_cannot_be_built_and_is_refused() -> None:
     with opened(WHO[0]) as house:
         places = (*(Mount(path=path) for path in SYSTEM), Mount(path=str(house.base)))
 
-        outcome = house.run(house.order("landlock", "true", places=places, hidden=(str(house.base / "state"),)))
+        outcome = house.run(house.order("landlock", "true", mounts=places, hidden=(str(house.base / "state"),)))
 
-    assert "cannot hide anything inside a place" in outcome.failure
+    assert "cannot hide a path inside a mount" in outcome.failure
 
 
 @needs_landlock
@@ -159,4 +159,4 @@ def test_a_network_that_makes_no_sense_is_refused(network: str, proxy: int | Non
     with opened(WHO[0]) as house:
         outcome = house.run(house.order("landlock", "true", network=network, proxy=proxy))
 
-    assert outcome.failure.startswith("walls: [Errno 22]")
+    assert outcome.failure.startswith("isolation: [Errno 22]")

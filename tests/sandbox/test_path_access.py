@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.isolation import path_access, privileges
-from app.sandbox.isolation.path_access import follow, is_below
-from app.sandbox.process.spawn_request import Mount
+from app.sandbox import syscalls
+from app.sandbox.isolation import apply
+from app.sandbox.isolation.bubblewrap import follow_links, is_below
+from app.sandbox.process.spawner import Mount
 from tests.sandbox.isolation_cases import CHILD, IS_ROOT, TIERS, House, opened
 
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root has folders closed to those it starts")
@@ -46,8 +47,8 @@ def folder(path: Path, mode: int, owner: tuple[int, int] | None = None) -> Path:
 def test_a_folder_is_closed_to_who_may_not_go_through(base: Path, mode: int, is_closed: bool) -> None:
     above = folder(base / "above", mode)
 
-    assert path_access.closed([str(above / "place/deep")], CHILD, CHILD) == ([str(above)] if is_closed else [])
-    assert path_access.closed([str(above)], CHILD, CHILD) == []
+    assert apply.closed_folders([str(above / "place/deep")], CHILD, CHILD) == ([str(above)] if is_closed else [])
+    assert apply.closed_folders([str(above)], CHILD, CHILD) == []
 
 
 @needs_root
@@ -56,7 +57,7 @@ def test_owner_and_group_are_asked_before_all_others(base: Path) -> None:
     group = folder(base / "group", 0o707, (0, CHILD))
     ours = folder(base / "ours", 0o710, (0, CHILD))
 
-    found = path_access.closed([str(path / "x") for path in (mine, group, ours)], CHILD, CHILD)
+    found = apply.closed_folders([str(path / "x") for path in (mine, group, ours)], CHILD, CHILD)
 
     assert found == sorted(map(str, (mine, group)))
 
@@ -66,8 +67,8 @@ def test_symlinks_lead_through_closed_folders_too(base: Path) -> None:
     (open_one / "in").symlink_to(closed / "deep")
     (closed / "out").symlink_to(open_one)
 
-    assert path_access.closed([str(open_one / "in")], CHILD, CHILD) == [str(closed)]
-    assert path_access.closed([str(closed / "out")], CHILD, CHILD) == [str(closed)]
+    assert apply.closed_folders([str(open_one / "in")], CHILD, CHILD) == [str(closed)]
+    assert apply.closed_folders([str(closed / "out")], CHILD, CHILD) == [str(closed)]
 
 
 def test_a_way_tells_its_symlinks(base: Path) -> None:
@@ -76,12 +77,12 @@ def test_a_way_tells_its_symlinks(base: Path) -> None:
     (base / "c").symlink_to(base / "d")
     (base / "loop").symlink_to("loop")
 
-    assert follow(str(base / "a/x")) == (
+    assert follow_links(str(base / "a/x")) == (
         str(base / "d/x"),
         [(str(base / "a"), "b/../c"), (str(base / "c"), str(base / "d"))],
     )
     with pytest.raises(OSError, match="levels of symbolic links"):
-        follow(str(base / "loop"))
+        follow_links(str(base / "loop"))
 
 
 def test_nothing_is_below_itself_or_a_namesake() -> None:
@@ -102,7 +103,7 @@ def test_a_place_below_closed_folders_is_reached_by_its_own_path(house: House, t
     (closed / "link").symlink_to(mine)
     (closed / "single").write_text("single")
     places = (
-        *house.enclosure(tier).places,
+        *house.isolation_spec(tier).mounts,
         *(Mount(path=str(path)) for path in (shown, closed / "single", closed / "link", closed / "not there")),
         Mount(path=str(mine), is_writable=True),
     )
@@ -110,7 +111,7 @@ def test_a_place_below_closed_folders_is_reached_by_its_own_path(house: House, t
         f"pwd -P; echo x > {mine}/made; cat {closed}/link/made {shown}/file {closed}/single; "
         f"cat {closed}/secret {inner}/secret; ls -R {closed}; touch {closed}/x {inner}/x {shown}/x"
     )
-    order = house.order(tier, "sh", "-c", script, places=places)
+    order = house.order(tier, "sh", "-c", script, mounts=places)
 
     outcome = house.run(replace(order, cwd=str(closed / "link")))
 
@@ -130,9 +131,9 @@ def test_the_rest_of_the_machine_does_not_see_it(house: House, tier: str) -> Non
     closed = folder(house.base / "closed", 0o700)
     mine = folder(closed / "mine", 0o755, (CHILD, CHILD))
     before = Path("/proc/self/mountinfo").read_text()
-    places = (*house.enclosure(tier).places, Mount(path=str(mine), is_writable=True))
+    places = (*house.isolation_spec(tier).mounts, Mount(path=str(mine), is_writable=True))
 
-    outcome = house.run(house.order(tier, "cat", "/proc/self/mountinfo", places=places))
+    outcome = house.run(house.order(tier, "cat", "/proc/self/mountinfo", mounts=places))
 
     assert str(mine) in outcome.out
     assert Path("/proc/self/mountinfo").read_text() == before
@@ -142,10 +143,10 @@ def test_the_rest_of_the_machine_does_not_see_it(house: House, tier: str) -> Non
 def test_without_the_right_to_mount_it_is_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = folder(house.base / "closed", 0o700)
     place = Mount(path=str(folder(closed / "mine", 0o755)))
-    monkeypatch.setattr(privileges, "has", lambda *_: False)
+    monkeypatch.setattr(syscalls, "has_capabilities", lambda *_: False)
 
-    with pytest.raises(PermissionError, match="cannot be gone through") as refused:
-        path_access.open_ways([place], CHILD, CHILD)
+    with pytest.raises(PermissionError, match="cannot enter it") as refused:
+        apply.grant_path_access([place], CHILD, CHILD)
 
     assert refused.value.filename == str(closed)
-    path_access.open_ways([Mount(path=str(house.workspace))], CHILD, CHILD)
+    apply.grant_path_access([Mount(path=str(house.workspace))], CHILD, CHILD)

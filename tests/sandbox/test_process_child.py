@@ -10,9 +10,8 @@ import pytest
 import uvloop
 
 from app.core.sandbox import ExitStatus, OutputChunk, WindowSize
-from app.sandbox.process import child as process_child
-from app.sandbox.process import pipes
-from app.sandbox.process.child import LocalProcess
+from app.sandbox.process import local_process as process_child
+from app.sandbox.process.local_process import LocalProcess
 from app.sandbox.process.spawner import Spawner
 from tests.sandbox.spawned import ENV, bash, order, said, said_until, started
 from tests.support.services import HANG, until
@@ -79,7 +78,7 @@ async def test_who_listens_gets_what_came_before_and_all_that_comes_after(crib: 
 
     script = f"echo first; read line; head -c {MUCH} /dev/zero; echo err >&2"
     async with started(crib, bash(script), has_stdin=True) as child, asyncio.timeout(HANG):
-        await until(lambda: bool(child._pieces))
+        await until(lambda: bool(child._chunks))
         child.listen(take)
         assert heard == {"stdout": b"first\n", "stderr": b""}
         await child.write(b"go on\n")
@@ -146,7 +145,7 @@ async def test_the_channel_ends_with_the_process_and_a_line_without_an_end_is_no
 async def test_a_line_without_end_does_not_fill_the_memory(
     crib: Spawner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pipes, "MOST_LINE", 1_000_000)
+    monkeypatch.setattr(process_child, "MAX_LINE_BYTES", 1_000_000)
     async with started(crib, bash("head -c 9000000 /dev/zero >&4; sleep 60"), has_channel=True) as child:
         assert await child.receive() is None
 
@@ -194,7 +193,7 @@ async def test_what_is_not_read_makes_it_stand_still_and_is_not_lost(crib: Spawn
     async with started(crib, bash(script), has_channel=True) as child:
         done = await standstill(child)
         assert done <= 2  # of 64 megabytes: what the pipes hold, and what waits here
-        assert child._waiting <= process_child.MOST_WAITING
+        assert child._unread_bytes <= process_child.MAX_UNREAD_BYTES
         assert child.ended is None
 
         counting = asyncio.create_task(lines(child))
@@ -224,8 +223,8 @@ async def lines(child: LocalProcess) -> int:
 async def test_a_slow_reader_gets_all_that_was_written_before_the_end(
     crib: Spawner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_child, "LAST_SECONDS", 0.05)
-    size = process_child.MOST_WAITING - process_child.PIECE + 64_000  # a little more than is taken in at once
+    monkeypatch.setattr(process_child, "LINGER_SECONDS", 0.05)
+    size = process_child.MAX_UNREAD_BYTES - process_child.READ_BYTES + 64_000  # a little more than is taken in at once
     async with started(crib, bash(f"head -c {size} /dev/zero")) as child:
         await child.wait()
         await asyncio.sleep(0.3)
@@ -234,9 +233,9 @@ async def test_a_slow_reader_gets_all_that_was_written_before_the_end(
 
 
 async def test_one_that_holds_the_output_open_is_not_waited_for(crib: Spawner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_child, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(process_child, "LINGER_SECONDS", 0.1)
     async with started(crib, bash("echo out")) as child:
-        holding = os.open(f"/proc/self/fd/{child._outlets['stdout']}", os.O_WRONLY)
+        holding = os.open(f"/proc/self/fd/{child._outputs['stdout']}", os.O_WRONLY)
         try:
             async with asyncio.timeout(HANG):
                 assert await said(child) == b"out\n"

@@ -137,9 +137,9 @@ async def test_a_closed_spawner_leaves_nobody(tag: str) -> None:
     spawned = await crib.start(bash(f"{hiding(tag)}\n{sleeper(tag)}"))
     await all_there(tag, len(WAYS) + 1)
     spawned.ends.close()
-    spawned.line.end()
+    spawned.link.end()
     crib.close()
-    await spawned.line.ended
+    await spawned.link.ended
 
     assert tagged(tag) == []
 
@@ -240,10 +240,10 @@ from app.sandbox.process.supervisor import reap
 def refuse(pid):
     raise OSError(errno.ENOSYS, "there are none")
 os.pidfd_open = refuse
-process_tree._has_lists = lambda: False
+process_tree._has_children_files = lambda: False
 syscalls.prctl(syscalls.SET_CHILD_SUBREAPER, 1)
 subprocess.Popen(["bash", "-c", sys.argv[1] + "; echo ready; wait"], stdout=subprocess.PIPE).stdout.readline()
-print(len(process_tree.below()) > 1, process_tree.kill_all(reap), process_tree.below())
+print(len(process_tree.descendants_of_self()) > 1, process_tree.kill_all(reap), process_tree.descendants_of_self())
 """
 
 

@@ -18,11 +18,10 @@ from app.core.errors import FileFailed, OutsideWorkspace, SandboxUnavailable
 from app.core.network_policy import DomainSecret, NetworkPolicy
 from app.core.sandbox import Backend, Command, EgressGrant, Isolation, Network, SandboxReport
 from app.core.sessions import Profile, Session
+from app.sandbox import syscalls
 from app.sandbox.files.roots import Root, RootSet
 from app.sandbox.files.workspace import LocalWorkspace
-from app.sandbox.isolation import privileges
-from app.sandbox.process.spawn_request import Mount, SpawnRequest
-from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.spawner import Mount, Spawner, SpawnRequest
 from tests.sandbox.sandboxed import BACKENDS, Enclosed, enclosed
 
 SESSION = Session("ann", "one")
@@ -266,7 +265,7 @@ async def test_bwrap_hides_records_in_a_workspace_and_nobody_moves_them(around_r
 async def test_landlock_cannot_hide_records_in_a_workspace_and_says_so(around_records: Field) -> None:
     there = around_records.isolation(Backend.LANDLOCK)
 
-    with pytest.raises(SandboxUnavailable, match="keeps its records inside this workspace"):
+    with pytest.raises(SandboxUnavailable, match="data directory of the service is inside this workspace"):
         await run(there, around_records, "true")
 
 
@@ -302,9 +301,9 @@ async def test_a_workspace_that_the_tool_user_cannot_reach_is_said_to_be(
 ) -> None:
     there = field.isolation(Backend.LANDLOCK)
     field.root.parent.chmod(0o700)
-    monkeypatch.setattr(privileges, "has", lambda *capabilities: False)
+    monkeypatch.setattr(syscalls, "has_capabilities", lambda *capabilities: False)
 
-    with pytest.raises(SandboxUnavailable, match=r"lets that user not through.*chmod o\+x"):
+    with pytest.raises(SandboxUnavailable, match=r"cannot enter a folder.*chmod o\+x"):
         await run(there, field, "true")
 
 
@@ -355,7 +354,7 @@ async def test_no_walls_at_all_have_to_be_said_twice(field: Field) -> None:
 async def test_where_nothing_can_be_narrowed_a_narrow_session_is_refused(session: Session, field: Field) -> None:
     there = field.isolation(Backend.NONE, i_accept_unsandboxed=True)
 
-    with pytest.raises(SandboxUnavailable, match="without any walls that could keep to it"):
+    with pytest.raises(SandboxUnavailable, match="without a sandbox and cannot enforce it"):
         await run(there, field, "true", session=session)
     assert there.processes.isolation(session) is None
 
@@ -432,7 +431,7 @@ async def test_where_hosts_are_listed_the_proxy_can_be_reached_and_nobody_else(b
 async def test_landlock_does_not_list_hosts_unless_the_operator_accepts_how(field: Field) -> None:
     there = field.isolation(Backend.LANDLOCK, network=Network.ALLOWLIST)
 
-    with pytest.raises(SandboxUnavailable, match=r"cannot tell apart.*sandbox.egress_degraded_ok"):
+    with pytest.raises(SandboxUnavailable, match=r"cannot tell hosts apart.*sandbox.egress_degraded_ok"):
         await run(there, field, "true", session=LISTING)
     assert there.processes.isolation(LISTING) is None
     assert (await run(there, field, "true"))[2].network is Network.NONE

@@ -11,8 +11,7 @@ from typing import Literal
 import pytest
 
 from app.sandbox.isolation import seccomp
-from app.sandbox.isolation.seccomp import ALLOW, DENIED, EQUAL, ERRNO, KILL, SHARED, Assembler
-from app.sandbox.isolation.syscall_table import ARCHITECTURES, NUMBERS
+from app.sandbox.isolation.seccomp import ALLOW, ARCHITECTURES, DENIED, EQUAL, ERRNO, KILL, SHARED, SYSCALLS, Assembler
 
 Network = Literal["none", "allowlist", "full"]
 ROOT = Path(__file__).parents[2]
@@ -62,7 +61,7 @@ class Judge:
     def __init__(self, machine: str, network: Network, has_namespaces: bool = False) -> None:
         self.program = seccomp.program(network, has_namespaces=has_namespaces, machine=machine)
         self.architecture = ARCHITECTURES[machine]
-        self.numbers = NUMBERS[machine]
+        self.numbers = SYSCALLS[machine]
 
     def __call__(self, name: str, *arguments: int) -> int:
         return judge(self.program, self.architecture, self.numbers[name], *arguments)
@@ -78,14 +77,14 @@ def test_the_numbers_are_those_of_the_kernel(machine: str) -> None:
     }
     newest = max(known.values())
 
-    ours = {name: number for name, number in NUMBERS[machine].items() if number <= newest}
+    ours = {name: number for name, number in SYSCALLS[machine].items() if number <= newest}
 
     assert ours == {name: known.get(name) for name in ours}
     assert len(ours) >= 50
 
 
 def test_both_architectures_know_the_same_calls() -> None:
-    assert set(NUMBERS["x86_64"]) == set(NUMBERS["aarch64"])
+    assert set(SYSCALLS["x86_64"]) == set(SYSCALLS["aarch64"])
 
 
 @every_machine
@@ -106,7 +105,7 @@ def test_what_leads_past_the_walls_is_refused_whatever_the_network(
 @every_network
 def test_what_nobody_named_is_allowed(machine: str, network: Network) -> None:
     ask = Judge(machine, network)
-    named = set(NUMBERS[machine].values())
+    named = set(SYSCALLS[machine].values())
 
     assert {judge(ask.program, ask.architecture, number) for number in range(600) if number not in named} == {ALLOW}
 
@@ -220,7 +219,7 @@ def test_a_jump_too_far_is_no_program() -> None:
     steps = Assembler()
     steps.jump(EQUAL, 1, yes="far")
     for _ in range(256):
-        steps.answer(ALLOW)
+        steps.ret(ALLOW)
     steps.label("far")
 
     with pytest.raises(ValueError, match="256 steps"):

@@ -20,9 +20,8 @@ from app.core.sandbox import NO_ISOLATION, Backend, Command, ExitStatus, Network
 from app.core.sessions import Session
 from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.isolation import features
-from app.sandbox.process.child import LocalProcess
-from app.sandbox.process.spawn_request import Mount, SpawnRequest
-from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.local_process import LocalProcess
+from app.sandbox.process.spawner import Mount, Spawner, SpawnRequest
 from app.sandbox.selftest import runner
 from app.sandbox.selftest.canaries import NAMES, Canaries
 from app.sandbox.selftest.runner import SelfTest
@@ -99,7 +98,7 @@ async def test_a_backend_that_does_not_work_is_passed_over_and_only_admins_hear_
     assert (report.backend, refused.backend) == (Backend.LANDLOCK, None)
     assert report.trials[0].said == "bwrap: no permissions in /secret"
     assert refused.reason == (
-        "The backend bwrap does not work here: its process said nothing and ended with the code 1."
+        "The backend bwrap does not work here: its process wrote nothing and ended with exit code 1."
     )
     assert "/secret" not in repr(report.summary())
 
@@ -117,7 +116,7 @@ async def test_a_python_that_cannot_be_reached_is_replaced_by_one_of_the_system(
 
     assert (report.backend, report.reason) == (Backend.LANDLOCK, "The backend landlock passed its self-test.")
     assert without.reason == (
-        "The backend landlock does not work here: there is no Python that whom processes become could run."
+        "The backend landlock does not work here: there is no Python that the user of processes can run."
     )
 
 
@@ -130,7 +129,7 @@ async def test_a_landlock_that_is_too_old_is_not_tried(
 
     assert (report.backend, report.trials[0].probes) == (None, ())
     assert report.reason == (
-        "The backend landlock is not enough in this kernel (ABI 5): signals to processes outside are not held back."
+        "The backend landlock is not enough in this kernel (ABI 5): signals to processes outside are not blocked."
     )
 
 
@@ -141,7 +140,7 @@ async def test_what_the_walls_do_not_keep_out_is_told(spawner: Spawner, data_dir
     degraded = await listing.inspector.known()
     none = await enclosed(spawner, data_dir, backend="none", i_accept_unsandboxed=True).inspector.known()
 
-    assert bwrap == (() if os.geteuid() == 0 else (runner.UNCOUNTED,))
+    assert bwrap == (() if os.geteuid() == 0 else (runner.NO_PROCESS_LIMIT,))
     assert "Processes can change .git/hooks and .git/config in the workspace." in landlock
     assert (degraded.is_degraded, len(degraded.unprotected)) == (True, len(landlock) + 1)
     assert (none.backend, none.network, len(none.unprotected), none.trials) == (
@@ -157,7 +156,7 @@ async def test_where_hosts_may_be_listed_that_is_tried_as_well(
     backend: Backend, spawner: Spawner, data_dir: Path
 ) -> None:
     def leak(order: SpawnRequest) -> SpawnRequest:
-        has_way = order.enclosure is not None and order.enclosure.network == "allowlist"
+        has_way = order.isolation is not None and order.isolation.network == "allowlist"
         return wall(order, network="full") if has_way else order
 
     listing: dict[str, Any] = {"backend": backend.value, "network": Network.ALLOWLIST, "egress_degraded_ok": True}
@@ -229,22 +228,22 @@ async def test_who_ends_it_while_it_sets_up_leaves_nothing_behind(
 async def test_a_process_that_says_nothing_is_waited_for_only_so_long(
     spawner: Spawner, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "SECONDS", 0.3)
+    monkeypatch.setattr(runner, "TIMEOUT_SECONDS", 0.3)
 
     def silent(order: SpawnRequest) -> SpawnRequest:
         return replace(order, argv=("sleep", "60"))
 
     report = await enclosed(spawner, data_dir, alter=silent, backend="landlock").inspector.known()
 
-    assert report.reason == "The backend landlock does not work here: nothing was heard within 0.3 s."
+    assert report.reason == "The backend landlock does not work here: it gave no answer within 0.3 s."
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("nonsense", "what its process said cannot be understood."),
-        ("{}", "what its process said cannot be understood."),
-        ("[]", "its process said nothing and ended with the code 0."),
+        ("nonsense", "the output of its process cannot be read."),
+        ("{}", "the output of its process cannot be read."),
+        ("[]", "its process wrote nothing and ended with exit code 0."),
     ],
 )
 async def test_an_answer_that_is_none_takes_the_backend_away(
@@ -259,8 +258,8 @@ async def test_an_answer_that_is_none_takes_the_backend_away(
 
 
 def wall(order: SpawnRequest, **changes: Any) -> SpawnRequest:
-    assert order.enclosure is not None
-    return replace(order, enclosure=replace(order.enclosure, **changes))
+    assert order.isolation is not None
+    return replace(order, isolation=replace(order.isolation, **changes))
 
 
 def around(order: SpawnRequest) -> str:
@@ -269,18 +268,18 @@ def around(order: SpawnRequest) -> str:
 
 
 def with_place(order: SpawnRequest, place: Mount) -> SpawnRequest:
-    assert order.enclosure is not None
-    return wall(order, places=(*order.enclosure.places, place), hidden=())
+    assert order.isolation is not None
+    return wall(order, mounts=(*order.isolation.mounts, place), hidden=())
 
 
 def read_only(order: SpawnRequest) -> SpawnRequest:
-    assert order.enclosure is not None
-    return wall(order, places=tuple(replace(place, is_writable=False) for place in order.enclosure.places))
+    assert order.isolation is not None
+    return wall(order, mounts=tuple(replace(place, is_writable=False) for place in order.isolation.mounts))
 
 
 def bare(order: SpawnRequest) -> SpawnRequest:
     """No walls, and whoever the service is."""
-    return replace(order, enclosure=None, identity=None)
+    return replace(order, isolation=None, identity=None)
 
 
 BREAK: dict[str, Alter] = {

@@ -18,12 +18,11 @@ import pytest
 
 from app.core.sandbox import ExitStatus
 from app.sandbox.isolation import apply
-from app.sandbox.process import process_tree, spawner_main
+from app.sandbox.process import process_tree, supervisor
 from app.sandbox.process import spawner as process_spawner
-from app.sandbox.process.child import LocalProcess
+from app.sandbox.process.local_process import LocalProcess
 from app.sandbox.process.preforked import unpack
-from app.sandbox.process.spawn_request import IsolationSpec, Mount, NotStarted, SpawnRequest, pack
-from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.spawner import IsolationSpec, Mount, NotStarted, Spawner, SpawnRequest, pack
 from tests.sandbox.spawned import ENV, WALLS, bash, order, resident_of, said, spawner_of, started, tagged, zombies_below
 from tests.support.services import until
 
@@ -108,7 +107,7 @@ async def test_a_folder_that_is_not_there_is_another(crib: Spawner, tmp_path: Pa
     with pytest.raises(NotStarted) as caught:
         await crib.start(order("true", cwd=str(tmp_path / "none")))
 
-    assert (caught.value.errno, caught.value.stage) == (errno.ENOENT, "folder")
+    assert (caught.value.errno, caught.value.stage) == (errno.ENOENT, "cwd")
 
 
 async def test_more_arguments_than_the_kernel_takes_are_said_to_be_too_long(crib: Spawner) -> None:
@@ -143,7 +142,7 @@ async def test_a_folder_and_files_that_are_held_open_come_along_under_their_numb
         many.append(os.open(tmp_path / f"file{number}", os.O_RDONLY))
     try:
         script = "cat file; for n in " + " ".join(map(str, many)) + "; do cat <&$n; done; ls /proc/$$/fd | wc -l"
-        async with started(crib, bash(script, folder=folder, passed=tuple(many))) as child:
+        async with started(crib, bash(script, cwd_fd=folder, pass_fds=tuple(many))) as child:
             text = (await said(child)).decode()
     finally:
         for fd in (folder, *many):
@@ -170,12 +169,12 @@ async def test_what_the_walls_hand_out_comes_with_the_process(
     """The spawner is made to run another enclosure, which hands out a listening socket before it goes on."""
     (tmp_path / "handing.py").write_text("""
 import os, socket
-from app.sandbox import enclosure
-def enter(order, hand_out):
-    made = socket.create_server(("127.0.0.1", 0))
-    hand_out(made.fileno())
-    return list(order.argv)
-enclosure.enter = enter
+from app.sandbox.isolation import apply
+def apply_and_send_listener(request, send_listener):
+    listener = socket.create_server(("127.0.0.1", 0))
+    send_listener(listener.fileno())
+    return list(request.argv)
+apply.apply = apply_and_send_listener
 """)
     launch = process_spawner.LAUNCH.replace("main()", f"sys.path.append({str(tmp_path)!r}); import handing; main()")
     monkeypatch.setattr(process_spawner, "LAUNCH", launch)
@@ -191,9 +190,9 @@ enclosure.enter = enter
 
 async def test_walls_that_cannot_be_built_are_told_from_programs_that_cannot_run(crib: Spawner) -> None:
     with pytest.raises(NotStarted) as caught:
-        await crib.start(order("true", enclosure=IsolationSpec(backend="landlock", network="allowlist", proxy=None)))
+        await crib.start(order("true", isolation=IsolationSpec(backend="landlock", network="allowlist", proxy=None)))
 
-    assert caught.value.stage == "walls"
+    assert caught.value.stage == "isolation"
 
 
 async def test_a_keeper_that_is_killed_while_it_is_free_is_no_matter(crib: Spawner) -> None:
@@ -211,7 +210,7 @@ async def test_a_spawner_that_was_killed_is_replaced_and_what_runs_goes_on(crib:
     async with started(crib, order("cat"), has_stdin=True) as old:
         first = spawner_of(old)
         os.kill(first, signal.SIGKILL)
-        await until(lambda: not crib._resident or not crib._resident.is_alive())
+        await until(lambda: not crib._process or not crib._process.is_alive())
 
         assert await ended(crib, bash("exit 3")) == ExitStatus(3)
         assert resident_of(crib) != first
@@ -263,7 +262,7 @@ async def flat(crib: Spawner, rounds: int) -> None:
     await many(rounds)
     await until(lambda: len(os.listdir("/proc/self/fd")) <= files)
     await until(lambda: threading.active_count() <= threads)
-    await until(lambda: len(process_tree.descendants([resident_of(crib)])) <= 1 + 2 * process_spawner.SPARES)
+    await until(lambda: len(process_tree.descendants([resident_of(crib)])) <= 1 + 2 * process_spawner.MAX_IDLE)
     assert zombies_below(resident_of(crib)) == []
 
 
@@ -278,20 +277,20 @@ async def test_files_threads_and_zombies_are_as_many_as_before_after_many(crib: 
 
 def test_an_order_arrives_as_it_was_sent() -> None:
     enclosed = IsolationSpec(
-        backend="bwrap", places=(Mount(path="/a"), Mount(path="/b", is_writable=True)), hidden=("/c",)
+        backend="bwrap", mounts=(Mount(path="/a"), Mount(path="/b", is_writable=True)), hidden=("/c",)
     )
-    sent = order("a", "b", identity=(1, 2), limits={"AS": 3}, memory=4, enclosure=enclosed, readable=(5, "/d"))
+    sent = order("a", "b", identity=(1, 2), limits={"AS": 3}, memory=4, isolation=enclosed, readable=(5, "/d"))
 
     got = unpack(pack(sent))
 
-    assert pack(replace(sent, enclosure=None)) == {**vars(got), "enclosure": None}
-    assert pack(enclosed) == {**vars(got.enclosure), "places": tuple(vars(place) for place in got.enclosure.places)}  # type: ignore[union-attr]
+    assert pack(replace(sent, isolation=None)) == {**vars(got), "isolation": None}
+    assert pack(enclosed) == {**vars(got.isolation), "mounts": tuple(vars(place) for place in got.isolation.mounts)}  # type: ignore[union-attr]
 
 
 def test_the_spawner_is_small() -> None:
     """What it imports, every process it forks has to carry."""
-    root = str(Path(spawner_main.__file__).parents[3])
-    script = f"import sys; sys.path.append({root!r}); import app.sandbox.process.spawner_main; print(*sys.modules)"
+    root = str(Path(supervisor.__file__).parents[3])
+    script = f"import sys; sys.path.append({root!r}); import app.sandbox.process.supervisor; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
 
     loaded = set(modules.stdout.split())
@@ -301,7 +300,7 @@ def test_the_spawner_is_small() -> None:
 
 def test_what_the_enclosure_needs_is_made_before_the_first_fork() -> None:
     assert callable(apply.prepare)
-    assert "enclosure.prepare()" in Path(spawner_main.__file__).read_text()
+    assert "apply.prepare()" in Path(supervisor.__file__).read_text()
 
 
 async def test_nothing_is_left_of_what_was_begun_when_a_start_is_canceled(crib: Spawner) -> None:

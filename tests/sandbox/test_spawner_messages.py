@@ -15,7 +15,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    ours, theirs = messages.pair()
+    ours, theirs = messages.socket_pair()
     yield ours, theirs
     ours.close()
     theirs.close()
@@ -35,7 +35,7 @@ def test_a_message_arrives_whole_whatever_its_size(pair: Pair, size: int) -> Non
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
-@pytest.mark.parametrize("count", [1, messages.MOST_FILES, 2 * messages.MOST_FILES + 1])
+@pytest.mark.parametrize("count", [1, messages.MAX_FDS, 2 * messages.MAX_FDS + 1])
 def test_files_come_with_it_and_are_closed_in_programs(pair: Pair, tmp_path: Path, size: int, count: int) -> None:
     files = []
     for number in range(count):
@@ -60,7 +60,7 @@ def test_the_end_is_told_also_when_something_was_left_unread(pair: Pair) -> None
     assert messages.receive(pair[0]) == (("unread",), [])
     assert messages.receive(pair[0]) is None
 
-    ours, theirs = messages.pair()
+    ours, theirs = messages.socket_pair()
     with ours:
         messages.send(ours, ("never read",))
         theirs.close()

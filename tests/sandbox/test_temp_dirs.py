@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.process.temp_dirs import TemporaryFolders
+from app.sandbox.process.sandboxed import TempDirs
 from tests.sandbox.conftest import as_nobody
 
 
@@ -21,7 +21,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_process_has_one_of_its_own_that_nobody_else_can_look_into() -> None:
-    folders = TemporaryFolders("/data", None)
+    folders = TempDirs("/data", None)
 
     one, other = folders.new(), folders.new()
 
@@ -32,7 +32,7 @@ def test_each_process_has_one_of_its_own_that_nobody_else_can_look_into() -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
 def test_it_belongs_to_whom_the_process_becomes() -> None:
-    path = TemporaryFolders("/data", (61_200, 61_201)).new()
+    path = TempDirs("/data", (61_200, 61_201)).new()
 
     assert (os.stat(path).st_uid, os.stat(path).st_gid) == (61_200, 61_201)
 
@@ -41,11 +41,11 @@ def test_what_is_removed_is_gone_and_where_its_links_led_is_not(tmp_path: Path) 
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").touch()
-    path = Path(TemporaryFolders("/data", None).new())
+    path = Path(TempDirs("/data", None).new())
     (path / "link").symlink_to(outside)
     (path / "deep" / "deeper").mkdir(parents=True)
 
-    TemporaryFolders.remove(str(path))
+    TempDirs.remove(str(path))
 
     assert not path.exists()
     assert (outside / "kept").exists()
@@ -63,18 +63,18 @@ def test_folders_that_a_process_closed_are_removed_too(shared: Path) -> None:
         (path / "deep").chmod(0)
         path.chmod(0o500)
 
-        TemporaryFolders.remove(str(path))
+        TempDirs.remove(str(path))
 
         assert not path.exists()
 
 
 def test_what_a_killed_service_left_goes_with_the_next_start_and_nothing_else_does(shared: Path) -> None:
-    left, others = TemporaryFolders("/data", None).new(), TemporaryFolders("/other", None).new()
+    left, others = TempDirs("/data", None).new(), TempDirs("/other", None).new()
     stem = os.path.basename(os.path.dirname(left)).rpartition("-")[0]
     (shared / "elsewhere").mkdir()
     (shared / f"{stem}-link").symlink_to("elsewhere")
     (shared / f"{stem}-file").touch()
-    folders = TemporaryFolders("/data", None)
+    folders = TempDirs("/data", None)
     mine = folders.new()
 
     folders.sweep()
@@ -84,7 +84,7 @@ def test_what_a_killed_service_left_goes_with_the_next_start_and_nothing_else_do
 
 
 def test_with_the_service_all_of_them_go(shared: Path) -> None:
-    folders = TemporaryFolders("/data", None)
+    folders = TempDirs("/data", None)
     folders.new()
 
     folders.close()

@@ -9,7 +9,9 @@ import pytest
 from app.core.sandbox import ExitStatus
 from app.sandbox.process import process_tree
 from app.sandbox.process.spawner import Spawner
-from app.sandbox.process.watchdog import LONGEST, SHORTEST, Watchdog
+from app.sandbox.process.supervisor import MAX_CHECK_SECONDS as LONGEST
+from app.sandbox.process.supervisor import MIN_CHECK_SECONDS as SHORTEST
+from app.sandbox.process.supervisor import Watchdog
 from tests.sandbox.spawned import bash, order, said_until, started
 
 pytestmark = pytest.mark.timeout(60)
@@ -90,8 +92,16 @@ def test_it_looks_less_often_where_nothing_changes(monkeypatch: pytest.MonkeyPat
     while used:
         now = watchdog.due
         assert watchdog.is_due
-        assert watchdog.look([1]) is None
+        assert watchdog.check([1]) is None
         pauses.append(watchdog.due - now)
 
-    assert pauses == [SHORTEST, 2 * SHORTEST, LONGEST, LONGEST, SHORTEST, SHORTEST, 2 * SHORTEST]
+    assert pauses == [
+        SHORTEST,
+        2 * SHORTEST,
+        LONGEST,
+        LONGEST,
+        SHORTEST,
+        SHORTEST,
+        2 * SHORTEST,
+    ]
     assert Watchdog(None, None).due == float("inf")

@@ -11,7 +11,7 @@ from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.ports import Entry, Snapshot, Stamp, Workspace
 from app.sandbox.files import openat2
 from app.sandbox.files import workspace as local
-from app.sandbox.files.roots import whereabouts
+from app.sandbox.files.roots import path_of
 from app.sandbox.files.workspace import LocalWorkspace
 
 ESCAPES = [
@@ -248,12 +248,12 @@ def test_a_name_is_where_the_path_leads_not_where_it_led(
         if len(moves) < times and (root / "d/f").exists():
             (root / "d/f").rename(root / f"moved_{len(moves)}")
             moves.append((root / f"moved_{len(moves)}").read_text())
-            answer = whereabouts(fd)
+            answer = path_of(fd)
             (root / "d/f").write_text("ok")
             return answer
-        return whereabouts(fd)
+        return path_of(fd)
 
-    monkeypatch.setattr(local, "whereabouts", slowly)
+    monkeypatch.setattr(local, "path_of", slowly)
     if times == 99:
         with pytest.raises(FileFailed) as caught:
             ws.name("d/f")

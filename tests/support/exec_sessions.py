@@ -22,7 +22,7 @@ def make_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_stdin, "LEAST_YIELD", 1)
     monkeypatch.setattr(write_stdin, "LEAST_POLL", 1)
     monkeypatch.setattr(write_stdin, "REACTION", 0.0)
-    monkeypatch.setattr(terminal_reader, "GRACE", 0.1)
+    monkeypatch.setattr(terminal_reader, "GRACE_SECONDS", 0.1)
 
 
 async def begun(crib: Crib, cmd: str, **more: Any) -> int:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from app.core.ports import Workspace
 from app.core.sandbox import NO_ISOLATION, Command, Isolation, NetworkDecision, Process
 from app.core.sessions import Session
-from app.sandbox.process.child import LocalProcess
-from app.sandbox.process.spawn_request import SpawnRequest
-from app.sandbox.process.spawner import Spawner
+from app.sandbox.process.local_process import LocalProcess
+from app.sandbox.process.spawner import Spawner, SpawnRequest
 
 
 class BareProcesses:

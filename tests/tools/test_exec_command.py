@@ -36,7 +36,7 @@ def toys() -> Toys:
 
 @pytest.fixture(autouse=True)
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal_reader, "GRACE", 0.1)
+    monkeypatch.setattr(terminal_reader, "GRACE_SECONDS", 0.1)
 
 
 @pytest.fixture

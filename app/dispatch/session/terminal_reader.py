@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from app.core.errors import InvalidArgs, ToolUnavailable
 from app.core.ports import Clock
 from app.core.redaction import OutputStream
-from app.core.sandbox import GRACE, ExitStatus, Isolation, Process, WindowSize
+from app.core.sandbox import GRACE_SECONDS, ExitStatus, Isolation, Process, WindowSize
 from app.core.terminals import Collected, Tell, TerminalView
 from app.core.util.head_tail import HeadTailBuffer, encoded
 
@@ -223,7 +223,7 @@ class LiveTerminal:
             self.reason = reason
             if self.plate.is_tty:
                 self._child.signal(signal.SIGHUP)  # what a shell heeds that waits for input
-        await self._child.end(GRACE)
+        await self._child.end(GRACE_SECONDS)
         await asyncio.wait([self._life], timeout=LAST_SECONDS)
         if not self._life.done():  # whom it tells does not listen, and the process is gone anyway
             self._life.cancel()

@@ -8,7 +8,7 @@ from threading import Lock
 
 from app.core.errors import TooLarge
 from app.sandbox.files.openat2 import open_beneath
-from app.sandbox.files.roots import ResolvedPath, Root, whereabouts
+from app.sandbox.files.roots import ResolvedPath, Root, path_of
 from app.sandbox.files.temp_files import sweep
 
 FOLDER = os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY
@@ -132,5 +132,5 @@ def _owner(root: Root) -> os.stat_result | None:
 
 def _require_place(fd: int, expected: str) -> None:
     """What was opened must be where it was said to be when it was approved."""
-    if (where := whereabouts(fd)) is not None and where != expected:
+    if (where := path_of(fd)) is not None and where != expected:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

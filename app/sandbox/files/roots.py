@@ -40,7 +40,7 @@ class Root:
     @property
     def place(self) -> str:
         """Where the folder is now, symlinks resolved, whatever it was opened by."""
-        return whereabouts(self.fd) or os.path.realpath(self.path)
+        return path_of(self.fd) or os.path.realpath(self.path)
 
     @property
     def is_in_place(self) -> bool:
@@ -103,7 +103,7 @@ def open_extras(settings: Iterable[tuple[Path, Access]], data_dir: Path) -> tupl
     return tuple(found[place] for place in sorted(found, key=len, reverse=True))
 
 
-def whereabouts(fd: int) -> str | None:
+def path_of(fd: int) -> str | None:
     """The kernel's own name for an open thing; None where there is no /proc to ask."""
     try:
         return os.readlink(f"/proc/self/fd/{fd}")

@@ -15,7 +15,7 @@ from app.core.ports import MOST_LOADED, Change, Entry, EntryKind, Snapshot, Stam
 from app.core.sessions import is_inside
 from app.sandbox.files.errors import explained, failed, outside, printable, shown, unwritten
 from app.sandbox.files.openat2 import O_PATH, open_beneath
-from app.sandbox.files.roots import ResolvedPath, Root, RootSet, below, normal, whereabouts
+from app.sandbox.files.roots import ResolvedPath, Root, RootSet, below, normal, path_of
 from app.sandbox.files.transaction import Target, make
 
 # O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
@@ -54,7 +54,7 @@ class LocalWorkspace:
         return other
 
     @property
-    def whereabouts(self) -> str:
+    def path(self) -> str:
         """Where the folder is now, symlinks resolved, whatever it was opened by."""
         return self._home.place
 
@@ -104,7 +104,7 @@ class LocalWorkspace:
 
     def closed_below(self, fd: int) -> str | None:
         """Where the service's records are below a folder that is held, seen from it; None where they are not."""
-        where = whereabouts(fd)
+        where = path_of(fd)
         return below(self._records.place, where) if self._records and where else None
 
     def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
@@ -233,7 +233,7 @@ class LocalWorkspace:
 
     def _place(self, fd: int, root: Root, relative: str, given: str) -> ResolvedPath:
         """Where an open thing is now. What is in the workspace is the workspace's, whichever root led there."""
-        where = whereabouts(fd) or os.path.realpath(os.path.join(root.path, relative))
+        where = path_of(fd) or os.path.realpath(os.path.join(root.path, relative))
         for owner in (self._home, *self.around.extras):
             base = owner.place
             if (inner := below(where, base)) is not None:

@@ -69,7 +69,7 @@ class Workspaces:
     """
 
     def __init__(self, home: LocalWorkspace, data_dir: Path, roots: Iterable[Path], owner: Owner | None = None) -> None:
-        self.home = home.whereabouts
+        self.home = home.path
         self._home = home
         self._data = os.path.realpath(data_dir)
         self.made = os.path.join(self._data, OWN_FOLDER)
@@ -165,7 +165,7 @@ class Workspaces:
     def _open(self, root: str) -> LocalWorkspace:
         """Open a folder by its resolved path, and see that it is the one: a part of the path may be a link by now."""
         opened = LocalWorkspace(Path(root), self._lane(root), self._home.around)
-        if opened.whereabouts != root:
+        if opened.path != root:
             raise OSError(errno.ESTALE, "moved or replaced")
         self._pool[root] = opened
         self._pool.move_to_end(root)

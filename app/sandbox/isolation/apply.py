@@ -1,36 +1,50 @@
-"""The enclosure: what a process does to itself just before it becomes the program that a model asked for.
+"""Isolation that a child applies to itself just before it executes the program of a model.
 
-The order is what makes it hold. What needs the rights of root comes first, then these are given up, and last come the
-walls that forbid to build any more of them. Nothing is ever left out: what cannot be done ends the matter.
+The order matters: first what needs root, then the privileges are dropped, and last come the filters that forbid
+changing any of it. No step is skipped: a step that fails ends the start.
 """
 
 import errno
+import fcntl
 import os
-from collections.abc import Callable, Iterator
+import socket
+import stat
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from app.sandbox.isolation import bubblewrap, landlock, netns, path_access, privileges, seccomp
-from app.sandbox.isolation.path_access import is_below, real
+from app.sandbox import syscalls
+from app.sandbox.isolation import bubblewrap, landlock, seccomp
+from app.sandbox.isolation.bubblewrap import follow_links, is_below, resolve
+from app.sandbox.syscalls import check_errno, libc, prctl
 
 TYPE_CHECKING = False  # the spawner needs this module, and has no use for what only types need
 if TYPE_CHECKING:
     from typing import Literal
 
-    from app.sandbox.process.spawn_request import IsolationSpec, Mount, SpawnRequest
+    from app.sandbox.process.spawner import IsolationSpec, Mount, SpawnRequest
 
-    Stage = Literal["walls", "folder", "program"]
+    Stage = Literal["isolation", "cwd", "program"]
+
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+TMPFS_OPTIONS = b"mode=0755,size=256k,nr_inodes=512"
+PROXY_PORT = 3128
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+GET_DUMPABLE, SET_DUMPABLE = 3, 4
+BACKLOG = 128
 
 
 class IsolationFailed(OSError):
-    """Something could not be done; `stage` says whether it was the walls, the folder to begin in, or the program."""
+    """A step failed; `stage` says whether it was the isolation, the working directory or the program."""
 
     def __init__(self, stage: "Stage", step: str, error: OSError) -> None:
         super().__init__(error.errno or errno.EIO, f"{step}: {error.strerror or error}", error.filename)
         self.stage = stage
 
 
-class _Temporary:
-    """The folder for temporary files, as a place."""
+class _TempDirMount:
+    """The folder for temporary files, with the fields of a `Mount`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -39,7 +53,7 @@ class _Temporary:
 
 
 def prepare() -> None:
-    """Do once, in a process that will fork, what would else be done in every child."""
+    """Compute once, in the process that forks, what every child would else compute."""
     landlock.abi()
     for has_namespaces in (True, False):
         seccomp.program("none", has_namespaces=has_namespaces)
@@ -47,117 +61,237 @@ def prepare() -> None:
         seccomp.program("full", has_namespaces=has_namespaces)
 
 
-def rehearse() -> None:
-    """Go through the motions without effect: memory that was touched once is this process's own, and quicker then."""
-    seen = _Temporary("/bin")
-    seen.is_writable = False
+def warm_up() -> None:
+    """Run the same code without effect: copy-on-write pages that were touched once are faster afterwards."""
+    mount = _TempDirMount("/bin")
+    mount.is_writable = False
     with suppress(OSError):
-        path_access.closed(["/usr/bin"], 0, 0)
-        privileges.has(privileges.CAP_SYS_ADMIN)
-        landlock.rehearse(seen.path)
-        bubblewrap.rehearse(seen)  # type: ignore[arg-type]
+        closed_folders(["/usr/bin"], 0, 0)
+        syscalls.has_capabilities(syscalls.CAP_SYS_ADMIN)
+        landlock.warm_up(mount.path)
+        bubblewrap.warm_up(mount)  # type: ignore[arg-type]
 
 
-def enter(order: "SpawnRequest", hand_out: Callable[[int], None] | None = None) -> list[str]:
-    """Build the walls of an order around this process, and answer with what is to be executed in them.
+def apply(request: "SpawnRequest", send_listener: Callable[[int], None] | None = None) -> list[str]:
+    """Isolate this process as requested; the command that is to be executed in it, with what is then in `request.env`.
 
-    It has a single thread, and its input and output are in place. Other descriptors must be closed before or close
-    themselves; those that are made here are needed. It is to be executed with what is then in `order.env`. `hand_out`
-    is given the listener of a network of its own. Without an enclosure only the user changes. Raises `IsolationFailed`.
+    The process has one thread, and its stdio is in place. All other descriptors must be closed or close-on-exec; those
+    opened here are needed. `send_listener` gets the listener of the process's own network namespace. Without an
+    isolation only the user changes. Raises `IsolationFailed`.
     """
-    parent, enclosure = os.getppid(), order.enclosure
-    if enclosure is None:
-        _become(order)
-        return list(order.argv)
-    _check(enclosure, hand_out)
-    places = _places(enclosure)
-    if order.identity is not None and os.geteuid() == 0:
-        with _step("passage"):
-            path_access.open_ways(places, *order.identity)
-    listener = _own_network(enclosure, as_root=True)
-    _become(order)
+    parent, spec = os.getppid(), request.isolation
+    if spec is None:
+        _become_user(request)
+        return list(request.argv)
+    _check(spec, send_listener)
+    mounts = _mounts(spec)
+    if request.identity is not None and os.geteuid() == 0:
+        with _step("path access"):
+            grant_path_access(mounts, *request.identity)
+    listener = _network_namespace(spec, as_root=True)
+    _become_user(request)
     if listener is None:
-        listener = _own_network(enclosure, as_root=False)
-    if listener is not None and hand_out is not None:
+        listener = _network_namespace(spec, as_root=False)
+    if listener is not None and send_listener is not None:
         with _step("listener"):
-            hand_out(listener)
+            send_listener(listener)
             os.close(listener)
     with _step("capabilities"):
-        privileges.give_up()
-        privileges.die_with(parent)
-    with _step("folder", "folder"):
-        os.chdir(order.cwd)
-    return _enclosed(order, enclosure, places)
+        syscalls.drop_privileges()
+        syscalls.die_with_parent(parent)
+    with _step("working directory", "cwd"):
+        os.chdir(request.cwd)
+    return _apply_backend(request, spec, mounts)
 
 
-def _enclosed(order: "SpawnRequest", enclosure: "IsolationSpec", places: "tuple[Mount, ...]") -> list[str]:
-    if enclosure.backend == "bwrap":
+def _apply_backend(request: "SpawnRequest", spec: "IsolationSpec", mounts: "tuple[Mount, ...]") -> list[str]:
+    if spec.backend == "bwrap":
         with _step("bwrap"):
-            world = bubblewrap.survey(enclosure, places)
+            plan = bubblewrap.plan_mounts(spec, mounts)
         with _step("program", "program"):
-            bubblewrap.find(order, world)
+            bubblewrap.require_program(request, plan)
         with _step("bwrap"):
-            return bubblewrap.wrap(order, world, seccomp.program(enclosure.network, has_namespaces=True))
-    if enclosure.backend == "landlock":
+            return bubblewrap.wrap(request, plan, seccomp.program(spec.network, has_namespaces=True))
+    if spec.backend == "landlock":
         with _step("landlock"):
-            terminal = os.ttyname(0) if order.has_terminal else None
-            landlock.enclose(places, network=enclosure.network, proxy=enclosure.proxy, terminal=terminal)
+            terminal = os.ttyname(0) if request.has_terminal else None
+            landlock.restrict(mounts, network=spec.network, proxy=spec.proxy, terminal=terminal)
         with _step("seccomp"):
-            seccomp.install(seccomp.program(enclosure.network, has_namespaces=False))
-    return list(order.argv)
+            seccomp.install(seccomp.program(spec.network, has_namespaces=False))
+    return list(request.argv)
 
 
-def _become(order: "SpawnRequest") -> None:
-    if order.identity is not None and (os.geteuid(), os.getegid()) != tuple(order.identity):
+def _become_user(request: "SpawnRequest") -> None:
+    if request.identity is not None and (os.geteuid(), os.getegid()) != tuple(request.identity):
         with _step("identity"):
-            privileges.become(*order.identity)
+            syscalls.become_user(*request.identity)
 
 
-def _own_network(enclosure: "IsolationSpec", *, as_root: bool) -> int | None:
-    """The listener of a network of its own, if there is to be one and this is the moment."""
-    if not _has_own_network(enclosure) or (as_root and not netns.can_enter_as_root()):
-        return None
-    with _step("network"):
-        return netns.enter_as_root() if as_root else netns.enter()
+def _check(spec: "IsolationSpec", send_listener: Callable[[int], None] | None) -> None:
+    """The specification is consistent, and can be enforced."""
+    is_allowlist = spec.network == "allowlist"
+    with _step("request"):
+        if spec.backend not in ("bwrap", "landlock", "none"):
+            raise OSError(errno.EINVAL, f"there is no backend called {spec.backend}")
+        if spec.network not in ("none", "allowlist", "full"):
+            raise OSError(errno.EINVAL, f"there is no network called {spec.network}")
+        if _has_own_network(spec) and send_listener is None:
+            raise OSError(errno.EINVAL, "the listener of a network namespace needs a receiver")
+        if is_allowlist and spec.backend == "bwrap" and spec.proxy != 0:
+            raise OSError(errno.EINVAL, "in bwrap a proxy can be reached only by a listener in the namespace")
+        if is_allowlist and spec.backend == "landlock" and not spec.proxy:
+            raise OSError(errno.EINVAL, "Landlock needs the port of the proxy")
+        if spec.backend == "landlock" and spec.hidden:
+            _check_hidden(spec)
 
 
-def _has_own_network(enclosure: "IsolationSpec") -> bool:
-    return enclosure.backend == "bwrap" and enclosure.network == "allowlist" and enclosure.proxy == 0
+def _check_hidden(spec: "IsolationSpec") -> None:
+    visible = [resolve(mount.path) for mount in _mounts(spec)]
+    for path in spec.hidden:
+        if any(resolve(path) == mount or is_below(resolve(path), mount) for mount in visible):
+            raise OSError(errno.EINVAL, "Landlock cannot hide a path inside a mount", path)
 
 
-def _check(enclosure: "IsolationSpec", hand_out: Callable[[int], None] | None) -> None:
-    """What was ordered can be built at all, and keeps its word."""
-    with _step("order"):
-        if enclosure.backend not in ("bwrap", "landlock", "none"):
-            raise OSError(errno.EINVAL, f"there are no walls called {enclosure.backend}")
-        if enclosure.network not in ("none", "allowlist", "full"):
-            raise OSError(errno.EINVAL, f"there is no network called {enclosure.network}")
-        if _has_own_network(enclosure) and hand_out is None:
-            raise OSError(errno.EINVAL, "a listener of its own has to be handed to somebody")
-        if enclosure.network == "allowlist" and enclosure.backend == "bwrap" and enclosure.proxy != 0:
-            raise OSError(errno.EINVAL, "behind bwrap a proxy is reached by a listener of its own only")
-        if enclosure.network == "allowlist" and enclosure.backend == "landlock" and not enclosure.proxy:
-            raise OSError(errno.EINVAL, "Landlock has to know the port of the proxy")
-        if enclosure.backend == "landlock" and enclosure.hidden:
-            _check_hidden(enclosure)
-
-
-def _check_hidden(enclosure: "IsolationSpec") -> None:
-    seen = [real(place.path) for place in _places(enclosure)]
-    for path in enclosure.hidden:
-        if any(real(path) == place or is_below(real(path), place) for place in seen):
-            raise OSError(errno.EINVAL, "Landlock cannot hide anything inside a place", path)
-
-
-def _places(enclosure: "IsolationSpec") -> "tuple[Mount, ...]":
-    if enclosure.temporary is None:
-        return tuple(enclosure.places)
-    return (*enclosure.places, _Temporary(enclosure.temporary))  # type: ignore[arg-type]
+def _mounts(spec: "IsolationSpec") -> "tuple[Mount, ...]":
+    if spec.temp_dir is None:
+        return tuple(spec.mounts)
+    return (*spec.mounts, _TempDirMount(spec.temp_dir))  # type: ignore[arg-type]
 
 
 @contextmanager
-def _step(name: str, stage: "Stage" = "walls") -> Iterator[None]:
+def _step(name: str, stage: "Stage" = "isolation") -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise IsolationFailed(stage, name, error) from error
+
+
+def closed_folders(paths: Iterable[str], user: int, group: int) -> list[str]:
+    """The folders on the way to these paths that this user, without supplementary groups, cannot enter."""
+    folders: set[str] = set()
+    for path in paths:
+        target, links = follow_links(path)
+        folders.update(parent for step in (target, *(link for link, _ in links)) for parent in _parents(step))
+    return sorted(folder for folder in folders if not _can_enter(folder, user, group))
+
+
+def grant_path_access(mounts: "Sequence[Mount]", user: int, group: int) -> None:
+    """Make the mounts reachable for this user, if needed in a mount namespace. Raises `OSError`.
+
+    A service that runs as root keeps its workspaces in folders closed to other users, and may itself be installed below
+    /root. A child that runs as another user has to reach them by their ordinary paths. So each closed folder is
+    covered by an empty tmpfs, in which only the requested mounts are.
+    """
+    closed = closed_folders((mount.path for mount in mounts), user, group)
+    if not closed:
+        return
+    if not syscalls.has_capabilities(syscalls.CAP_SYS_ADMIN):
+        raise PermissionError(errno.EACCES, "the user of the process cannot enter it", closed[0])
+    check_errno(libc().unshare(CLONE_NEWNS))
+    check_errno(libc().mount(None, b"/", None, MS_REC | MS_PRIVATE, None))
+    links = [link for mount in mounts for link in follow_links(mount.path)[1]]
+    old_umask = os.umask(0o022)
+    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    for path, fd in _mount_steps(mounts, closed):
+        if fd is None:
+            check_errno(libc().mount(b"tmpfs", os.fsencode(path), b"tmpfs", flags, TMPFS_OPTIONS))
+        else:
+            _bind(path, fd)
+    for link, target in links:
+        if not os.path.lexists(link):  # else it came with the mount that it is in
+            os.makedirs(os.path.dirname(link), exist_ok=True)
+            os.symlink(target, link)
+    os.umask(old_umask)
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/", *("/".join(parts[:length]) for length in range(2, len(parts)))]
+
+
+def _can_enter(folder: str, user: int, group: int) -> bool:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return True  # opening the mount will fail with the right error
+    if status.st_uid == user:
+        return bool(status.st_mode & stat.S_IXUSR)
+    return bool(status.st_mode & (stat.S_IXGRP if status.st_gid == group else stat.S_IXOTH))
+
+
+def _mount_steps(mounts: "Sequence[Mount]", closed: Sequence[str]) -> list[tuple[str, int | None]]:
+    """What is covered by a tmpfs (None) and what is bound back there, by a descriptor opened before. Parents first.
+
+    A folder below a cover need not be covered, and what is below a bound folder has come with it.
+    """
+    steps: list[tuple[str, int | None]] = []
+    by_path = {resolve(mount.path): mount for mount in sorted(mounts, key=lambda mount: mount.is_writable)}
+    for path in sorted({*closed, *by_path}):
+        is_covered = next((fd is None for above, fd in reversed(steps) if is_below(path, above)), False)
+        if path in closed:
+            steps += [] if is_covered else [(path, None)]
+        elif is_covered and (fd := _open_if_there(by_path[path])) is not None:
+            steps.append((path, fd))
+    return steps
+
+
+def _open_if_there(mount: "Mount") -> int | None:
+    try:
+        return landlock.open_mount(mount)
+    except FileNotFoundError:
+        if mount.is_writable:
+            raise
+        return None
+
+
+def _bind(path: str, fd: int) -> None:
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    check_errno(libc().mount(f"/proc/self/fd/{fd}".encode(), os.fsencode(path), None, MS_BIND | MS_REC, None))
+    os.close(fd)
+
+
+def _has_own_network(spec: "IsolationSpec") -> bool:
+    return spec.backend == "bwrap" and spec.network == "allowlist" and spec.proxy == 0
+
+
+def _network_namespace(spec: "IsolationSpec", *, as_root: bool) -> int | None:
+    """Enter a new network namespace, if there is to be one and this user can; its listener.
+
+    The listener is opened inside and sent to the service by its descriptor, which stays in that namespace. So neither
+    a relay nor a named socket is needed.
+    """
+    if not _has_own_network(spec):
+        return None
+    if as_root and not syscalls.has_capabilities(syscalls.CAP_SYS_ADMIN, syscalls.CAP_NET_ADMIN):
+        return None
+    with _step("network"):
+        if as_root:
+            check_errno(libc().unshare(CLONE_NEWNET))
+        else:
+            _enter_user_and_network_namespace()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", PROXY_PORT))
+            listener.listen(BACKLOG)
+            return listener.detach()
+
+
+def _enter_user_and_network_namespace() -> None:
+    """An ordinary user needs a user namespace around the network namespace; it maps only this user."""
+    user, group = os.geteuid(), os.getegid()
+    check_errno(libc().unshare(CLONE_NEWUSER | CLONE_NEWNET))
+    # A process that has changed its user cannot open its own files in /proc until it executes a program.
+    dumpable = prctl(GET_DUMPABLE)
+    prctl(SET_DUMPABLE, 1)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        fd = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+    prctl(SET_DUMPABLE, dumpable if dumpable == 1 else 0)

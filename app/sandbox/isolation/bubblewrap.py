@@ -1,13 +1,13 @@
-"""Bubblewrap: a world of its own for one process, made of nothing but the places it was promised.
+"""Bubblewrap: the file system of one sandboxed process, made of nothing but its mounts.
 
-The root is an empty folder that cannot be written. Into it come the places by their own paths, a new /dev and /proc,
-and folders in memory where programs expect to leave things. Mounts are made parents first, so the more exact word
-wins: a place inside a hidden folder is seen, a hidden folder inside a place is not. What can be written is bound by
-a handle, so that nothing else can have come to stand there when bwrap looks.
+The root is an empty read-only folder. Into it come the mounts by their own paths, a new /dev and /proc, and tmpfs
+where programs expect to write. Mounts are made parents first, so the more specific one wins: a mount inside a hidden
+folder is visible, a hidden folder inside a mount is not. Writable mounts are bound by a descriptor, so that nothing
+that was put in their place later is bound instead.
 
-What is protected in a writable place is bound once more, unwritable, and so is the folder it stands in, writable:
-what is mounted can be neither moved away nor replaced. What is not there yet is made, empty, to be held as well,
-unless the folder for it is missing too.
+A protected path in a writable mount is bound once more, read-only, and so is its folder, writable: a mount point can
+be neither moved nor replaced. One that does not exist yet is created empty, to be bound as well, unless its folder is
+missing, too.
 """
 
 import errno
@@ -19,30 +19,69 @@ import termios
 from collections.abc import Sequence
 
 from app.sandbox.files.openat2 import O_PATH, open_beneath
-from app.sandbox.isolation.landlock import opened_place
-from app.sandbox.isolation.path_access import Links, follow, is_below, real
+from app.sandbox.isolation.landlock import open_mount
 
 TYPE_CHECKING = False  # the spawner needs this module, and has no use for what only types need
 if TYPE_CHECKING:
-    from app.sandbox.process.spawn_request import IsolationSpec, Mount, SpawnRequest
+    from app.sandbox.process.spawner import IsolationSpec, Mount, SpawnRequest
 
 OPTIONAL = ("--bind-fd", "--disable-userns")
-"""Options that not every version has, and that make the walls better where they are there."""
+"""Options that not every version has, and that make the isolation stronger."""
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-IN_MEMORY = ("/tmp", "/run", "/dev/shm")
-SMALL = {"/run": 16 * 1024 * 1024}
-SECOND_TEMPORARY = "/var/tmp"
-"""It is the first one, or where that cannot be because of a place around or in it, one more."""
+TMPFS = ("/tmp", "/run", "/dev/shm")
+TMPFS_BYTES = {"/run": 16 * 1024 * 1024}
+VAR_TMP = "/var/tmp"
+"""A symlink to /tmp, or a tmpfs of its own where a mount around or in it prevents that."""
 
-NOTHING_BYTES = 4096
-SET_TERMINAL = "/usr/bin/setsid"
-OURS = "TOOLCRIB_"
+EMPTY_BYTES = 4096
+SETSID = "/usr/bin/setsid"
+OWN_PREFIX = "TOOLCRIB_"
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+MAX_LINKS = 40
+
+Links = list[tuple[str, str]]
+"""The path and the target of each symlink."""
+
+
+def follow_links(path: str) -> tuple[str, Links]:
+    """A path without symlinks, and those that were followed. A missing part is taken as it is named.
+
+    Raises `OSError` for a loop.
+    """
+    resolved, left, links = "/", _parts(path), Links()
+    while left:
+        part = left.pop(0)
+        step = os.path.dirname(resolved) if part == ".." else os.path.join(resolved, part)
+        try:
+            target = os.readlink(step)
+        except OSError:
+            resolved = step
+            continue
+        if len(links) == MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        links.append((step, target))
+        resolved = "/" if target.startswith("/") else resolved
+        left = _parts(target) + left
+    return resolved, links
+
+
+def resolve(path: str) -> str:
+    """A path without symlinks."""
+    return follow_links(path)[0]
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is inside a folder; a folder is not below itself."""
+    return path != folder and path.startswith(folder.rstrip("/") + "/")
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 class Bind:
-    """Something from outside that is seen by the same path inside. `fd` is a handle on it, if it is bound by one."""
+    """A path that is visible under the same path inside. `fd` is its descriptor, if it is bound by one."""
 
     def __init__(self, path: str, is_writable: bool = False, fd: int | None = None) -> None:
         self.path = path
@@ -55,7 +94,7 @@ class Bind:
 
 
 class MountPlan:
-    """What is seen inside: binds, symlinks, folders covered by empty ones, and files covered by nothing."""
+    """What is visible inside: binds, symlinks, folders covered by an empty one, and files masked by /dev/null."""
 
     def __init__(self, binds: Sequence[Bind]) -> None:
         self.binds = list(binds)
@@ -64,84 +103,83 @@ class MountPlan:
         self.masked: list[str] = []
 
     def nearest(self, path: str) -> Bind | None:
-        """The bind by which a path is seen."""
+        """The bind by which a path is visible."""
         around = [bind for bind in self.binds if path == bind.path or is_below(path, bind.path)]
         return max(around, key=lambda bind: len(bind.path), default=None)
 
 
-def wrap(order: "SpawnRequest", world: MountPlan, filter: bytes) -> list[str]:
-    """The command that puts this order's behind bwrap's walls; its environment is taken along. Raises `OSError`.
+def wrap(request: "SpawnRequest", plan: MountPlan, seccomp_program: bytes) -> list[str]:
+    """The bwrap command that runs the program of a request with its environment. Raises `OSError`.
 
-    A variable can make every program load what it names, so bwrap itself is to be started with what is left in
-    `order.env`, the service's own marks.
+    A variable such as LD_PRELOAD would also apply to bwrap itself, so bwrap has to be started with what is left in
+    `request.env`: only the service's own marks.
     """
-    enclosure = order.enclosure
-    if enclosure is None or not enclosure.program or not os.path.isabs(enclosure.program):
-        raise OSError(errno.ENOENT, "where bwrap is has to be said by its whole path")
-    given = arguments(order, enclosure, world)
-    for name in [name for name in order.env if not name.startswith(OURS)]:
-        given += ["--setenv", name, order.env.pop(name)]
-    given += ["--seccomp", str(_in_memory(filter))]
-    said = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in given))
-    command = [enclosure.program, "--args", str(said), "--"]
-    if not has_own_session(order, world):
-        return [*command, *order.argv]
-    _let_go_of_terminal()
-    return [*command, SET_TERMINAL, "-c", *order.argv]
+    spec = request.isolation
+    if spec is None or not spec.program or not os.path.isabs(spec.program):
+        raise OSError(errno.ENOENT, "the path of bwrap has to be absolute")
+    arguments = bwrap_arguments(request, spec, plan)
+    for name in [name for name in request.env if not name.startswith(OWN_PREFIX)]:
+        arguments += ["--setenv", name, request.env.pop(name)]
+    arguments += ["--seccomp", str(_memfd(seccomp_program))]
+    arguments_fd = _memfd(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
+    command = [spec.program, "--args", str(arguments_fd), "--"]
+    if not has_own_session(request, plan):
+        return [*command, *request.argv]
+    _release_terminal()
+    return [*command, SETSID, "-c", *request.argv]
 
 
-def arguments(order: "SpawnRequest", enclosure: "IsolationSpec", world: MountPlan) -> list[str]:
-    """What bwrap is told, but for the environment and the filter."""
-    given = [*NAMESPACES, "--die-with-parent", "--cap-drop", "ALL"]
-    if enclosure.network == "none":
-        given.append("--unshare-net")
-    if "--disable-userns" in enclosure.options:
-        given.append("--disable-userns")
-    if not order.has_terminal:
-        given.append("--new-session")
-    for mount in _mounts(enclosure, world):
-        given += mount
-    return [*given, "--chdir", order.cwd]
+def bwrap_arguments(request: "SpawnRequest", spec: "IsolationSpec", plan: MountPlan) -> list[str]:
+    """The arguments of bwrap, without the environment and the seccomp program."""
+    arguments = [*NAMESPACES, "--die-with-parent", "--cap-drop", "ALL"]
+    if spec.network == "none":
+        arguments.append("--unshare-net")
+    if "--disable-userns" in spec.options:
+        arguments.append("--disable-userns")
+    if not request.has_terminal:
+        arguments.append("--new-session")
+    for mount in _mount_arguments(spec, plan):
+        arguments += mount
+    return [*arguments, "--chdir", request.cwd]
 
 
-def survey(enclosure: "IsolationSpec", places: "Sequence[Mount]") -> MountPlan:
-    """Look at what is there now, and take hold of what can be written."""
-    has_handles = "--bind-fd" in enclosure.options
-    world = _world(places, [real(path) for path in enclosure.hidden], has_handles)
-    world.binds += _protections(enclosure.protected, world, has_handles)
-    return world
+def plan_mounts(spec: "IsolationSpec", mounts: "Sequence[Mount]") -> MountPlan:
+    """Look at what exists now, and open what is writable."""
+    by_fd = "--bind-fd" in spec.options
+    plan = _plan(mounts, [resolve(path) for path in spec.hidden], by_fd)
+    plan.binds += _protections(spec.protected, plan, by_fd)
+    return plan
 
 
-def _world(places: "Sequence[Mount]", hidden: Sequence[str], has_handles: bool) -> MountPlan:
+def _plan(mounts: "Sequence[Mount]", hidden: Sequence[str], by_fd: bool) -> MountPlan:
     binds: dict[str, Bind] = {}
     links: dict[str, str] = {}
-    for place in sorted(places, key=lambda place: not place.is_writable):
-        path, met = follow(place.path)
-        links.update(met)
-        if path not in binds and (bind := _bound(place, path, has_handles)):
+    for mount in sorted(mounts, key=lambda mount: not mount.is_writable):
+        path, followed = follow_links(mount.path)
+        links.update(followed)
+        if path not in binds and (bind := _bind(mount, path, by_fd)):
             binds[path] = bind
-    world = MountPlan([bind for bind in binds.values() if not _is_shown_by_another(bind, binds, hidden)])
-    world.links = [(link, target) for link, target in links.items() if world.nearest(link) is None]
+    plan = MountPlan([bind for bind in binds.values() if not _is_redundant(bind, binds, hidden)])
+    plan.links = [(link, target) for link, target in links.items() if plan.nearest(link) is None]
     for path in hidden:
-        if world.nearest(path) and os.path.lexists(path):
-            (world.covered if os.path.isdir(path) else world.masked).append(path)
-    return world
+        if plan.nearest(path) and os.path.lexists(path):
+            (plan.covered if os.path.isdir(path) else plan.masked).append(path)
+    return plan
 
 
-def rehearse(place: "Mount") -> None:
-    """Look at a place, and say nothing to anybody."""
-    world = _world([place], (), False)
-    for bind in world.binds:
+def warm_up(mount: "Mount") -> None:
+    """Plan one mount without using it."""
+    for bind in _plan([mount], (), False).binds:
         bind.arguments()
 
 
-def find(order: "SpawnRequest", world: MountPlan) -> None:
-    """See that the program is there; bwrap itself says so only in words. Raises `OSError`."""
-    name, reason = order.argv[0], errno.ENOENT
-    folders = [""] if "/" in name else order.env.get("PATH", DEFAULT_PATH).split(":")
+def require_program(request: "SpawnRequest", plan: MountPlan) -> None:
+    """The program exists inside; bwrap would report that only as text. Raises `OSError`."""
+    name, reason = request.argv[0], errno.ENOENT
+    folders = [""] if "/" in name else request.env.get("PATH", DEFAULT_PATH).split(":")
     for folder in folders:
-        path = real(os.path.join(order.cwd, folder, name))
-        if world.nearest(path) is None or not os.path.isfile(path):
+        path = resolve(os.path.join(request.cwd, folder, name))
+        if plan.nearest(path) is None or not os.path.isfile(path):
             continue
         if os.access(path, os.X_OK):
             return
@@ -149,91 +187,82 @@ def find(order: "SpawnRequest", world: MountPlan) -> None:
     raise OSError(reason, os.strerror(reason), name)
 
 
-def has_own_session(order: "SpawnRequest", world: MountPlan) -> bool:
-    """Whether the terminal becomes the program's alone, in a session that it leads.
+def has_own_session(request: "SpawnRequest", plan: MountPlan) -> bool:
+    """Whether the program gets the terminal in a session of its own.
 
-    Else bwrap is in the foreground with it, and Ctrl-C ends bwrap, and with it everything behind the walls.
+    Else bwrap is in the foreground process group with it, and Ctrl-C ends bwrap and everything in it.
     """
-    return order.has_terminal and world.nearest(real(SET_TERMINAL)) is not None and os.path.exists(SET_TERMINAL)
+    return request.has_terminal and plan.nearest(resolve(SETSID)) is not None and os.path.exists(SETSID)
 
 
-def _mounts(enclosure: "IsolationSpec", world: MountPlan) -> list[list[str]]:
-    """Parents first; at one path what is bound, then what covers it. In the end what must not grow any more."""
-    taken, in_memory = {bind.path for bind in world.binds}, [*IN_MEMORY]
+def _mount_arguments(spec: "IsolationSpec", plan: MountPlan) -> list[list[str]]:
+    """Parents first; at one path the bind, then what covers it. The remounts come last."""
+    taken, tmpfs = {bind.path for bind in plan.binds}, [*TMPFS]
     mounts = [("/dev", ["--dev", "/dev"]), ("/proc", ["--proc", "/proc"])]
-    if world.nearest(SECOND_TEMPORARY) is None and not any(is_below(path, SECOND_TEMPORARY) for path in taken):
-        mounts.append((SECOND_TEMPORARY, ["--symlink", "/tmp", SECOND_TEMPORARY]))
+    if plan.nearest(VAR_TMP) is None and not any(is_below(path, VAR_TMP) for path in taken):
+        mounts.append((VAR_TMP, ["--symlink", "/tmp", VAR_TMP]))
     else:
-        in_memory.append(SECOND_TEMPORARY)
-    for path in in_memory:
-        if path not in taken and _can_stand(path, world):
-            most = min(enclosure.temporary_bytes, SMALL.get(path, enclosure.temporary_bytes))
-            mounts.append((path, _empty(path, most)))
-    mounts += [(bind.path, bind.arguments()) for bind in world.binds]
-    mounts += [(link, ["--symlink", target, link]) for link, target in world.links]
-    mounts += [(path, _empty(path, NOTHING_BYTES)) for path in world.covered]
-    mounts += [(path, ["--ro-bind", "/dev/null", path]) for path in world.masked]
-    last = [["--remount-ro", path] for path in ("/", "/dev", *world.covered)]
-    return [arguments for _, arguments in sorted(mounts, key=lambda mount: _depth(mount[0]))] + last
+        tmpfs.append(VAR_TMP)
+    for path in tmpfs:
+        # Inside a bound folder no mount point can be created.
+        if path not in taken and (path.startswith("/dev/") or plan.nearest(path) is None or os.path.isdir(path)):
+            mounts.append((path, _tmpfs(path, min(spec.tmpfs_bytes, TMPFS_BYTES.get(path, spec.tmpfs_bytes)))))
+    mounts += [(bind.path, bind.arguments()) for bind in plan.binds]
+    mounts += [(link, ["--symlink", target, link]) for link, target in plan.links]
+    mounts += [(path, _tmpfs(path, EMPTY_BYTES)) for path in plan.covered]
+    mounts += [(path, ["--ro-bind", "/dev/null", path]) for path in plan.masked]
+    last = [["--remount-ro", path] for path in ("/", "/dev", *plan.covered)]
+    return [arguments for _, arguments in sorted(mounts, key=lambda mount: len(_parts(mount[0])))] + last
 
 
-def _empty(path: str, most: int) -> list[str]:
-    return ["--size", str(most), "--tmpfs", path]
+def _tmpfs(path: str, size: int) -> list[str]:
+    return ["--size", str(size), "--tmpfs", path]
 
 
-def _depth(path: str) -> int:
-    return len([part for part in path.split("/") if part])
-
-
-def _can_stand(path: str, world: MountPlan) -> bool:
-    """Inside a bound folder nothing can be made to mount on."""
-    return path.startswith("/dev/") or world.nearest(path) is None or os.path.isdir(path)
-
-
-def _bound(place: "Mount", path: str, has_handles: bool) -> Bind | None:
+def _bind(mount: "Mount", path: str, by_fd: bool) -> Bind | None:
     try:
-        fd = opened_place(place)
+        fd = open_mount(mount)
     except (FileNotFoundError, NotADirectoryError):
-        if place.is_writable:
+        if mount.is_writable:
             raise
         return None
-    if place.is_writable and has_handles:
+    if mount.is_writable and by_fd:
         os.set_inheritable(fd, True)
         return Bind(path, True, fd)
     os.close(fd)
-    return Bind(path, place.is_writable)
+    return Bind(path, mount.is_writable)
 
 
-def _is_shown_by_another(bind: Bind, binds: dict[str, Bind], hidden: Sequence[str]) -> bool:
-    """Whether the next one around it shows it already, in the same way, and nothing between hides it.
+def _is_redundant(bind: Bind, binds: dict[str, Bind], hidden: Sequence[str]) -> bool:
+    """Whether the next bind around it shows it already, read-only as well, and nothing between hides it.
 
-    What can be written is always bound, since it may have been named to be held where it is.
+    A writable one is never redundant: it may be listed so that its path cannot be moved.
     """
     around = [path for path in (*binds, *hidden) if is_below(bind.path, path)]
-    next_one = max(around, key=len, default="")
-    return not bind.is_writable and next_one in binds and next_one not in hidden and not binds[next_one].is_writable
+    parent = max(around, key=len, default="")
+    return not bind.is_writable and parent in binds and parent not in hidden and not binds[parent].is_writable
 
 
-def _protections(protected: Sequence[str], world: MountPlan, has_handles: bool) -> list[Bind]:
+def _protections(protected: Sequence[str], plan: MountPlan, by_fd: bool) -> list[Bind]:
     binds: dict[str, Bind] = {}
     for path in protected:
-        target = real(path.rstrip("/"))
-        around, folder = world.nearest(target), os.path.dirname(target)
+        target = resolve(path.rstrip("/"))
+        around, folder = plan.nearest(target), os.path.dirname(target)
         if around is None or not around.is_writable or target == around.path:
             continue
-        held = _held(around, folder, has_handles, is_writable=True)
-        if held is None:
+        folder_bind = _bind_below(around, folder, by_fd, is_writable=True)
+        if folder_bind is None:
             continue
         _make_if_missing(around, target, is_folder=path.endswith("/") or os.path.basename(target) == "hooks")
         if folder != around.path:
-            binds[folder] = held
-        if (bind := _held(around, target, has_handles, is_writable=False)) is not None:
+            binds[folder] = folder_bind
+        if (bind := _bind_below(around, target, by_fd, is_writable=False)) is not None:
             binds[target] = bind
     return list(binds.values())
 
 
-def _held(around: Bind, path: str, has_handles: bool, *, is_writable: bool) -> Bind | None:
-    """A bind of something below another one, not by way of a symlink that came there meanwhile; None if not there."""
+def _bind_below(around: Bind, path: str, by_fd: bool, *, is_writable: bool) -> Bind | None:
+    """A bind of a path below another one, not through a symlink put there meanwhile; None if it does not exist."""
     root = os.open(around.path, O_PATH | os.O_CLOEXEC)
     try:
         fd = open_beneath(root, os.path.relpath(path, around.path), O_PATH, follow=False)
@@ -241,7 +270,7 @@ def _held(around: Bind, path: str, has_handles: bool, *, is_writable: bool) -> B
         return None
     finally:
         os.close(root)
-    if has_handles:
+    if by_fd:
         os.set_inheritable(fd, True)
         return Bind(path, is_writable, fd)
     os.close(fd)
@@ -266,19 +295,19 @@ def _make_if_missing(around: Bind, path: str, *, is_folder: bool) -> None:
         os.close(folder)
 
 
-def _let_go_of_terminal() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # who lets go of a terminal is told that it hung up
+def _release_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # releasing a terminal sends SIGHUP
     try:
         fcntl.ioctl(0, termios.TIOCNOTTY)
     except OSError as error:
-        if error.errno != errno.ENOTTY:  # it is nobody's yet
+        if error.errno != errno.ENOTTY:  # it is no controlling terminal yet
             raise
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def _in_memory(data: bytes) -> int:
-    """A file without a name that bwrap reads by its descriptor."""
+def _memfd(data: bytes) -> int:
+    """A file in memory that bwrap reads by its descriptor."""
     fd = os.memfd_create("toolcrib", 0)
     if os.write(fd, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

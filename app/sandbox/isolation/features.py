@@ -1,4 +1,4 @@
-"""What this machine gives us: features of its kernel, tried and not guessed, and programs."""
+"""Detects kernel features, by trying them, and programs of this machine."""
 
 import ctypes
 import os
@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.sandbox.files import openat2 as opener
-from app.sandbox.syscalls import call as call
-from app.sandbox.syscalls import libc as libc
+from app.sandbox.syscalls import call, libc
 
 LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
 LANDLOCK_VERSION_FLAG = 1
@@ -20,10 +19,10 @@ SECCOMP = {"x86_64": 317, "aarch64": 277}
 SECCOMP_GET_ACTION_AVAIL = 2
 SECCOMP_RET_ERRNO = 0x00050000
 PR_GET_SECCOMP = 21
-SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 
-# A process of its own, because a namespace is entered for good, and only by a process with a single thread.
-# The second step needs the rights that the first one gives; some systems allow the one and deny the other.
+# Run in a child, because a namespace cannot be left again, and only a single-threaded process can enter one.
+# The second step needs the capabilities of the first; some systems allow the first and deny the second.
 UNSHARE = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -36,7 +35,7 @@ for step, flag in enumerate((0x10000000, 0x00020000), 1):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Whether the kernel has it, and what there is to say about it."""
+    """Whether the kernel has a feature, with a detail for the operator."""
 
     available: bool
     detail: str
@@ -44,7 +43,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program found on the path, with the first line it says about its version."""
+    """A program on PATH, with the first line of its `--version`."""
 
     path: str
     version: str
@@ -53,7 +52,7 @@ class Program:
 def openat2() -> Feature:
     if opener.is_supported():
         return Feature(True, "paths are opened race-free")
-    return Feature(False, "paths are walked step by step, and symlinks in a workspace are refused")
+    return Feature(False, "paths are resolved step by step, and symlinks in a workspace are refused")
 
 
 def landlock() -> Feature:
@@ -62,9 +61,8 @@ def landlock() -> Feature:
 
 
 def landlock_abi() -> int:
-    """The newest Landlock interface this kernel speaks; 0 when it has none."""
-    answer = call(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG)
-    return max(answer, 0)
+    """The Landlock ABI version of this kernel; 0 without Landlock."""
+    return max(call(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG), 0)
 
 
 def seccomp() -> Feature:
@@ -72,15 +70,15 @@ def seccomp() -> Feature:
     if number is None:
         return Feature(False, f"not known on {platform.machine()}")
     action = ctypes.c_uint32(SECCOMP_RET_ERRNO)
-    answer = call(number, SECCOMP_GET_ACTION_AVAIL, 0, ctypes.byref(action))
-    if answer < 0:
-        return Feature(False, os.strerror(-answer))
-    filtered = libc().prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2
-    return Feature(True, "filters work" + ("; this process is under one already" if filtered else ""))
+    result = call(number, SECCOMP_GET_ACTION_AVAIL, 0, ctypes.byref(action))
+    if result < 0:
+        return Feature(False, os.strerror(-result))
+    is_filtered = libc().prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2
+    return Feature(True, "filters work" + ("; this process is under one already" if is_filtered else ""))
 
 
 def user_namespaces() -> Feature:
-    """Whether a process can enter one, and has its rights inside."""
+    """Whether a process can enter one, and has capabilities inside."""
     tried = _run([sys.executable, "-I", "-S", "-c", UNSHARE])
     if tried is None:
         return Feature(False, "could not be tried")
@@ -88,29 +86,29 @@ def user_namespaces() -> Feature:
         return Feature(True, "can be entered")
     step, _, reason = tried.stdout.strip().partition(" ")
     if step == "2":
-        return Feature(False, f"can be entered, but without rights inside: {reason}")
+        return Feature(False, f"can be entered, but without capabilities inside: {reason}")
     return Feature(False, f"cannot be entered: {reason or tried.stdout[-200:]}")
 
 
 def find_program(name: str) -> Program | None:
-    """The program on the path, asked for its version; None when there is none."""
+    """The program on PATH with its version; None when there is none."""
     path = shutil.which(name)
     if path is None:
         return None
-    said = _run([path, "--version"])
-    lines = said.stdout.strip().splitlines() if said else []
-    return Program(path, lines[0][:200] if lines else "does not say its version")
+    done = _run([path, "--version"])
+    lines = done.stdout.strip().splitlines() if done else []
+    return Program(path, lines[0][:200] if lines else "version unknown")
 
 
-def options(path: str, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Those of these options that a program says it has."""
-    said = _run([path, "--help"])
-    words = said.stdout.split() if said else []
-    return tuple(option for option in wanted if option in words)
+def supported_options(path: str, options: Iterable[str]) -> tuple[str, ...]:
+    """Those of these options that are in the program's `--help`."""
+    done = _run([path, "--help"])
+    words = done.stdout.split() if done else []
+    return tuple(option for option in options if option in words)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """A short look, with an environment that cannot change what is seen; None when it does not end in time."""
+    """Run a command with a minimal environment; None when it does not end in time."""
     try:
         process = subprocess.Popen(
             command,
@@ -126,8 +124,8 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
         return None
     with process:
         try:
-            said, _ = process.communicate(timeout=SECONDS)
+            output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with its children, who may hold the pipe
+            os.killpg(process.pid, signal.SIGKILL)  # with its children, which may hold the pipe open
             return None
-    return subprocess.CompletedProcess(command, process.returncode, said)
+    return subprocess.CompletedProcess(command, process.returncode, output)

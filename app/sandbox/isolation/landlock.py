@@ -1,13 +1,12 @@
-"""Landlock: what a process gives up to reach, it gives up for good, and so does whatever it starts.
+"""Landlock: access that a process gives up for good, for itself and for everything it starts.
 
-The kernel asks at every opened file, at every made and removed name, at every TCP connection and at every signal. It
-knows allowed trees only: nothing inside one can be taken out again, and everything that was not named is denied.
+The kernel checks each opened file, each created and removed name, each TCP connection and each signal. Rules only add
+access to trees: nothing inside an allowed tree can be excluded, and everything else is denied.
 
-It does not ask when somebody changes what a file outside says about itself (mode, owner, times, extended attributes),
-looks at names and sizes, locks, watches for changes, or takes a folder as the current one. There only the user's own
-rights stand in the way: a service that runs as root gives its children a user of their own, and one that does not
-has them change the modes of its own files. Memory shared by name (/dev/shm) is shared with all of the same user; only
-its names cannot be listed. Pseudo terminals are as well, so none but its own can be opened, nor a new one be made.
+Not checked are changes of metadata (mode, owner, times, extended attributes), stat, locks, inotify and chdir. There
+only file permissions help: a service that runs as root gives its children a user of their own; the children of any
+other service can change the modes of its files. Shared memory (/dev/shm) is shared with all processes of the user;
+only its names cannot be listed. The same holds for pseudo terminals, so only its own can be opened, and no new one.
 """
 
 import ctypes
@@ -19,12 +18,11 @@ from contextlib import suppress
 from functools import cache
 
 from app.sandbox.files.openat2 import O_PATH
-from app.sandbox.syscalls import call, checked, prctl
+from app.sandbox.syscalls import NO_NEW_PRIVS, call, checked, prctl
 
 CREATE, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every architecture
-TELL_ABI = 1
+GET_VERSION = 1
 PATH_BENEATH, NET_PORT = 1, 2
-NO_NEW_PRIVS = 38
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = (1 << bit for bit in range(4))
 REMOVE_FILE, MAKE_CHAR, MAKE_REG, MAKE_BLOCK = 1 << 5, 1 << 6, 1 << 8, 1 << 11
@@ -33,32 +31,32 @@ REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 BIND_TCP, CONNECT_TCP = 1, 2
 ABSTRACT_SOCKETS, SIGNALS = 1, 2
 
-OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = (FIRST_RIGHTS & ~(MAKE_CHAR | MAKE_BLOCK)) | REFER | TRUNCATE
-DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
-NAMED_MEMORY = READ_FILE | WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE
+DEVICE_RIGHTS = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+SHARED_MEMORY_RIGHTS = READ_FILE | WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 SHARED_MEMORY = "/dev/shm"
-CONTROLLING = "/dev/tty"
+CONTROLLING_TERMINAL = "/dev/tty"
 
-SINCE = {
+MISSING_BEFORE = {
     2: "files cannot be moved between folders",
-    3: "files outside can be cut short",
-    4: "TCP connections are not watched",
-    6: "signals to processes outside are not held back",
+    3: "files outside can be truncated",
+    4: "TCP connections are not checked",
+    6: "signals to processes outside are not blocked",
 }
-"""What is missing before each version of the interface. Of version 5 nothing is: no other devices can be opened."""
+"""What is missing before each ABI version. Version 5 is not needed: other devices cannot be opened anyway."""
 
 TYPE_CHECKING = False  # the spawner needs this module, and has no use for what only types need
 if TYPE_CHECKING:
     from app.sandbox.isolation.seccomp import Network
-    from app.sandbox.process.spawn_request import Mount
+    from app.sandbox.process.spawner import Mount
 
 
 class _Ruleset(ctypes.Structure):
-    """The kernel's `struct landlock_ruleset_attr`. An older kernel takes one without the fields it does not know."""
+    """The kernel's `struct landlock_ruleset_attr`. An older kernel takes a shorter one, without newer fields."""
 
     _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
@@ -78,60 +76,67 @@ class _Port(ctypes.Structure):
 
 @cache
 def abi() -> int:
-    """The newest interface this kernel speaks; 0 when it has none."""
-    return max(call(CREATE, None, 0, TELL_ABI), 0)
+    """The Landlock ABI version of this kernel; 0 without Landlock."""
+    return max(call(CREATE, None, 0, GET_VERSION), 0)
 
 
 def missing(version: int) -> list[str]:
-    """What walls of this version would let through; nothing of it may be missing around what a model wrote."""
-    return ["there is no Landlock"] if not version else [text for since, text in SINCE.items() if version < since]
+    """What this version does not check. Programs of a model need all of it."""
+    return (
+        ["there is no Landlock"] if not version else [text for since, text in MISSING_BEFORE.items() if version < since]
+    )
 
 
-def enclose(
-    places: "Iterable[Mount]",
+def restrict(
+    mounts: "Iterable[Mount]",
     *,
     network: "Network" = "none",
     proxy: int | None = None,
     terminal: str | None = None,
 ) -> None:
-    """Give up everything but these places, the harmless devices, its own `terminal`, and the network. Raises `OSError`.
+    """Give up all access but to these mounts, harmless devices, its `terminal` and the network. Raises `OSError`.
 
-    A place to read that is not there is no matter, for there is nothing to allow.
+    A readable mount that does not exist is skipped.
     """
     if gaps := missing(abi()):
         raise OSError(errno.ENOSYS, f"Landlock ABI {abi()}: " + ", ".join(gaps))
     ruleset = _create(_rights(abi()), BIND_TCP | CONNECT_TCP if network != "full" else 0, ABSTRACT_SOCKETS | SIGNALS)
     try:
-        for place in places:
-            _allow_place(ruleset, place)
-        for device in (*DEVICES, *((CONTROLLING, terminal) if terminal else ())):
-            _allow_if_there(ruleset, device, DEVICE)
-        _allow_if_there(ruleset, SHARED_MEMORY, NAMED_MEMORY)
+        for mount in mounts:
+            _allow_mount(ruleset, mount)
+        for device in (*DEVICES, *((CONTROLLING_TERMINAL, terminal) if terminal else ())):
+            _allow_if_there(ruleset, device, DEVICE_RIGHTS)
+        _allow_if_there(ruleset, SHARED_MEMORY, SHARED_MEMORY_RIGHTS)
         _allow_if_there(ruleset, "/proc", READ_FILE | READ_DIR)
         if network == "allowlist" and proxy:
             port = _Port(CONNECT_TCP, proxy)
             checked(ADD_RULE, ruleset, NET_PORT, ctypes.byref(port), 0)
-        _restrict(ruleset)
+        _restrict_self(ruleset)
     finally:
         os.close(ruleset)
 
 
 def restrict_reading(readable: Iterable[int | str]) -> None:
-    """Give up to open anything for reading but these folders and files and what is below them. Raises `OSError`.
+    """Give up reading anything but these folders and files and what is below them. Raises `OSError`.
 
-    A path that is not there is no matter. Where there is no Landlock, nothing is given up.
+    A path that does not exist is skipped. Without Landlock nothing changes.
     """
     if not abi():
         return
-    ruleset = _make(readable)
+    ruleset = _create(READ_FILE | READ_DIR)
     try:
-        _restrict(ruleset)
+        for path in readable:
+            if isinstance(path, str):
+                _allow_if_there(ruleset, path, READ_FILE | READ_DIR)
+            else:
+                _allow(ruleset, path, READ_FILE | READ_DIR)
+        _restrict_self(ruleset)
     finally:
         os.close(ruleset)
 
 
-def rehearse(path: str) -> None:
-    """Make rules that nobody is bound by, and forget them."""
+def warm_up(path: str) -> None:
+    """Make a ruleset without applying it."""
     ruleset = _create(_rights(abi()))
     _allow_if_there(ruleset, path, READ)
     os.close(ruleset)
@@ -139,39 +144,24 @@ def rehearse(path: str) -> None:
 
 @cache
 def is_supported() -> bool:
-    """Tried and not guessed, in a thread that ends with it."""
-    from threading import Thread  # what only starts processes does without
+    """Tried in a thread, which the restriction ends with."""
+    from threading import Thread  # the spawner does not need it
 
-    given_up = list[bool]()
+    works = list[bool]()
 
-    def give_up() -> None:
+    def try_restricting() -> None:
         with suppress(OSError):
             restrict_reading(())
-            given_up.append(bool(abi()))
+            works.append(bool(abi()))
 
-    thread = Thread(target=give_up, name="toolcrib-landlock")
+    thread = Thread(target=try_restricting, name="toolcrib-landlock")
     thread.start()
     thread.join()
-    return any(given_up)
-
-
-def _make(readable: Iterable[int | str]) -> int:
-    """A ruleset about reading alone."""
-    ruleset = _create(READ_FILE | READ_DIR)
-    try:
-        for place in readable:
-            if isinstance(place, str):
-                _allow_if_there(ruleset, place, READ_FILE | READ_DIR)
-            else:
-                _allow(ruleset, place, READ_FILE | READ_DIR)
-    except BaseException:
-        os.close(ruleset)
-        raise
-    return ruleset
+    return any(works)
 
 
 def _rights(version: int) -> int:
-    """Every right over files that a version knows."""
+    """All file rights of an ABI version."""
     rights = FIRST_RIGHTS
     for since, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
         rights |= right if version >= since else 0
@@ -184,26 +174,26 @@ def _create(files: int, net: int = 0, scoped: int = 0) -> int:
     return checked(CREATE, ctypes.byref(handled), size, 0)
 
 
-def _allow_place(ruleset: int, place: "Mount") -> None:
+def _allow_mount(ruleset: int, mount: "Mount") -> None:
     try:
-        fd = opened_place(place)
+        fd = open_mount(mount)
     except (FileNotFoundError, NotADirectoryError):
-        if place.is_writable:
+        if mount.is_writable:
             raise
         return
     try:
-        _allow(ruleset, fd, WRITE if place.is_writable else READ)
+        _allow(ruleset, fd, WRITE if mount.is_writable else READ)
     finally:
         os.close(fd)
 
 
-def opened_place(place: "Mount") -> int:
-    """A handle on it, if it is what it should be. Raises `OSError`."""
-    fd = os.open(place.path, O_PATH | os.O_CLOEXEC)
-    about = os.fstat(fd)
-    if place.inode is not None and (about.st_dev, about.st_ino) != place.inode:
+def open_mount(mount: "Mount") -> int:
+    """A descriptor of it, if it still has its inode. Raises `OSError`."""
+    fd = os.open(mount.path, O_PATH | os.O_CLOEXEC)
+    status = os.fstat(fd)
+    if mount.inode is not None and (status.st_dev, status.st_ino) != mount.inode:
         os.close(fd)
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), place.path)
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), mount.path)
     return fd
 
 
@@ -218,13 +208,13 @@ def _allow_if_there(ruleset: int, path: str, rights: int) -> None:
         os.close(fd)
 
 
-def _allow(ruleset: int, place: int, rights: int) -> None:
-    if not stat.S_ISDIR(os.fstat(place).st_mode):
-        rights &= OF_FILES
-    rule = _Beneath(rights & _rights(abi()), place)
+def _allow(ruleset: int, fd: int, rights: int) -> None:
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        rights &= FILE_RIGHTS
+    rule = _Beneath(rights & _rights(abi()), fd)
     checked(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(rule), 0)
 
 
-def _restrict(ruleset: int) -> None:
+def _restrict_self(ruleset: int) -> None:
     prctl(NO_NEW_PRIVS, 1)
     checked(RESTRICT_SELF, ruleset, 0)

@@ -1,50 +1,69 @@
-"""Plans: what goes into the order of a walled process. What is not named here is not there behind the walls."""
+"""Plans spawn requests for sandboxed processes: environment, limits, mounts, network, access to the egress proxy.
+
+What is not listed here is not visible in the sandbox.
+"""
 
 import os
 import pwd
 import resource
+import secrets
 import shutil
+import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from app.core.errors import SandboxUnavailable
-from app.core.network_policy import NetworkPolicy
-from app.core.sandbox import Backend, Command, Isolation, Network
-from app.core.sessions import Profile, is_inside
+from app.core.errors import SandboxUnavailable, ToolUnavailable
+from app.core.network_policy import BoundSecret, NetworkPolicy
+from app.core.sandbox import Backend, Command, EgressGrant, Isolation, Network, NetworkDecision
+from app.core.sessions import Profile, Session, is_inside
+from app.sandbox import syscalls
 from app.sandbox.files.ownership import tool_owner
-from app.sandbox.isolation import bubblewrap, features, path_access, privileges
-from app.sandbox.isolation.proxy_access import NO_EXIT, ProxyAccess
-from app.sandbox.process.spawn_request import IsolationSpec, Mount, SpawnRequest
+from app.sandbox.isolation import apply, bubblewrap, features
+from app.sandbox.process.spawner import IsolationSpec, Mount, SpawnRequest
 
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store")
-PROCESSORS = "/sys/devices/system/cpu"
-"""Where programs look how many threads are worth while."""
-RESOLVER = "/etc/resolv.conf"
-"""Who resolves names. It is often a link to where nothing else is to be seen."""
-OWN = (sys.base_prefix, sys.prefix)
-"""Where our own interpreter is."""
-ADDRESS_SPACE = 4
-"""How many times the memory a process may reserve. Interpreters reserve far more than they ever touch."""
-CROWD = 4
-"""How many times the processes of one call the kernel allows all calls of one user together."""
+SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store")
+CPU_INFO = "/sys/devices/system/cpu"
+"""Where programs read the number of processors."""
+RESOLV_CONF = "/etc/resolv.conf"
+"""Often a link into a folder that is not visible otherwise."""
+PYTHON_PATHS = (sys.base_prefix, sys.prefix)
+"""The service's own interpreter."""
+ADDRESS_SPACE_FACTOR = 4
+"""Address space per byte of memory: interpreters reserve far more than they touch."""
+USER_PROCESSES_FACTOR = 4
+"""RLIMIT_NPROC counts all processes of a user, so it is a multiple of the limit of one call."""
 PROTECTED = (".git/hooks/", ".git/config")
-"""What git runs by itself, for whoever uses it next. Only where the walls can: in a writable folder Landlock cannot."""
-PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLORTERM": "", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat"}
-TERMINAL = {"TERM": "xterm-256color"}
-SURROUNDING = (
-    "The service keeps its records inside this workspace, and the walls of this machine (landlock) cannot hide them "
-    "there. The operator can move the data directory elsewhere, or allow user namespaces, so that bubblewrap is used."
+"""What git executes. Only bubblewrap can protect it: Landlock cannot exclude a path in a writable folder."""
+NO_TERMINAL_ENV = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "COLORTERM": "",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GH_PAGER": "cat",
+}
+TERMINAL_ENV = {"TERM": "xterm-256color"}
+DATA_DIR_INSIDE = (
+    "The data directory of the service is inside this workspace, and the sandbox of this machine (landlock) cannot "
+    "hide it there. The operator can move it elsewhere, or allow user namespaces, so that bubblewrap is used."
 )
+LOOPBACK = "127.0.0.1"
+BACKLOG = 128
+PROXY_USER = "toolcrib"
+NO_PROXY = "localhost,127.0.0.1,::1"
+
+FindSecret = Callable[[str, str], str | None]
+"""The value of a principal's secret by its name; None when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
-    """What the operator set. The names are those of the settings."""
+    """The operator's settings, by their names in `[sandbox]`."""
 
     backend: Literal["auto", "bwrap", "landlock", "none"] = "auto"
     i_accept_unsandboxed: bool = False
@@ -61,18 +80,18 @@ class SandboxSettings:
     temporary: int = 256 * 1024**2
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "SandboxSettings":
-        """Those of all settings that count here."""
-        known = {one.name: given[one.name] for one in fields(cls) if one.name in given}
-        return cls(**known | {"read_roots": tuple(given.get("read_roots", ()))})
+    def of(cls, settings: Mapping[str, Any]) -> "SandboxSettings":
+        """Pick these fields from all settings."""
+        known = {field.name: settings[field.name] for field in fields(cls) if field.name in settings}
+        return cls(**known | {"read_roots": tuple(settings.get("read_roots", ()))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLocation:
-    """Where one process stands: its folder and the workspace around it.
+    """The working directory of one process and the workspace around it.
 
-    `workspace` is the kernel's name for it, with which its `inode` goes; `root` is what everybody calls it. What is
-    `hidden` lies in it and belongs to the service.
+    `workspace` is the path the kernel knows, which has this `inode`; `root` is the path that users know. `hidden` are
+    folders of the service inside it.
     """
 
     workspace: str
@@ -80,12 +99,29 @@ class ProcessLocation:
     cwd: str
     inode: tuple[int, int] | None = None
     hidden: tuple[str, ...] = ()
-    temporary: str | None = None
+    temp_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyAccess:
+    """How one process reaches the egress proxy.
+
+    `listener` is a socket of the service; without it the child opens one in its own network namespace. `proxy` as in
+    `IsolationSpec`.
+    """
+
+    env: dict[str, str] = field(default_factory=dict)
+    proxy: int | None = None
+    grant: EgressGrant | None = None
+    listener: int | None = None
+
+
+NO_PROXY_ACCESS = ProxyAccess()
 
 
 @dataclass(frozen=True)
 class SpawnPlanner:
-    """Makes orders. What does not change between two of them is found out once."""
+    """Plans spawn requests. What does not change between two of them is computed once."""
 
     settings: SandboxSettings
     data_dir: str
@@ -94,67 +130,74 @@ class SpawnPlanner:
 
     @cached_property
     def identity(self) -> tuple[int, int] | None:
-        """Whom processes become. Only root can make them somebody else."""
+        """The user and group that processes become; None when the service is not root."""
         owner = tool_owner(self.settings.uid)
         return None if owner is None else (owner.uid, owner.gid)
 
     @cached_property
     def bwrap(self) -> str | None:
-        """By whole paths only: none that depends on where the service was started."""
+        """From absolute folders of PATH only, so that it does not depend on the working directory."""
         folders = self.environ.get("PATH", os.defpath).split(":")
         return shutil.which("bwrap", path=":".join(folder for folder in folders if folder.startswith("/")))
 
     @cached_property
     def options(self) -> tuple[str, ...]:
-        return () if self.bwrap is None else features.options(self.bwrap, bubblewrap.OPTIONAL)
+        return () if self.bwrap is None else features.supported_options(self.bwrap, bubblewrap.OPTIONAL)
 
     @cached_property
     def system(self) -> tuple[Mount, ...]:
-        """What programs need to run, ours too, as far as it is there and can be reached."""
-        return self._seen(OWN)
+        """What programs need to run, the service's interpreter included, as far as it exists and can be reached."""
+        return self._visible(PYTHON_PATHS)
 
     @cached_property
-    def _system_of_commands(self) -> tuple[Mount, ...]:
-        """The same without our own interpreter, where a way to it would have to be made: that takes longer than most
-        commands run."""
+    def _command_system(self) -> tuple[Mount, ...]:
+        """The same without the service's interpreter where access to it would have to be granted: that takes longer
+        than most commands run."""
         identity = self.identity
-        return self._seen(path for path in OWN if identity is None or not path_access.closed([path], *identity))
+        return self._visible(
+            path for path in PYTHON_PATHS if identity is None or not apply.closed_folders([path], *identity)
+        )
 
-    def _seen(self, own: Iterable[str]) -> tuple[Mount, ...]:
-        wanted = [*SYSTEM, PROCESSORS, *own, *map(str, self.settings.read_roots)]
-        real = {path: os.path.realpath(path) for path in wanted if os.path.exists(path)}
-        paths = dict.fromkeys([*(path for path in SYSTEM if path in real), *real.values()])
-        return tuple(Mount(path=path) for path in _outermost(paths) if self.reaches(path))
+    def _visible(self, python_paths: Iterable[str]) -> tuple[Mount, ...]:
+        candidates = [*SYSTEM_PATHS, CPU_INFO, *python_paths, *map(str, self.settings.read_roots)]
+        real = {path: os.path.realpath(path) for path in candidates if os.path.exists(path)}
+        paths = list(dict.fromkeys([*(path for path in SYSTEM_PATHS if path in real), *real.values()]))
+        outermost = [path for path in paths if not any(path != other and is_inside(path, other) for other in paths)]
+        return tuple(Mount(path=path) for path in outermost if self.reaches(path))
 
     def reaches(self, path: str) -> bool:
-        """Whether a process can come to a path at all, or a way can be made for it."""
-        if self.identity is None or privileges.has(privileges.CAP_SYS_ADMIN):
+        """Whether a process can access a path, or access can be granted."""
+        if self.identity is None or syscalls.has_capabilities(syscalls.CAP_SYS_ADMIN):
             return True
-        return not path_access.closed([path], *self.identity)
+        return not apply.closed_folders([path], *self.identity)
 
-    def order(
-        self, command: Command, walls: Isolation, stand: ProcessLocation, way: ProxyAccess = NO_EXIT
+    def request(
+        self,
+        command: Command,
+        isolation: Isolation,
+        location: ProcessLocation,
+        access: ProxyAccess = NO_PROXY_ACCESS,
     ) -> SpawnRequest:
         memory = min(command.memory or self.settings.memory, self.settings.memory)
         return SpawnRequest(
             argv=command.argv,
-            env=self.environment(command, stand) | dict(command.env) | way.env,
-            cwd=stand.cwd,
+            env=self.environment(command, location) | dict(command.env) | access.env,
+            cwd=location.cwd,
             identity=self.identity,
             limits=self.limits(memory),
             memory=memory,
             processes=self.settings.processes,
             has_terminal=command.tty is not None,
-            enclosure=self.enclosure(walls, stand, way.proxy, is_ours=command.has_channel),
+            isolation=self.isolation_spec(isolation, location, access.proxy, is_ours=command.has_channel),
         )
 
-    def environment(self, command: Command, stand: ProcessLocation) -> dict[str, str]:
-        """The same for everybody: nothing of the service's own but what is harmless."""
-        own = {"HOME": stand.root, "TMPDIR": stand.temporary or "/tmp"}  # behind these walls /tmp is its own
-        return self._basics | own | (PLAIN if command.tty is None else TERMINAL)
+    def environment(self, command: Command, location: ProcessLocation) -> dict[str, str]:
+        """Only harmless variables of the service's own environment are passed on."""
+        own = {"HOME": location.root, "TMPDIR": location.temp_dir or "/tmp"}  # in bubblewrap /tmp is a tmpfs of its own
+        return self._base_env | own | (NO_TERMINAL_ENV if command.tty is None else TERMINAL_ENV)
 
     @cached_property
-    def _basics(self) -> dict[str, str]:
+    def _base_env(self) -> dict[str, str]:
         name = _user_name(self.identity)
         zone = {"TZ": self.environ["TZ"]} if self.environ.get("TZ") else {}
         return zone | {
@@ -167,53 +210,54 @@ class SpawnPlanner:
         }
 
     def limits(self, memory: int) -> dict[str, int]:
-        """The kernel's own, never above what the service itself has."""
-        return self._limits | {"AS": min(ADDRESS_SPACE * memory, self._limits["AS"])}
+        """The kernel limits, never above those of the service itself."""
+        return self._limits | {"AS": min(ADDRESS_SPACE_FACTOR * memory, self._limits["AS"])}
 
     @cached_property
     def _limits(self) -> dict[str, int]:
         settings = self.settings
-        wanted = {
-            "AS": ADDRESS_SPACE * settings.memory,
+        limits = {
+            "AS": ADDRESS_SPACE_FACTOR * settings.memory,
             "FSIZE": settings.file_size,
             "NOFILE": settings.open_files,
             "CPU": settings.cpu_seconds,
             "CORE": 0,
         }
         if self.identity is not None:
-            wanted["NPROC"] = CROWD * settings.processes
-        return {name: _within_reach(name, limit) for name, limit in wanted.items()}
+            limits["NPROC"] = USER_PROCESSES_FACTOR * settings.processes
+        return {name: _capped(name, limit) for name, limit in limits.items()}
 
-    def enclosure(
-        self, walls: Isolation, stand: ProcessLocation, proxy: int | None = None, *, is_ours: bool = False
+    def isolation_spec(
+        self, isolation: Isolation, location: ProcessLocation, proxy: int | None = None, *, is_ours: bool = False
     ) -> IsolationSpec:
-        is_writable = walls.profile is Profile.WORKSPACE_WRITE
-        own = [Mount(path=stand.workspace, is_writable=is_writable, inode=stand.inode)]
-        if stand.root != stand.workspace:
-            own.append(replace(own[0], path=stand.root))
-        extras = [replace(one, is_writable=one.is_writable and is_writable) for one in self.extras]
-        names = [Mount(path=os.path.realpath(RESOLVER))] if walls.network is Network.FULL else []
-        places = (*(self.system if is_ours else self._system_of_commands), *names, *extras, *own)
-        hidden = [path for path in dict.fromkeys((self.data_dir, *stand.hidden)) if _is_seen(path, places)]
-        if walls.backend is Backend.LANDLOCK:
-            places, hidden = _without(places, hidden), []
-        steps = (step for path in hidden for place in places for step in _steps(place, path))
+        """`is_ours`: a program of the service, such as a REPL kernel, which needs the service's interpreter."""
+        is_writable = isolation.profile is Profile.WORKSPACE_WRITE
+        own = [Mount(path=location.workspace, is_writable=is_writable, inode=location.inode)]
+        if location.root != location.workspace:
+            own.append(replace(own[0], path=location.root))
+        extras = [replace(extra, is_writable=extra.is_writable and is_writable) for extra in self.extras]
+        resolver = [Mount(path=os.path.realpath(RESOLV_CONF))] if isolation.network is Network.FULL else []
+        mounts = (*(self.system if is_ours else self._command_system), *resolver, *extras, *own)
+        hidden = [path for path in dict.fromkeys((self.data_dir, *location.hidden)) if _is_visible(path, mounts)]
+        if isolation.backend is Backend.LANDLOCK:
+            mounts, hidden = _exclude(mounts, hidden), []
+        parents = (parent for path in hidden for mount in mounts for parent in _parent_mounts(mount, path))
         return IsolationSpec(
-            backend=walls.backend.value,
-            places=(*places, *steps),
+            backend=isolation.backend.value,
+            mounts=(*mounts, *parents),
             hidden=tuple(hidden),
-            protected=tuple(f"{stand.workspace}/{path}" for path in PROTECTED) if is_writable else (),
-            temporary=stand.temporary,
-            network=walls.network.value,
+            protected=tuple(f"{location.workspace}/{path}" for path in PROTECTED) if is_writable else (),
+            temp_dir=location.temp_dir,
+            network=isolation.network.value,
             proxy=proxy,
-            program=self.bwrap if walls.backend is Backend.BWRAP else None,
-            options=self.options if walls.backend is Backend.BWRAP else (),
-            temporary_bytes=self.settings.temporary,
+            program=self.bwrap if isolation.backend is Backend.BWRAP else None,
+            options=self.options if isolation.backend is Backend.BWRAP else (),
+            tmpfs_bytes=self.settings.temporary,
         )
 
 
 def network_of(mode: Network, policies: Iterable[NetworkPolicy | None]) -> Network:
-    """The narrowest of what the operator lets out and what every policy says. Who lists nobody reaches nobody."""
+    """The narrowest of the operator's mode and all policies. A policy is needed to reach any host in allowlist mode."""
     types = {policy.type for policy in policies if policy is not None}
     if mode is Network.NONE or "disabled" in types:
         return Network.NONE
@@ -222,42 +266,37 @@ def network_of(mode: Network, policies: Iterable[NetworkPolicy | None]) -> Netwo
     return Network.FULL if mode is Network.FULL else Network.NONE
 
 
-def _is_seen(path: str, places: Iterable[Mount]) -> bool:
-    """Whether a folder lies in what can be seen, or would, if it were not for a place further in."""
-    return any(is_inside(path, place.path) and place.path != path for place in places)
+def _is_visible(path: str, mounts: Iterable[Mount]) -> bool:
+    """Whether a folder is inside a mount, even if a mount further in covers it."""
+    return any(is_inside(path, mount.path) and mount.path != path for mount in mounts)
 
 
-def _without(places: Iterable[Mount], hidden: Iterable[str]) -> tuple[Mount, ...]:
-    """Landlock knows allowed trees only, so what is hidden in one is left out of it. Where things can be made nothing
-    can be left out: not even rights on the hidden folder would help, as the folder it is in can be turned over."""
+def _exclude(mounts: Iterable[Mount], hidden: Iterable[str]) -> tuple[Mount, ...]:
+    """Mounts without the hidden paths, for Landlock, whose rules only add access. Inside a writable directory a hidden
+    path cannot be protected, because its parent could be renamed; so that is refused."""
     for path in hidden:
-        if any(place.is_writable and is_inside(path, place.path) for place in places):
-            raise SandboxUnavailable(SURROUNDING)
-        places = [part for place in places for part in _around(place, path)]
-    return tuple(places)
+        if any(mount.is_writable and is_inside(path, mount.path) for mount in mounts):
+            raise SandboxUnavailable(DATA_DIR_INSIDE)
+        mounts = [part for mount in mounts for part in _around(mount, path)]
+    return tuple(mounts)
 
 
-def _around(place: Mount, hidden: str) -> Iterator[Mount]:
-    """The parts of a place without one that is hidden in it."""
-    if not is_inside(hidden, place.path):
-        yield place
-    elif hidden != place.path:
-        with suppress(OSError), os.scandir(place.path) as entries:
+def _around(mount: Mount, hidden: str) -> Iterator[Mount]:
+    """The parts of a mount without a path that is hidden in it."""
+    if not is_inside(hidden, mount.path):
+        yield mount
+    elif hidden != mount.path:
+        with suppress(OSError), os.scandir(mount.path) as entries:
             for path in sorted(entry.path for entry in entries if not entry.is_symlink()):
                 yield from _around(Mount(path=path), hidden)
 
 
-def _steps(place: Mount, hidden: str) -> Iterator[Mount]:
-    """The folders on the way from a writable place to what is hidden in it. Each is mounted once more: what is mounted
-    cannot be moved away, and with it what is hidden."""
-    inner = os.path.relpath(hidden, place.path).split("/")[:-1] if is_inside(hidden, place.path) else []
-    for depth in range(1, len(inner) + 1) if place.is_writable else ():
-        yield Mount(path=os.path.join(place.path, *inner[:depth]), is_writable=True)
-
-
-def _outermost(paths: Iterable[str]) -> list[str]:
-    given = list(paths)
-    return [path for path in given if not any(path != other and is_inside(path, other) for other in given)]
+def _parent_mounts(mount: Mount, hidden: str) -> Iterator[Mount]:
+    """The folders between a writable mount and a path hidden in it. Each is mounted again: a mount point cannot be
+    moved, and so neither can what is hidden in it."""
+    inner = os.path.relpath(hidden, mount.path).split("/")[:-1] if is_inside(hidden, mount.path) else []
+    for depth in range(1, len(inner) + 1) if mount.is_writable else ():
+        yield Mount(path=os.path.join(mount.path, *inner[:depth]), is_writable=True)
 
 
 def _user_name(identity: tuple[int, int] | None) -> str:
@@ -267,6 +306,51 @@ def _user_name(identity: tuple[int, int] | None) -> str:
         return "toolcrib"
 
 
-def _within_reach(name: str, limit: int) -> int:
+def _capped(name: str, limit: int) -> int:
     hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1]
     return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+
+
+def allow_proxy(
+    isolation: Isolation,
+    session: Session,
+    policy: NetworkPolicy | None,
+    find_secret: FindSecret,
+    report: Callable[[NetworkDecision], None],
+) -> ProxyAccess:
+    """Access to the egress proxy for an isolation that allows listed hosts. The caller closes the listener."""
+    if isolation.network is not Network.ALLOWLIST:
+        return NO_PROXY_ACCESS
+    bound = tuple(_bind_secrets(session, find_secret))
+    placeholders = {secret.name: secret.placeholder for secret in bound}
+    policies = (policy, session.network_policy)
+    if isolation.backend is Backend.BWRAP:
+        grant = EgressGrant(owner=session.principal, policies=policies, report=report, secrets=bound)
+        env = _proxy_env(f"http://{LOOPBACK}:{apply.PROXY_PORT}") | placeholders
+        return ProxyAccess(env=env, proxy=0, grant=grant)
+    # Every process of this machine can connect to a local port, so a client has to authenticate with a token.
+    token = secrets.token_urlsafe(24)
+    grant = EgressGrant(owner=session.principal, policies=policies, report=report, secrets=bound, token=token)
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        port: int = listener.getsockname()[1]
+        env = _proxy_env(f"http://{PROXY_USER}:{token}@{LOOPBACK}:{port}") | placeholders
+        return ProxyAccess(env=env, proxy=port, grant=grant, listener=listener.detach())
+
+
+def _bind_secrets(session: Session, find_secret: FindSecret) -> Iterator[BoundSecret]:
+    """One random placeholder for each name, and a secret for each domain it is bound to."""
+    names = dict[str, str]()
+    for secret in session.network_policy.domain_secrets if session.network_policy else ():
+        if find_secret(session.principal, secret.name) is None:
+            raise ToolUnavailable(f"The session's network policy names the secret {secret.name}, which does not exist.")
+        placeholder = names.setdefault(secret.name, f"tsec_{secrets.token_hex(16)}")
+        yield BoundSecret(secret.name, secret.domain, placeholder)
+
+
+def _proxy_env(url: str) -> dict[str, str]:
+    """Programs read the proxy variables in upper or lower case."""
+    env = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url, "NO_PROXY": NO_PROXY}
+    return env | {name.lower(): value for name, value in env.items()}

@@ -1,23 +1,19 @@
-"""Seccomp: the system calls that nothing behind walls may use, in whichever tier.
+"""Seccomp: the system calls that no sandboxed program may use, with either backend.
 
-Most calls are allowed: this is no list of what programs need, but of what leads past the other walls: other
-processes' memory, new namespaces and mounts, rings that do input and output unseen, keys, handles and kernel modules,
-input pushed into a terminal, and sockets. `clone3` shows its flags by a pointer that a filter cannot follow; it is
-answered as not there, and the C library takes `clone` instead. A call in another architecture's words ends the process.
+Most calls are allowed: this is no list of what programs need, but of what bypasses the rest of the isolation: other
+processes' memory, new namespaces and mounts, io_uring, keys, file handles and kernel modules, input pushed into a
+terminal, and sockets. `clone3` passes its flags by a pointer that a filter cannot follow; it answers ENOSYS, and the C
+library uses `clone` instead. A call of another architecture kills the process.
 
-Sockets, by the network behind the walls:
+Sockets, by the network of the sandbox:
 
-    none       not one. Only pairs of connected ones, which lead nowhere else.
-    allowlist  TCP and nothing beside it: no UDP, MPTCP, SCTP or raw sockets. Also no Fast Open, by which data reaches a
-               port without the `connect` that Landlock watches, and outside a network namespace no `listen`.
-    full       the internet families, and what tells of routes.
+    none       none. Only connected socket pairs, which lead nowhere else.
+    allowlist  TCP only: no UDP, MPTCP, SCTP or raw sockets. Also no Fast Open, by which data reaches a port without the
+               `connect` that Landlock checks, and outside a network namespace no `listen`.
+    full       the internet families, and netlink routes.
 
-A unix socket is nobody's: neither the network namespace nor a read-only file system stops one that has a path. A pair
-of them must be of a connected kind, because one of datagrams can still send to every address.
-
-A small assembler for the programs by which the kernel filters system calls (classic BPF).
-
-A program reads numbers of the call it judges, jumps forward, and returns a verdict.
+Unix sockets are denied: neither the network namespace nor a read-only file system stops one that has a path. A socket
+pair must be connection-oriented, because a datagram one can still send to any address.
 """
 
 import ctypes
@@ -26,8 +22,7 @@ import os
 import struct
 from functools import cache
 
-from app.sandbox.isolation.syscall_table import ARCHITECTURES, NUMBERS
-from app.sandbox.syscalls import answered, libc
+from app.sandbox.syscalls import check_errno, libc
 
 TYPE_CHECKING = False  # the spawner needs this module, and has no use for what only types need
 if TYPE_CHECKING:
@@ -35,22 +30,58 @@ if TYPE_CHECKING:
 
     Network = Literal["none", "allowlist", "full"]
 
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""AUDIT_ARCH values."""
+
+_COMMON = {
+    **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
+    **{"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433},
+    **{"clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443},
+    **{"open_tree_attr": 467},
+}
+
+SYSCALLS = {
+    "x86_64": {
+        **_COMMON,
+        **{"ioctl": 16, "shmget": 29, "shmat": 30, "shmctl": 31, "socket": 41, "sendto": 44, "sendmsg": 46},
+        **{"listen": 50, "socketpair": 53, "setsockopt": 54, "clone": 56, "semget": 64, "semop": 65, "semctl": 66},
+        **{"msgget": 68, "msgsnd": 69, "msgrcv": 70, "msgctl": 71, "ptrace": 101, "syslog": 103, "pivot_root": 155},
+        **{"chroot": 161, "acct": 163, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169},
+        **{"init_module": 175, "delete_module": 176, "quotactl": 179, "semtimedop": 220, "mq_open": 240},
+        **{"mq_unlink": 241, "kexec_load": 246, "add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272},
+        **{"perf_event_open": 298, "fanotify_init": 300, "open_by_handle_at": 304, "sendmmsg": 307, "setns": 308},
+        **{"process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313},
+        **{"kexec_file_load": 320, "bpf": 321, "userfaultfd": 323},
+    },
+    "aarch64": {
+        **_COMMON,
+        **{"ioctl": 29, "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "quotactl": 60, "acct": 89},
+        **{"unshare": 97, "kexec_load": 104, "init_module": 105, "delete_module": 106, "syslog": 116, "ptrace": 117},
+        **{"reboot": 142, "mq_open": 180, "mq_unlink": 181, "msgget": 186, "msgctl": 187, "msgrcv": 188},
+        **{"msgsnd": 189, "semget": 190, "semctl": 191, "semtimedop": 192, "semop": 193, "shmget": 194},
+        **{"shmctl": 195, "shmat": 196, "socket": 198, "socketpair": 199, "listen": 201, "sendto": 206},
+        **{"setsockopt": 208, "sendmsg": 211, "add_key": 217, "request_key": 218, "keyctl": 219, "clone": 220},
+        **{"swapon": 224, "swapoff": 225, "perf_event_open": 241, "fanotify_init": 262, "open_by_handle_at": 265},
+        **{"setns": 268, "sendmmsg": 269, "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272},
+        **{"finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294},
+    },
+}
 
 LOAD, AND, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-FARTHEST = 255
+MAX_JUMP = 255
 
 NUMBER, ARCHITECTURE = 0, 4
-"""Where in what the kernel shows these two are found."""
+"""Offsets in `struct seccomp_data`."""
 
 
 def argument(index: int) -> int:
-    """Where the low half of an argument is found; both architectures begin with the low half."""
+    """The offset of the low half of an argument; both architectures are little-endian."""
     return 16 + 8 * index
 
 
 class Assembler:
-    """Steps in their order. A jump names labels that are set later; without a label it goes to the next step."""
+    """Assembles a classic BPF program. A jump names labels that are set later; without one it goes to the next step."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, int, str | None, str | None]] = []
@@ -66,14 +97,13 @@ class Assembler:
     def jump(self, code: int, value: int, *, yes: str | None = None, no: str | None = None) -> None:
         self._steps.append((code, value, yes, no))
 
-    def answer(self, verdict: int) -> None:
+    def ret(self, verdict: int) -> None:
         self._steps.append((RETURN, verdict, None, None))
 
     def label(self, name: str) -> None:
         self._labels[name] = len(self._steps)
 
-    def name(self) -> str:
-        """A label that nobody else has."""
+    def new_label(self) -> str:
         self._count += 1
         return f"#{self._count}"
 
@@ -85,7 +115,7 @@ class Assembler:
 
     def _distance(self, index: int, label: str | None) -> int:
         distance = self._labels[label] - index - 1 if label else 0
-        if not 0 <= distance <= FARTHEST:
+        if not 0 <= distance <= MAX_JUMP:
             raise ValueError(f"the jump from step {index} to {label} is {distance} steps")
         return distance
 
@@ -103,20 +133,20 @@ SHARED = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
 )
-"""What all processes of a user share unless they have an IPC namespace of their own."""
+"""Shared by all processes of a user that have no IPC namespace of their own."""
 
 X32 = 0x40000000
-NAMESPACES = 0x7E020000
+NAMESPACE_FLAGS = 0x7E020000
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 NETLINK_ROUTE = 0
-KIND, STREAM, SEQPACKET = 0xF, 1, 5
+TYPE_MASK, STREAM, SEQPACKET = 0xF, 1, 5
 ANY_PROTOCOL, TCP = 0, 6
 TCP_FASTOPEN_CONNECT = 30
 MSG_FASTOPEN = 0x20000000
-FLAGS_OF = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
+FLAGS_ARGUMENT = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 
-PR_SET_SECCOMP, FILTER = 22, 2
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 STEP_BYTES = 8
 
 
@@ -128,36 +158,36 @@ class _Program(ctypes.Structure):
 
 @cache
 def program(network: "Network", *, has_namespaces: bool, machine: str = os.uname().machine) -> bytes:
-    """The filter for a network; `has_namespaces` says that IPC and network are its own."""
-    if machine not in NUMBERS:
+    """The filter for a network; `has_namespaces`: the process has its own IPC and network namespaces."""
+    if machine not in SYSCALLS:
         raise OSError(errno.ENOSYS, f"no filter is known for {machine}")
-    rules = _Rules(NUMBERS[machine])
+    rules = _Rules(SYSCALLS[machine])
     rules.begin(machine)
     for name in DENIED if has_namespaces else DENIED + SHARED:
         rules.deny(name)
     rules.deny("clone3", errno.ENOSYS)
-    rules.deny_bits("clone", 0, NAMESPACES)
+    rules.deny_bits("clone", 0, NAMESPACE_FLAGS)
     rules.deny_values("ioctl", 1, (TIOCSTI, TIOCLINUX))
-    rules.pairs()
+    rules.allow_connected_pairs()
     if network == "none":
         rules.deny("socket")
     elif network == "allowlist":
-        rules.tcp_only(may_listen=has_namespaces)
+        rules.allow_tcp_only(may_listen=has_namespaces)
     else:
-        rules.internet()
-    rules.steps.answer(ALLOW)
+        rules.allow_internet()
+    rules.steps.ret(ALLOW)
     return rules.steps.assemble()
 
 
 def install(program: bytes) -> None:
-    """For good, for this thread and whatever it starts. It has given up new privileges before. Raises `OSError`."""
+    """Install a filter for this thread and what it starts; no_new_privs must be set. Raises `OSError`."""
     steps = ctypes.create_string_buffer(program, len(program))
-    about = _Program(len(program) // STEP_BYTES, ctypes.addressof(steps))
-    answered(libc().prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(about), 0, 0))
+    description = _Program(len(program) // STEP_BYTES, ctypes.addressof(steps))
+    check_errno(libc().prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(description), 0, 0))
 
 
 class _Rules:
-    """Rules on the way to becoming a program. One that looks at arguments answers in every case."""
+    """Builds the program rule by rule. A rule that looks at arguments always returns a verdict."""
 
     def __init__(self, numbers: dict[str, int]) -> None:
         self.steps = Assembler()
@@ -167,21 +197,21 @@ class _Rules:
         steps = self.steps
         steps.load(ARCHITECTURE)
         steps.jump(EQUAL, ARCHITECTURES[machine], yes="ours")
-        steps.answer(KILL)
+        steps.ret(KILL)
         steps.label("ours")
         steps.load(NUMBER)
-        if machine == "x86_64":  # the same processor's second set of numbers
+        if machine == "x86_64":  # the x32 ABI of the same processor
             steps.jump(AT_LEAST, X32, no="not x32")
             self._refuse()
             steps.label("not x32")
 
     def deny(self, name: str, reason: int = errno.EPERM) -> None:
-        after = self._only(name)
+        after = self._for_call(name)
         self._refuse(reason)
         self.steps.label(after)
 
     def deny_bits(self, name: str, index: int, bits: int) -> None:
-        after, clean = self._only(name), self.steps.name()
+        after, clean = self._for_call(name), self.steps.new_label()
         self.steps.load(argument(index))
         self.steps.jump(ANY_BIT, bits, no=clean)
         self._refuse()
@@ -189,37 +219,37 @@ class _Rules:
         self.steps.label(after)
 
     def deny_values(self, name: str, index: int, values: tuple[int, ...]) -> None:
-        after, denied = self._only(name), self.steps.name()
+        after, denied = self._for_call(name), self.steps.new_label()
         self.steps.load(argument(index))
         for value in values:
             self.steps.jump(EQUAL, value, yes=denied)
-        self.steps.answer(ALLOW)
+        self.steps.ret(ALLOW)
         self.steps.label(denied)
         self._refuse()
         self.steps.label(after)
 
-    def pairs(self) -> None:
-        after = self._only("socketpair")
+    def allow_connected_pairs(self) -> None:
+        after = self._for_call("socketpair")
         self._require(0, (AF_UNIX,))
-        self._require(1, (STREAM, SEQPACKET), KIND)
-        self.steps.answer(ALLOW)
+        self._require(1, (STREAM, SEQPACKET), TYPE_MASK)
+        self.steps.ret(ALLOW)
         self.steps.label(after)
 
-    def tcp_only(self, *, may_listen: bool) -> None:
-        after = self._only("socket")
+    def allow_tcp_only(self, *, may_listen: bool) -> None:
+        after = self._for_call("socket")
         self._require(0, (AF_INET, AF_INET6))
-        self._require(1, (STREAM,), KIND)
+        self._require(1, (STREAM,), TYPE_MASK)
         self._require(2, (ANY_PROTOCOL, TCP))
-        self.steps.answer(ALLOW)
+        self.steps.ret(ALLOW)
         self.steps.label(after)
-        for name, index in FLAGS_OF.items():
+        for name, index in FLAGS_ARGUMENT.items():
             self.deny_bits(name, index, MSG_FASTOPEN)
-        self._no_fast_open()
+        self._deny_fast_open()
         if not may_listen:
             self.deny("listen")
 
-    def internet(self) -> None:
-        after, internet = self._only("socket"), self.steps.name()
+    def allow_internet(self) -> None:
+        after, internet = self._for_call("socket"), self.steps.new_label()
         self.steps.load(argument(0))
         self.steps.jump(EQUAL, AF_INET, yes=internet)
         self.steps.jump(EQUAL, AF_INET6, yes=internet)
@@ -228,8 +258,8 @@ class _Rules:
         self._allow_from(internet)
         self.steps.label(after)
 
-    def _no_fast_open(self) -> None:
-        after, other = self._only("setsockopt"), self.steps.name()
+    def _deny_fast_open(self) -> None:
+        after, other = self._for_call("setsockopt"), self.steps.new_label()
         self.steps.load(argument(1))
         self.steps.jump(EQUAL, TCP, no=other)
         self.steps.load(argument(2))
@@ -238,15 +268,15 @@ class _Rules:
         self._allow_from(other)
         self.steps.label(after)
 
-    def _only(self, name: str) -> str:
-        """What follows is for this call; answers with the label for all others, to be set at its end."""
-        after = self.steps.name()
+    def _for_call(self, name: str) -> str:
+        """The following steps are for this call; the label for all other calls, to be set at their end."""
+        after = self.steps.new_label()
         self.steps.jump(EQUAL, self._numbers[name], no=after)
         return after
 
     def _require(self, index: int, values: tuple[int, ...], mask: int | None = None) -> None:
         """Refuse unless an argument has one of these values."""
-        fine = self.steps.name()
+        fine = self.steps.new_label()
         self.steps.load(argument(index))
         if mask is not None:
             self.steps.mask(mask)
@@ -256,8 +286,8 @@ class _Rules:
         self.steps.label(fine)
 
     def _refuse(self, reason: int = errno.EPERM) -> None:
-        self.steps.answer(ERRNO | reason)
+        self.steps.ret(ERRNO | reason)
 
     def _allow_from(self, label: str) -> None:
         self.steps.label(label)
-        self.steps.answer(ALLOW)
+        self.steps.ret(ALLOW)

@@ -1,28 +1,28 @@
-"""Trees of processes: who belongs to one, what they take, and how none of them stays.
+"""Process trees: their members, their memory, and how to kill all of them.
 
-Who starts a tree is its subreaper, so that nobody can leave it: an orphan becomes a child of the one who looks.
-The spawner and its keepers work with this, so it imports next to nothing.
+The process that starts a tree is its subreaper, so an orphan becomes its child and stays in the tree. The spawner and
+its supervisors use this module, so it imports next to nothing.
 """
 
 import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
 MARK = "TOOLCRIB_PROCESS"
-"""In the environment of everything that is started, so that it can be told after all who knew of it are dead."""
+"""In the environment of every started process, so that it is found even when its supervisor is dead."""
 
 KILL_SECONDS = 5.0
-STOP_ROUNDS = 50
-FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01
-STATUS_BYTES = 4096
+MAX_STOP_ROUNDS = 50
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.0005, 0.01
+READ_BYTES = 4096
 
 
 def children(pid: int) -> list[int]:
-    """Who was started by this process, or handed to it; also those that ended and are not reaped."""
-    if not _has_lists():
+    """The children of a process, adopted ones and zombies included."""
+    if not _has_children_files():
         return [other for other in _all() if _parent(other) == pid]
     found: list[int] = []
     for thread in _entries(f"/proc/{pid}/task"):
@@ -38,15 +38,15 @@ def descendants(roots: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def below(without: Collection[int] = ()) -> list[int]:
-    """All below this process, but for some of its children and what is theirs."""
+def descendants_of_self(without: Collection[int] = ()) -> list[int]:
+    """All descendants of this process, except some of its children and their descendants."""
     return descendants(pid for pid in children(os.getpid()) if pid not in without)
 
 
 def usage(pids: Iterable[int]) -> tuple[int, int]:
-    """How many threads these processes have, and how much memory they hold that is in no file, in bytes.
+    """The number of threads of these processes, and their memory that is not file-backed, in bytes.
 
-    What is shared since a fork counts once for each.
+    Pages that are shared since a fork count once for each process.
     """
     threads = memory = 0
     for pid in pids:
@@ -56,8 +56,8 @@ def usage(pids: Iterable[int]) -> tuple[int, int]:
     return threads, memory * 1024
 
 
-def fair_memory(pids: Iterable[int]) -> int:
-    """The same memory with what is shared divided by those who share it, which takes the kernel longer to find out."""
+def proportional_memory(pids: Iterable[int]) -> int:
+    """The same memory with shared pages divided by the processes that share them (PSS), which is slower to read."""
     memory = 0
     for pid in pids:
         fields = _fields(f"/proc/{pid}/smaps_rollup")
@@ -68,83 +68,83 @@ def fair_memory(pids: Iterable[int]) -> int:
     return memory
 
 
-def tell_all(pids: Collection[int], *numbers: int) -> None:
-    """Send signals to processes of a tree. A number that meanwhile is somebody else's is left alone."""
+def signal_all(pids: Collection[int], *numbers: int) -> None:
+    """Send signals to processes of a tree. A process id that was reused meanwhile is skipped."""
     family = {os.getpid(), *pids}
     for pid in pids:
         for number in numbers:
-            _tell(pid, number, lambda pid: _parent(pid) in family)
+            _signal(pid, number, lambda pid: _parent(pid) in family)
 
 
 def kill_all(reap: Callable[[], bool], without: Collection[int] = (), seconds: float = KILL_SECONDS) -> bool:
-    """Kill all below this process and look again until nothing is left; whether that was reached.
+    """Kill all descendants of this process until none is left; whether that was reached.
 
-    `reap` takes in who has ended, and says whether that were all. They are stopped first: who forks without end would
-    otherwise get the room of those who were killed before it.
+    `reap` reaps ended children and answers whether none is left. Processes are stopped before they are killed: a fork
+    bomb would otherwise refill the room of those killed first.
     """
-    until, pause = time.monotonic() + seconds, FIRST_PAUSE
+    until, pause = time.monotonic() + seconds, MIN_PAUSE_SECONDS
     while not reap():
         stopped: set[int] = set()
-        for _ in range(STOP_ROUNDS):
-            new = [pid for pid in below(without) if pid not in stopped]
-            tell_all(new, signal.SIGSTOP)
+        for _ in range(MAX_STOP_ROUNDS):
+            new = [pid for pid in descendants_of_self(without) if pid not in stopped]
+            signal_all(new, signal.SIGSTOP)
             stopped.update(new)
             if not new:
                 break
-        tell_all(stopped, signal.SIGKILL)
+        signal_all(stopped, signal.SIGKILL)
         if time.monotonic() > until:
             return reap()
         time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, MAX_PAUSE_SECONDS)
     return True
 
 
 def mark_of(pid: int) -> str:
-    """What a process was marked with when it was started; nothing where that cannot be seen."""
-    sign = f"{MARK}=".encode()
+    """The mark that a process was started with; empty where its environment cannot be read."""
+    prefix = f"{MARK}=".encode()
     for entry in _read(f"/proc/{pid}/environ").split(b"\0"):
-        if entry.startswith(sign):
-            return entry.removeprefix(sign).decode(errors="replace")
+        if entry.startswith(prefix):
+            return entry.removeprefix(prefix).decode(errors="replace")
     return ""
 
 
-def marked(is_meant: Callable[[str], bool]) -> list[int]:
-    """All processes of this machine with such a mark, but for this one."""
-    return [pid for pid in _all() if pid != os.getpid() and is_meant(mark_of(pid))]
+def find_marked(matches: Callable[[str], bool]) -> list[int]:
+    """All processes of this machine whose mark matches, except this one."""
+    return [pid for pid in _all() if pid != os.getpid() and matches(mark_of(pid))]
 
 
-def kill_marked(is_meant: Callable[[str], bool], seconds: float = KILL_SECONDS) -> bool:
-    """Kill all processes with such a mark, whoever their parents are; whether none is left."""
-    until, pause = time.monotonic() + seconds, FIRST_PAUSE
-    while left := marked(is_meant):
+def kill_marked(matches: Callable[[str], bool], seconds: float = KILL_SECONDS) -> bool:
+    """Kill all processes whose mark matches, wherever they are in the tree; whether none is left."""
+    until, pause = time.monotonic() + seconds, MIN_PAUSE_SECONDS
+    while left := find_marked(matches):
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
-                _tell(pid, number, lambda pid: is_meant(mark_of(pid)))
+                _signal(pid, number, lambda pid: matches(mark_of(pid)))
         if time.monotonic() > until:
             return False
         time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, MAX_PAUSE_SECONDS)
     return True
 
 
-def _tell(pid: int, number: int, is_meant: Callable[[int], bool]) -> None:
-    """A signal to a process that is held while it is looked at, since its number could be given to another."""
+def _signal(pid: int, number: int, matches: Callable[[int], bool]) -> None:
+    """Signal a process if it matches. A pidfd is open meanwhile, because the process id could be reused."""
     try:
-        held = _hold(pid)
+        pidfd = _open_pidfd(pid)
     except OSError:  # gone
         return
     try:
-        if is_meant(pid):
-            os.kill(pid, number) if held is None else signal.pidfd_send_signal(held, number)
-    except OSError:  # gone, or became somebody we cannot reach
+        if matches(pid):
+            os.kill(pid, number) if pidfd is None else signal.pidfd_send_signal(pidfd, number)
+    except OSError:  # gone, or it changed its user
         pass
     finally:
-        if held is not None:
-            os.close(held)
+        if pidfd is not None:
+            os.close(pidfd)
 
 
-def _hold(pid: int) -> int | None:
-    """A process descriptor; None on a system that has none, where we have to be quick."""
+def _open_pidfd(pid: int) -> int | None:
+    """None on a kernel without pidfds."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:
@@ -154,7 +154,7 @@ def _hold(pid: int) -> int | None:
 
 
 @cache
-def _has_lists() -> bool:
+def _has_children_files() -> bool:
     """Some kernels are built without them."""
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
@@ -169,16 +169,14 @@ def _parent(pid: int) -> int:
 
 
 def _fields(path: str) -> dict[bytes, int]:
-    """Names and numbers of a file that has one of each in a line."""
-    return dict(_numbers(_read(path)))
-
-
-def _numbers(text: bytes) -> Iterator[tuple[bytes, int]]:
-    for line in text.splitlines():
+    """The fields of a /proc file with one name and number per line."""
+    fields: dict[bytes, int] = {}
+    for line in _read(path).splitlines():
         name, _, rest = line.partition(b":")
         first = rest.split(maxsplit=1)[:1]
         if first and first[0].isdigit():
-            yield name, int(first[0])
+            fields[name] = int(first[0])
+    return fields
 
 
 def _entries(folder: str) -> list[str]:
@@ -189,15 +187,15 @@ def _entries(folder: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """A file of the kernel, read without ceremony; nothing when its process is gone."""
+    """A file of /proc; empty when its process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
         data = b""
-        while more := os.read(fd, STATUS_BYTES):
-            data += more
+        while chunk := os.read(fd, READ_BYTES):
+            data += chunk
         return data
     except OSError:
         return b""

@@ -1,4 +1,4 @@
-"""Spawning: how the service has processes started, by the spawner that stands beside it."""
+"""Starts processes through the spawner process (`supervisor.main`): spawn requests and the client that sends them."""
 
 import asyncio
 import errno
@@ -13,238 +13,335 @@ import time
 import weakref
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from app.core.sandbox import WindowSize
 from app.core.util.aio import finish_despite_cancel
 from app.sandbox.process import messages, process_tree
-from app.sandbox.process.pipes import Ends, open_ends
-from app.sandbox.process.spawn_request import NotStarted, SpawnRequest, pack
-from app.sandbox.process.supervisor_link import SupervisorLink
+from app.sandbox.process.local_process import SpawnedProcess, SupervisorLink, open_pipes
 
 log = logging.getLogger(__name__)
 
 ROOT = str(Path(__file__).parents[3])
-LAUNCH = "import sys; sys.path.append(sys.argv[1]); from app.sandbox.process.spawner_main import main; main()"
-CONTROL = 3
-PASSED = ("PATH", "LANG", "LD_LIBRARY_PATH")
-SPARES, FEW_SPARES, SPARE_SECONDS = 16, 2, 30.0
-TRIES = 3
-BUSY_SECONDS, BUSY_TRIES = 0.01, 500
-CLOSE_SECONDS = 5.0
-SWEEP_SECONDS, SWEEP_PAUSE = 3.0, 0.01
-RESIDENT = "spawner"
+LAUNCH = "import sys; sys.path.append(sys.argv[1]); from app.sandbox.process.supervisor import main; main()"
+CONTROL_FD = 3
+PASSED_ENV = ("PATH", "LANG", "LD_LIBRARY_PATH")
+MAX_IDLE, MIN_IDLE, IDLE_SECONDS = 16, 2, 30.0
+MAX_TRIES = 3
+BUSY_SECONDS, MAX_BUSY_TRIES = 0.01, 500
+CLOSE_SECONDS, CLOSE_POLL_SECONDS = 5.0, 0.001
+SWEEP_SECONDS, SWEEP_PAUSE_SECONDS = 3.0, 0.01
+SPAWNER_MARK = "spawner"
+
+Stage = Literal["request", "terminal", "limits", "cwd", "isolation", "program"]
+"""What a child is doing before the exec of its program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
-    """A process that has begun: the line to its keeper, our ends of its pipes, and what it handed out before.
+class NotStarted(OSError):
+    """A process could not be started; `stage` is what failed."""
 
-    Whoever gets this has to close the ends, and to see that the line comes to its end.
+    def __init__(self, number: int, message: str, name: str | None, stage: Stage) -> None:
+        super().__init__(number, message, name)
+        self.stage = stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A folder or file that is visible in the sandbox under the same path as outside.
+
+    With `inode`, its device and number, nothing that was put in its place later is mounted instead.
     """
 
-    line: SupervisorLink
-    ends: Ends
-    pid: int
-    mark: str
-    listener: int | None = None
+    path: str
+    is_writable: bool = False
+    inode: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationSpec:
+    """How one process is isolated."""
+
+    backend: Literal["bwrap", "landlock", "none"]
+    mounts: tuple[Mount, ...] = ()
+    #: Folders inside readable mounts that must not be visible.
+    hidden: tuple[str, ...] = ()
+    #: Paths in writable mounts that stay read-only; one that ends in a slash is a folder.
+    protected: tuple[str, ...] = ()
+    temp_dir: str | None = None
+    network: Literal["none", "allowlist", "full"] = "none"
+    #: None without a proxy, 0 for a listener inside the process's own network namespace, else the one local port that
+    #: may be connected to.
+    proxy: int | None = None
+    #: The absolute path of bwrap.
+    program: str | None = None
+    #: The options that this bwrap has, of those that not every version has.
+    options: tuple[str, ...] = ()
+    tmpfs_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnRequest:
+    """One process: its program, its user, its limits. The spawner gets it as plain values of the same shape."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    #: The user and group it becomes.
+    identity: tuple[int, int] | None = None
+    #: Kernel limits by their names without `RLIMIT_`; a limit already in force is never raised.
+    limits: dict[str, int] = field(default_factory=dict)
+    #: Bytes of memory, and threads, that the whole tree may have; above that it is killed.
+    memory: int | None = None
+    processes: int | None = None
+    #: Seconds that processes left behind have before they are killed.
+    grace: float = 0.05
+    has_terminal: bool = False
+    isolation: IsolationSpec | None = None
+    #: A directory descriptor of the service to start in, instead of `cwd`.
+    cwd_fd: int | None = None
+    #: Descriptors that stay open in it under the same numbers.
+    pass_fds: tuple[int, ...] = ()
+    #: It can read only these (descriptors or paths) and what is below them.
+    readable: tuple[int | str, ...] | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All descriptors of the service that it refers to, each once."""
+        readable = (path for path in self.readable or () if isinstance(path, int))
+        cwd = () if self.cwd_fd is None else (self.cwd_fd,)
+        return tuple(dict.fromkeys((*self.pass_fds, *cwd, *readable)))
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether bwrap runs between the supervisor and the program."""
+        return self.isolation is not None and self.isolation.backend == "bwrap"
+
+
+def pack(value: Any) -> Any:
+    """A spawn request as plain values that can be marshalled."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind in _PACKED:
+        return {name: pack(getattr(value, name)) for name in value.__slots__}
+    if kind is tuple:
+        return tuple([pack(part) for part in value])
+    if kind is dict:
+        return {name: pack(part) for name, part in value.items()}
+    assert isinstance(value, Enum), f"a {kind.__name__} cannot be sent"
+    return value.value
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_PACKED = frozenset({SpawnRequest, IsolationSpec, Mount})
 
 
 class Spawner:
-    """Starts processes through a spawner of its own, which is there from the first use on.
+    """Starts processes through a spawner process of its own, which it starts on first use.
 
-    `owner` names whose processes these are, so that after a crash the next of that name can find what is left.
+    `owner` names the service the processes belong to, so that after a crash its next run can find what is left.
     """
 
     def __init__(self, owner: str | None = None) -> None:
         self._owner = blake2b((owner or secrets.token_hex()).encode(), digest_size=8).hexdigest() + "."
         self._run = f"{self._owner}{secrets.token_hex(4)}."
-        self._spares: Spares = deque()
-        self._resident: _SpawnerProcess | None = None
+        self._idle: IdleSupervisors = deque()
+        self._process: _SpawnerProcess | None = None
         self._opening = threading.Lock()
         self._is_closed = False
 
     def open(self) -> None:
-        """Start the spawner, if it is not there. It takes a moment; without this the first order does it."""
+        """Start the spawner process if it is not running. It blocks; without this the first request does it."""
         with self._opening:
             if self._is_closed:
                 raise OSError(errno.ECANCELED, "no more processes are started")
-            if self._resident is not None and self._resident.is_alive():
+            if self._process is not None and self._process.is_alive():
                 return
-            if self._resident is not None:
-                self._resident.stop()  # with its keepers, who would have nobody to leave their orphans to
-            self._resident = _SpawnerProcess(self._run + RESIDENT, self._spares)
+            if self._process is not None:
+                self._process.stop()  # with its supervisors, whose orphans no process would inherit
+            self._process = _SpawnerProcess(self._run + SPAWNER_MARK, self._idle)
 
     def close(self) -> None:
-        """End the spawner, and with it all that it still looks after."""
+        """End the spawner process, and with it all processes it started."""
         with self._opening:
             self._is_closed = True
-            if self._resident is not None:
-                self._resident.stop()
-                self._resident = None
+            if self._process is not None:
+                self._process.stop()
+                self._process = None
 
     def sweep(self) -> None:
-        """Kill what is left of an earlier run of this owner, which was killed itself."""
+        """Kill what is left of an earlier run of this owner that was killed itself."""
 
         def is_old(mark: str) -> bool:
             return mark.startswith(self._owner) and not mark.startswith(self._run)
 
         until = time.monotonic() + SWEEP_SECONDS
-        while process_tree.marked(lambda mark: is_old(mark) and mark.endswith(RESIDENT)) and time.monotonic() < until:
-            time.sleep(SWEEP_PAUSE)  # they are about to kill their trees, and know them better
+        while time.monotonic() < until:
+            if not process_tree.find_marked(lambda mark: is_old(mark) and mark.endswith(SPAWNER_MARK)):
+                break
+            time.sleep(SWEEP_PAUSE_SECONDS)  # an old spawner is about to kill its trees itself
         if not process_tree.kill_marked(is_old):
             log.error("processes of an earlier run cannot be killed")
 
     async def start(
-        self, order: SpawnRequest, *, tty: WindowSize | None = None, has_stdin: bool = False, has_channel: bool = False
-    ) -> Spawned:
-        """Start a process. Raises `NotStarted`, an `OSError`, with what it was at."""
+        self,
+        request: SpawnRequest,
+        *,
+        tty: WindowSize | None = None,
+        has_stdin: bool = False,
+        has_channel: bool = False,
+    ) -> SpawnedProcess:
+        """Start a process. Raises `NotStarted`, an `OSError`, with the stage that failed."""
         mark = self._run + secrets.token_hex(8)
-        fields = pack(order) | {"env": {**order.env, process_tree.MARK: mark}}
-        ends, theirs = open_ends(order, tty, has_stdin, has_channel)
-        message = (fields, len(theirs), order.descriptors)
+        fields = pack(request) | {"env": {**request.env, process_tree.MARK: mark}}
+        tty_owner = None if request.identity is None else request.identity[0]
+        ends, theirs = open_pipes(tty, has_stdin=has_stdin, has_channel=has_channel, tty_owner=tty_owner)
+        message = (fields, len(theirs), request.descriptors)
         try:
-            end, seed, pid = await self._sow(order, message, [*theirs, *order.descriptors])
+            end, child, pid = await self._send_request(request, message, [*theirs, *request.descriptors])
         except BaseException:
             ends.close()
             raise
         finally:
             messages.close(set(theirs))
-        return await self._begun(order, Spawned(SupervisorLink(end, mark, self._release), ends, pid, mark), seed)
+        spawned = SpawnedProcess(SupervisorLink(end, mark, self._release), ends, pid, mark)
+        return await self._await_exec(request, spawned, child)
 
-    async def _sow(
-        self, order: SpawnRequest, message: "messages.Message", files: list[int]
+    async def _send_request(
+        self, request: SpawnRequest, message: "messages.Message", fds: list[int]
     ) -> tuple[socket.socket, socket.socket, int]:
-        """Hand the order to a keeper and its seed. One that died while it was waiting is no matter."""
-        for _ in range(TRIES):
-            end, seed, pid = await self._take()
+        """Send the request to an idle supervisor and its pre-forked child. One that died meanwhile is replaced."""
+        for _ in range(MAX_TRIES):
+            end, child, pid = await self._idle_supervisor()
             try:
-                messages.send(end, ("watch", float(order.grace), order.memory, order.processes, _is_wrapped(order)))
-                messages.send(seed, message, files)
-                return end, seed, pid
+                watch = ("watch", float(request.grace), request.memory, request.processes, request.is_wrapped)
+                messages.send(end, watch)
+                messages.send(child, message, fds)
+                return end, child, pid
             except BaseException as error:
                 end.close()
-                seed.close()
+                child.close()
                 if not isinstance(error, ConnectionError):
                     raise
         raise OSError(errno.EAGAIN, "no process can be started here")
 
-    async def _begun(self, order: SpawnRequest, spawned: Spawned, seed: socket.socket) -> Spawned:
-        """Wait until it is the program it was started for, or says why not."""
+    async def _await_exec(self, request: SpawnRequest, spawned: SpawnedProcess, child: socket.socket) -> SpawnedProcess:
+        """Wait until the program has started, or the child reports why not."""
         listener: int | None = None
         try:
-            while (received := await _received(seed)) is not None:
+            while (received := await _received(child)) is not None:
                 match received:
                     case (("listener",), [listener]):
                         pass
                     case (("failed", stage, number, text), _):
-                        name = order.cwd if stage == "folder" else order.argv[0]
+                        name = request.cwd if stage == "cwd" else request.argv[0]
                         raise NotStarted(number or errno.ENOEXEC, os.strerror(number) if number else text, name, stage)
         except BaseException:
             spawned.ends.close()
             if listener is not None:
                 os.close(listener)
-            spawned.line.end()
-            await finish_despite_cancel(spawned.line.ended)
+            spawned.link.end()
+            await finish_despite_cancel(spawned.link.ended)
             raise
         finally:
-            seed.close()
+            child.close()
         return replace(spawned, listener=listener)
 
-    async def _take(self) -> tuple[socket.socket, socket.socket, int]:
-        """A keeper that is free: the line to it, the line to its seed, and the number that one has."""
-        for _ in range(SPARES + TRIES):
+    async def _idle_supervisor(self) -> tuple[socket.socket, socket.socket, int]:
+        """An idle supervisor: the socket to it, the socket to its pre-forked child, and the child's process id."""
+        for _ in range(MAX_IDLE + MAX_TRIES):
             try:
-                end = await self._spare()
-            except ConnectionError:  # the spawner died just now
+                end = await self._pop_idle()
+            except ConnectionError:  # the spawner process died just now
                 continue
             try:
                 received = await _received(end)
             except BaseException:
                 end.close()
                 raise
-            if received is not None:  # else it died, and so may have others
-                (_, pid), [seed] = received
-                return end, messages.end_of(seed), pid
+            if received is not None:  # else it died, and others may have, too
+                (_, pid), [child] = received
+                return end, messages.socket_of(child), pid
             end.close()
         raise OSError(errno.EAGAIN, "no process can be started here")
 
-    async def _spare(self) -> socket.socket:
-        """A line to a keeper that is free, or soon will be. There is always another one for the next."""
-        if self._resident is None or not self._resident.is_alive():
+    async def _pop_idle(self) -> socket.socket:
+        """The socket to a supervisor that is idle, or soon will be. Another is requested when it was the last."""
+        if self._process is None or not self._process.is_alive():
             await asyncio.to_thread(self.open)
         try:
-            spare = self._spares.popleft().end
+            end = self._idle.popleft().end
         except IndexError:
-            spare = await self._hire()
-        if not self._spares:
+            end = await self._new_supervisor()
+        if not self._idle:
             with suppress(OSError):
-                self._spares.append(_IdleSupervisor(self._ask(), time.monotonic()))
-        return spare
+                self._idle.append(_IdleSupervisor(self._request_supervisor(), time.monotonic()))
+        return end
 
-    async def _hire(self) -> socket.socket:
-        """A line to a keeper that is being made."""
-        for _ in range(BUSY_TRIES):
+    async def _new_supervisor(self) -> socket.socket:
+        """The socket to a supervisor that is being forked."""
+        for _ in range(MAX_BUSY_TRIES):
             with suppress(BlockingIOError):
-                return self._ask()
+                return self._request_supervisor()
             await asyncio.sleep(BUSY_SECONDS)
         raise OSError(errno.EAGAIN, "no process can be started here")
 
-    def _ask(self) -> socket.socket:
-        """Raises `BlockingIOError` when the spawner has more to do than it can."""
-        if self._resident is None:
+    def _request_supervisor(self) -> socket.socket:
+        """Raises `BlockingIOError` when the spawner process is too busy."""
+        if self._process is None:
             raise OSError(errno.ECANCELED, "no more processes are started")
-        ours, theirs = messages.pair()
+        ours, theirs = messages.socket_pair()
         ours.setblocking(False)
         with theirs:
             try:
-                self._resident.hand_over(theirs)
+                self._process.send_socket(theirs)
             except BaseException:
                 ours.close()
                 raise
         return ours
 
     def _release(self, end: socket.socket) -> None:
-        """The keeper is free again, or will be in a moment. Many are kept for a while after many were needed."""
+        """The supervisor is idle again, or will be in a moment. After a burst many stay idle for a while."""
         now = time.monotonic()
-        with suppress(IndexError):  # another thread was quicker
-            while len(self._spares) > FEW_SPARES and self._spares[0].since < now - SPARE_SECONDS:
-                self._spares.popleft().end.close()
-        if len(self._spares) < SPARES and self._resident is not None and self._resident.is_alive():
-            self._spares.append(_IdleSupervisor(end, now))
+        with suppress(IndexError):  # another thread was faster
+            while len(self._idle) > MIN_IDLE and self._idle[0].since < now - IDLE_SECONDS:
+                self._idle.popleft().end.close()
+        if len(self._idle) < MAX_IDLE and self._process is not None and self._process.is_alive():
+            self._idle.append(_IdleSupervisor(end, now))
         else:
             end.close()
 
 
 class _IdleSupervisor(NamedTuple):
-    """A line to a keeper that is free."""
+    """The socket to an idle supervisor."""
 
     end: socket.socket
     since: float
 
 
-Spares = deque[_IdleSupervisor]
+IdleSupervisors = deque[_IdleSupervisor]
 
 
 class _SpawnerProcess:
-    """The process that stays, and the lines to those of its keepers that are free."""
+    """The running spawner process and the control socket to it."""
 
-    def __init__(self, mark: str, spares: Spares) -> None:
-        self._control, theirs = messages.pair()
+    def __init__(self, mark: str, idle: IdleSupervisors) -> None:
+        self._control, theirs = messages.socket_pair()
         self._control.setblocking(False)
-        environ = {name: os.environ[name] for name in PASSED if name in os.environ}
-        environ |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
+        env = {name: os.environ[name] for name in PASSED_ENV if name in os.environ}
+        env |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
         options = ["-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
         try:
             self.pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, *options, "-c", LAUNCH, ROOT],
-                environ | {process_tree.MARK: mark},
+                env | {process_tree.MARK: mark},
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), CONTROL),
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), CONTROL_FD),
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
                     (os.POSIX_SPAWN_DUP2, 0, 1),
                 ],
@@ -257,7 +354,7 @@ class _SpawnerProcess:
             raise
         finally:
             theirs.close()
-        self._stop = weakref.finalize(self, _stop, self._control, spares, self.pid)
+        self.stop = weakref.finalize(self, _stop, self._control, idle, self.pid)
 
     def is_alive(self) -> bool:
         try:
@@ -267,17 +364,14 @@ class _SpawnerProcess:
         except OSError:
             return False
 
-    def hand_over(self, line: socket.socket) -> None:
-        messages.send(self._control, ("line",), [line.fileno()])
-
-    def stop(self) -> None:
-        self._stop()
+    def send_socket(self, end: socket.socket) -> None:
+        messages.send(self._control, ("supervise",), [end.fileno()])
 
 
-def _stop(control: socket.socket, spares: Spares, pid: int) -> None:
-    """It ends by itself; who does not is killed."""
-    while spares:
-        spares.pop().end.close()
+def _stop(control: socket.socket, idle: IdleSupervisors, pid: int) -> None:
+    """Close the control socket, on which the spawner process exits; kill it if it does not."""
+    while idle:
+        idle.pop().end.close()
     control.close()
     until = time.monotonic() + CLOSE_SECONDS
     with suppress(ChildProcessError):
@@ -286,25 +380,20 @@ def _stop(control: socket.socket, spares: Spares, pid: int) -> None:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 return
-            time.sleep(0.001)
+            time.sleep(CLOSE_POLL_SECONDS)
 
 
 async def _received(end: socket.socket) -> "tuple[messages.Message, list[int]] | None":
-    """The next message on a line that nobody else listens to."""
+    """The next message on a socket that no other task reads."""
     loop, fd = asyncio.get_running_loop(), end.fileno()
     while True:
         try:
             return messages.receive(end)
         except BlockingIOError:
             pass
-        news = asyncio.Event()
-        loop.add_reader(fd, news.set)
+        readable = asyncio.Event()
+        loop.add_reader(fd, readable.set)
         try:
-            await news.wait()
+            await readable.wait()
         finally:
             loop.remove_reader(fd)
-
-
-def _is_wrapped(order: SpawnRequest) -> bool:
-    """Whether a program of the walls stands between the keeper and the one that was ordered."""
-    return order.enclosure is not None and order.enclosure.backend == "bwrap"

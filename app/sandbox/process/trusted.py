@@ -1,7 +1,7 @@
-"""Trusted processes: the operator's own programs. No walls around them, but each ends in time, and all of it.
+"""Trusted processes: the operator's own programs. They are not sandboxed, but each has a time limit.
 
-The spawner starts them as it starts everything else, so that nobody can leave the tree of a program. What is left of
-the tree when the program has ended has a moment to say its last, and goes with it.
+The spawner starts them like all other processes, so no process can leave the tree of a program. What is left of the
+tree when the program has ended gets `grace` seconds for its output and is then killed.
 """
 
 import asyncio
@@ -14,39 +14,37 @@ from dataclasses import replace
 from app.core.sandbox import NO_ISOLATION, Finished, FolderConfinement
 from app.core.util.aio import finish_despite_cancel
 from app.sandbox.isolation import landlock
-from app.sandbox.process.child import LocalProcess
-from app.sandbox.process.spawn_request import NotStarted, SpawnRequest
-from app.sandbox.process.spawner import Spawner
-from app.sandbox.process.supervisor_link import SupervisorLink
+from app.sandbox.process.local_process import LocalProcess
+from app.sandbox.process.spawner import NotStarted, Spawner, SpawnRequest
 
-PASSED = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
+PASSED_ENV = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/nix/store")
-HELD = "/proc/self/fd/"
-PIECE = 64 * 1024
+FD_PREFIX = "/proc/self/fd/"
+CHUNK_BYTES = 64 * 1024
 DRAIN_SECONDS = 1.0
-LEFT_SECONDS = 0.5
-"""For the rest of one that was there to stay: whoever speaks to it waits to hear that it is gone."""
+LEFTOVER_SECONDS = 0.5
+"""Grace of a long-running process: its client waits until it is gone."""
 
 
 class TrustedProcesses:
-    """The `Processes` port. Of the service's own environment only what is harmless is passed on."""
+    """The `Processes` port. Only harmless variables of the service's environment are passed on."""
 
     def __init__(self, spawner: Spawner | None = None, environ: Mapping[str, str] | None = None) -> None:
-        given = os.environ if environ is None else environ
-        self._environ = {name: value for name, value in given.items() if name in PASSED or name.startswith("LC_")}
+        environ = os.environ if environ is None else environ
+        self._env = {name: value for name, value in environ.items() if name in PASSED_ENV or name.startswith("LC_")}
         self._spawner = spawner or Spawner()
 
     def close(self) -> None:
-        """End the spawner; only for who has it alone."""
+        """End the spawner; only for its single user."""
         self._spawner.close()
 
     async def start(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> LocalProcess:
-        """Start one that stays."""
-        order = replace(_order(argv, self._environ | dict(env or {}), cwd, (), None), grace=LEFT_SECONDS)
+        """Start a process that runs until it is closed."""
+        request = replace(_request(argv, self._env | dict(env or {}), cwd, (), None), grace=LEFTOVER_SECONDS)
         try:
-            return LocalProcess(await self._spawner.start(order, has_stdin=True), NO_ISOLATION)
+            return LocalProcess(await self._spawner.start(request, has_stdin=True), NO_ISOLATION)
         except NotStarted as error:
             raise OSError(error.errno, error.strerror, error.filename) from error
 
@@ -63,32 +61,36 @@ class TrustedProcesses:
         limit: int = 1024 * 1024,
         until_full: bool = False,
     ) -> Finished:
-        """Run it to its end. What it leaves behind has a moment to say its last, and is then killed."""
-        order = _order(argv, self._environ | dict(env or {}), cwd, pass_fds, confines)
+        """Run a program to its end. Processes that it leaves behind get a moment, and are then killed."""
+        request = _request(argv, self._env | dict(env or {}), cwd, pass_fds, confines)
         try:
-            spawned = await self._spawner.start(order, has_stdin=True)
-        except NotStarted as error:  # as Python itself would say it, which knows a kind for each number
+            spawned = await self._spawner.start(request, has_stdin=True)
+        except NotStarted as error:  # OSError picks the subclass for the number
             raise OSError(error.errno, error.strerror, error.filename) from error
-        line, ends, over = spawned.line, spawned.ends, asyncio.Event()
-        assert ends.inlet is not None, "it was asked for"
-        inlet, err = _Inlet(ends.inlet, stdin), _Outlet(ends.outlets["stderr"], limit)
-        out = _Outlet(ends.outlets["stdout"], limit, over if until_full else None)
+        link, ends, done = spawned.link, spawned.ends, asyncio.Event()
+        assert ends.input is not None, "it has a stdin"
+        feeder, err = _StdinFeeder(ends.input, stdin), _OutputCollector(ends.outputs["stderr"], limit)
+        out = _OutputCollector(ends.outputs["stdout"], limit, done if until_full else None)
+        link.exited.add_done_callback(lambda _: done.set())
         try:
             async with asyncio.timeout(seconds):
-                await _exited(line, over)
+                await done.wait()
             if not (until_full and out.is_cut):
-                await _drained(out, err)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DRAIN_SECONDS):
+                        await out.ended.wait()
+                        await err.ended.wait()
         finally:
-            line.end()
+            link.end()
             try:
-                await finish_despite_cancel(line.ended)
+                await finish_despite_cancel(link.ended)
             finally:
-                for pipe in (inlet, out, err):
+                for pipe in (feeder, out, err):
                     pipe.close()
-        return Finished(line.exited.result(), bytes(out.kept), bytes(err.kept), until_full and out.is_cut)
+        return Finished(link.exited.result(), bytes(out.data), bytes(err.data), until_full and out.is_cut)
 
 
-def _order(
+def _request(
     argv: Sequence[str],
     env: dict[str, str],
     cwd: str | None,
@@ -103,30 +105,16 @@ def _order(
         argv=tuple(argv),
         env=env,
         cwd=cwd or os.getcwd(),
-        folder=int(cwd.removeprefix(HELD)) if cwd and cwd.startswith(HELD) else None,
-        passed=tuple(pass_fds),
+        cwd_fd=int(cwd.removeprefix(FD_PREFIX)) if cwd and cwd.startswith(FD_PREFIX) else None,
+        pass_fds=tuple(pass_fds),
         readable=readable,
         limits={} if confines is None else {"AS": confines.memory},
         grace=DRAIN_SECONDS,
     )
 
 
-async def _exited(line: SupervisorLink, over: asyncio.Event) -> None:
-    """Wait for the end of the first process, or until somebody else says that it is over."""
-    line.exited.add_done_callback(lambda _: over.set())
-    await over.wait()
-
-
-async def _drained(*outlets: "_Outlet") -> None:
-    """Hear the last of what was written, as long as it does not take long."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            for outlet in outlets:
-                await outlet.ended.wait()
-
-
-class _Inlet:
-    """What a process reads. One that does not care to read it is not waited for."""
+class _StdinFeeder:
+    """Writes stdin. A process that does not read it is not waited for."""
 
     def __init__(self, fd: int, data: bytes) -> None:
         self._fd: int | None = fd
@@ -137,10 +125,10 @@ class _Inlet:
 
     def _write(self, fd: int) -> None:
         try:
-            size = os.write(fd, self._rest[:PIECE]) if self._rest else 0
+            size = os.write(fd, self._rest[:CHUNK_BYTES]) if self._rest else 0
         except BlockingIOError:
             return
-        except OSError:  # nobody reads it any more
+        except OSError:  # the process does not read any more
             self.close()
             return
         self._rest = self._rest[size:]
@@ -154,14 +142,14 @@ class _Inlet:
             os.close(fd)
 
 
-class _Outlet:
-    """What a process writes: kept up to a limit, and read on without end, so that it never has to wait.
+class _OutputCollector:
+    """Stores output up to a limit, and reads on after that, so that the process never blocks.
 
-    `full` is told when there is more than the limit.
+    `full` is set when there is more than the limit.
     """
 
     def __init__(self, fd: int, limit: int, full: asyncio.Event | None = None) -> None:
-        self.kept = bytearray()
+        self.data = bytearray()
         self.ended = asyncio.Event()
         self.is_cut = False
         self._full = full
@@ -172,11 +160,11 @@ class _Outlet:
 
     def _read(self, fd: int) -> None:
         try:
-            data = os.read(fd, PIECE)
+            data = os.read(fd, CHUNK_BYTES)
         except BlockingIOError:
             return
-        room = self._limit - len(self.kept)
-        self.kept += data[:room]
+        room = self._limit - len(self.data)
+        self.data += data[:room]
         if not data:
             self.close()
         elif len(data) > room and not self.is_cut:

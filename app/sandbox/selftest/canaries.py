@@ -1,6 +1,6 @@
-"""Canaries: real files, folders and listeners outside the walls. What was tried is judged by what reached them.
+"""Canaries: real files, folders and listeners outside the sandbox. A probe is judged by what reached them.
 
-Folders that are meant to be out of reach are open to everybody, so that nothing but the walls keeps a process out.
+Folders that must not be reachable have open permissions, so that nothing but the sandbox keeps a process out.
 """
 
 import errno
@@ -16,16 +16,16 @@ from itertools import islice
 from typing import Any
 
 from app.core.sandbox import Probe
-from app.sandbox.process.spawn_request import SpawnRequest
+from app.sandbox.process.spawner import SpawnRequest
 from app.sandbox.selftest import probes
-from app.sandbox.selftest.probes import DONE, began
+from app.sandbox.selftest.probes import DONE, start_time
 
-SHARED = ("/tmp", "/var/tmp")
-MOST_RECORDS = 4
+SHARED_FOLDERS = ("/tmp", "/var/tmp")
+MAX_FILES = 4
 BACKLOG = 16
-ADDED = frozenset({"PWD", "TOOLCRIB_PROCESS"})
-"""Variables that come along without being ordered: bwrap's own, and the mark by which trees are found."""
-LATE = (errno.EAGAIN, errno.EWOULDBLOCK)
+ADDED_ENV = frozenset({"PWD", "TOOLCRIB_PROCESS"})
+"""Variables that are not in the request: bwrap's own, and the mark of the process tree."""
+NOTHING_YET = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 DETAILS = {
     "workspace_write": "The workspace can be written.",
@@ -58,54 +58,49 @@ NAMES = tuple(DETAILS)
 
 
 class Canaries:
-    """Everything that a probe may write, read or reach, and everything it must not. `undo` takes it all away again."""
+    """Everything that a probe may write, read or reach, and everything it must not. `undo` removes it again."""
 
-    def __init__(self, records: str | None, identity: tuple[int, int] | None, undo: ExitStack) -> None:
+    def __init__(self, data_dir: str | None, identity: tuple[int, int] | None, undo: ExitStack) -> None:
         self._name = f"toolcrib-canary-{secrets.token_hex(8)}"
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="toolcrib-selftest-"))
         undo.callback(shutil.rmtree, self._base, ignore_errors=True)
         os.chmod(self._base, 0o755)
         self._make_folders(identity)
         self._listen(undo)
-        undo.callback(self._tidy)
-        self._records = {"state": self.state, **_records(records)}
+        undo.callback(self._remove_outside_files)
+        self._records = {"state": self.state, **_files_in(data_dir)}
 
     @property
-    def proxy(self) -> int:
-        """A port where nobody listens, for walls that need one to let a process through to."""
-        return self._unused
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What the probe is told."""
+    def targets(self) -> dict[str, Any]:
+        """The arguments of the probe."""
         return {
             "workspace": self.workspace,
             "outside": self._outside(),
             "records": self._records,
             "service": os.getpid(),
-            "tcp": {name: one.getsockname()[:2] for name, one in self._tcp.items()},
-            "udp": {name: one.getsockname()[:2] for name, one in self._udp.items()},
+            "tcp": {name: listener.getsockname()[:2] for name, listener in self._tcp.items()},
+            "udp": {name: listener.getsockname()[:2] for name, listener in self._udp.items()},
             "unix": {"path": f"{self.workspace}/socket", "abstract": f"@{self._name}"},
         }
 
-    def judge(self, told: dict[str, Any], order: SpawnRequest) -> Iterator[Probe]:
-        """All but what is seen only once the process is gone."""
-        arrived = self._arrived()
-        yield _probe("workspace_write", _is_written(told["write"], f"{self.workspace}/written"))
-        yield _probe("outside_write", self._wrote_outside(told["outside"]))
-        yield _probe("state_read", _done(told["records"]))
-        yield _probe("service_environ", _saw_service(told["service"]))
-        yield _probe("tcp", _done(told["tcp"], told["fastopen"]) or arrived & {*self._tcp})
-        yield _probe("udp", _done(told["udp"]) or arrived & {*self._udp})
-        yield _probe("unix_sockets", _done(told["unix"]) or arrived & {*self._unix})
-        yield _probe("service_signal", _signaled(told))
-        yield _probe("system_calls", _passed(told["calls"]))
-        yield _probe("limits", list(_loose(told, order)))
-        yield _probe("privileges", list(_privileged(told, order)))
+    def judge(self, results: dict[str, Any], request: SpawnRequest) -> Iterator[Probe]:
+        """All probes but the one that is judged after the process has ended."""
+        reached = self._reached()
+        yield _probe("workspace_write", _write_failures(results["write"], f"{self.workspace}/written"))
+        yield _probe("outside_write", self._wrote_outside(results["outside"]))
+        yield _probe("state_read", _done(results["records"]))
+        yield _probe("service_environ", _saw_service(results["service"]))
+        yield _probe("tcp", _done(results["tcp"], results["fastopen"]) or reached & {*self._tcp})
+        yield _probe("udp", _done(results["udp"]) or reached & {*self._udp})
+        yield _probe("unix_sockets", _done(results["unix"]) or reached & {*self._unix})
+        yield _probe("service_signal", _signaled(results))
+        yield _probe("system_calls", _allowed_calls(results["calls"]))
+        yield _probe("limits", list(_loose_limits(results, request)))
+        yield _probe("privileges", list(_privileged(results, request)))
 
-    def judge_end(self, told: dict[str, Any]) -> Probe:
-        """Whether what the process left behind is gone: a lock is held as long as anybody is alive who has it."""
-        if not told["orphan"]:
+    def judge_end(self, results: dict[str, Any]) -> Probe:
+        """Whether what the process left behind is gone: a lock is held as long as a process with it is alive."""
+        if not results["orphan"]:
             return Probe("tree_kill", False, "No process could be left behind, so its end cannot be seen.")
         fd = os.open(f"{self.workspace}/alive", os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -118,16 +113,16 @@ class Canaries:
 
     def _make_folders(self, identity: tuple[int, int] | None) -> None:
         self.workspace, self.state = f"{self._base}/workspace", f"{self._base}/state"
-        self.temporary, self._open = f"{self._base}/temporary", f"{self._base}/outside"
-        modes = {self.workspace: 0o700, self.temporary: 0o700, self.state: 0o755, self._open: 0o777}
+        self.temp_dir, self._open = f"{self._base}/temporary", f"{self._base}/outside"
+        modes = {self.workspace: 0o700, self.temp_dir: 0o700, self.state: 0o755, self._open: 0o777}
         for path, mode in modes.items():
             os.mkdir(path)
             os.chmod(path, mode)
         if identity is not None:
             os.chown(self.workspace, *identity)
-            os.chown(self.temporary, *identity)
+            os.chown(self.temp_dir, *identity)
         with open(f"{self.state}/canary", "wb") as file:
-            file.write(b"nobody behind walls reads this\n")
+            file.write(b"no sandboxed process can read this\n")
 
     def _listen(self, undo: ExitStack) -> None:
         kinds = (("v4", socket.AF_INET, "127.0.0.1"), ("v6", socket.AF_INET6, "::1"))
@@ -140,40 +135,40 @@ class Canaries:
             self._unix[name] = _listener(undo, socket.AF_UNIX, socket.SOCK_STREAM, address)
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
-            self._unused: int = unused.getsockname()[1]
+            self.unused_port: int = unused.getsockname()[1]
         os.chmod(f"{self.workspace}/socket", 0o777)
 
     def _outside(self) -> dict[str, str]:
-        """Where a probe tries to write, by words that tell nothing of this machine."""
-        names = {"a folder open to all": self._open} | {path: path for path in SHARED if os.path.isdir(path)}
+        """Where a probe tries to write, by names without paths of this machine."""
+        names = {"a folder open to all": self._open} | {path: path for path in SHARED_FOLDERS if os.path.isdir(path)}
         return {name: f"{folder}/{self._name}" for name, folder in names.items()}
 
-    def _tidy(self) -> None:
+    def _remove_outside_files(self) -> None:
         for path in self._outside().values():
             with suppress(OSError):
                 os.unlink(path)
 
-    def _wrote_outside(self, told: dict[str, str]) -> list[str]:
-        """What a process wrote into a folder of its own with the same name did not arrive."""
-        return [name for name, path in self._outside().items() if name in told and os.path.lexists(path)]
+    def _wrote_outside(self, results: dict[str, str]) -> list[str]:
+        """A write to a private folder of the same name does not count."""
+        return [name for name, path in self._outside().items() if name in results and os.path.lexists(path)]
 
-    def _arrived(self) -> set[str]:
-        """Which listeners somebody came to, whatever was told."""
-        return {name for name, one in (self._tcp | self._udp | self._unix).items() if _has_visitor(one)}
+    def _reached(self) -> set[str]:
+        """The listeners that were reached, whatever the probe reported."""
+        return {name for name, one in (self._tcp | self._udp | self._unix).items() if _has_connection(one)}
 
 
-def _probe(name: str, wrong: Iterable[str]) -> Probe:
-    if found := sorted(wrong):
-        return Probe(name, False, f"{FAILURES[name]}: {', '.join(found)}.")
+def _probe(name: str, failures: Iterable[str]) -> Probe:
+    if listed := sorted(failures):
+        return Probe(name, False, f"{FAILURES[name]}: {', '.join(listed)}.")
     return Probe(name, True, DETAILS[name])
 
 
-def _records(folder: str | None) -> dict[str, str]:
-    """The service's own records, as far as they are there: the folder and the first of what is in it."""
+def _files_in(folder: str | None) -> dict[str, str]:
+    """The data directory and the first files in it, if it exists."""
     if folder is None or not os.path.isdir(folder):
         return {}
     with os.scandir(folder) as entries:
-        files = islice((entry.path for entry in entries if entry.is_file(follow_symlinks=False)), MOST_RECORDS)
+        files = islice((entry.path for entry in entries if entry.is_file(follow_symlinks=False)), MAX_FILES)
         return {"the data directory": folder} | {f"record {n}": path for n, path in enumerate(files, 1)}
 
 
@@ -187,59 +182,59 @@ def _listener(undo: ExitStack, family: int, kind: int, address: Any) -> socket.s
     return one
 
 
-def _has_visitor(one: socket.socket) -> bool:
+def _has_connection(one: socket.socket) -> bool:
     try:
         if one.type == socket.SOCK_DGRAM:
             one.recv(1)
         else:
             one.accept()[0].close()
     except OSError as error:
-        return error.errno not in LATE
+        return error.errno not in NOTHING_YET
     return True
 
 
-def _is_written(told: str, path: str) -> list[str]:
-    if told == DONE and os.path.isfile(path):
+def _write_failures(outcome: str, path: str) -> list[str]:
+    if outcome == DONE and os.path.isfile(path):
         return []
-    return [told if told != DONE else "what was written is not there"]
+    return [outcome if outcome != DONE else "the written file does not exist"]
 
 
 def _done(*attempts: dict[str, str]) -> set[str]:
-    return {name for attempt in attempts for name, told in attempt.items() if told == DONE}
+    return {name for attempt in attempts for name, outcome in attempt.items() if outcome == DONE}
 
 
-def _saw_service(told: dict[str, str | None]) -> set[str]:
-    """Under the service's number there may be another process: then nothing of the service was seen."""
-    if told["began"] is not None and told["began"] != began(f"/proc/{os.getpid()}"):
+def _saw_service(results: dict[str, str | None]) -> set[str]:
+    """In a PID namespace the service's process id may be that of another process; then nothing of it was seen."""
+    if results["began"] is not None and results["began"] != start_time(f"/proc/{os.getpid()}"):
         return set()
-    return {name for name in ("environ", "mem", "root", "fd") if told[name] == DONE}
+    return {name for name in ("environ", "mem", "root", "fd") if results[name] == DONE}
 
 
-def _signaled(told: dict[str, Any]) -> set[str]:
-    """Where processes have numbers of their own, none of them is the service's or its keeper's."""
-    if told["pids"] is not None and told["pids"] != os.readlink("/proc/self/ns/pid"):
+def _signaled(results: dict[str, Any]) -> set[str]:
+    """In a PID namespace no process id is that of the service or the supervisor."""
+    if results["pids"] is not None and results["pids"] != os.readlink("/proc/self/ns/pid"):
         return set()
-    return _done(told["signals"])
+    return _done(results["signals"])
 
 
-def _passed(told: dict[str, str]) -> set[str]:
-    """`ptrace` is denied by nobody else with EPERM when it is asked for what it does not know."""
+def _allowed_calls(results: dict[str, str]) -> set[str]:
+    """An unknown `ptrace` request is answered with EPERM by the filter only."""
     denied = {"ptrace": {"EPERM"}, "io_uring": {"EPERM", "ENOSYS"}}
-    return {name for name, said in told.items() if said == DONE or said not in denied.get(name, {said})}
+    return {name for name, outcome in results.items() if outcome == DONE or outcome not in denied.get(name, {outcome})}
 
 
-def _loose(told: dict[str, Any], order: SpawnRequest) -> Iterator[str]:
-    for name, limit in order.limits.items():
-        if told["limits"].get(name) not in range(limit + 1):
+def _loose_limits(results: dict[str, Any], request: SpawnRequest) -> Iterator[str]:
+    for name, limit in request.limits.items():
+        if results["limits"].get(name) not in range(limit + 1):
             yield name
-    if told["size"] != "EFBIG":
-        yield "a file larger than the largest"
-    if "NPROC" in order.limits and told["fork"] != "EAGAIN":
-        yield "one process more than the most"
+    if results["size"] != "EFBIG":
+        yield "a file larger than the limit"
+    if "NPROC" in request.limits and results["fork"] != "EAGAIN":
+        yield "one process more than the limit"
 
 
-def _privileged(told: dict[str, Any], order: SpawnRequest) -> Iterator[str]:
-    status = told["status"]
+def _privileged(results: dict[str, Any], request: SpawnRequest) -> Iterator[str]:
+    status = results["status"]
     for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
         if int(status.get(name, "1"), 16):
             yield name
@@ -247,10 +242,10 @@ def _privileged(told: dict[str, Any], order: SpawnRequest) -> Iterator[str]:
         f"{name} is not {value}" for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2")) if status.get(name) != value
     )
     if int(status.get("Seccomp_filters", "1")) <= int(probes.status().get("Seccomp_filters", "0")):
-        yield "no filter but those of the service itself"
-    if order.identity is not None and told["uid"] != order.identity[0]:
+        yield "no seccomp filter besides those of the service"
+    if request.identity is not None and results["uid"] != request.identity[0]:
         yield "another user"
-    if more := [fd for fd in told["fds"] if fd > 2]:
-        yield f"open files {more}"
-    if foreign := [name for name in told["environ"] if name not in order.env and name not in ADDED]:
+    if extra := [fd for fd in results["fds"] if fd > 2]:
+        yield f"open files {extra}"
+    if foreign := [name for name in results["environ"] if name not in request.env and name not in ADDED_ENV]:
         yield f"variables {foreign}"

@@ -1,7 +1,7 @@
-"""Probes: what is tried from behind the walls. It tells what happened and judges nothing; that is done outside.
+"""The probe program: tries to break out of the sandbox, and reports what happened. It is judged outside.
 
-Its source is handed to an interpreter behind the walls, so that its file need not be seen there. It knows nothing but
-the standard library.
+Its source is passed to an interpreter in the sandbox, so that its file need not be visible there. It imports only the
+standard library.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ from typing import Any
 DONE = "done"
 FASTOPEN = 0x20000000
 CLONE_NEWUSER = 0x10000000
-NO_REQUEST = 0x4242
-NUMBERS = {"x86_64": (101, 425, 272), "aarch64": (117, 425, 97)}
-LAST_SECONDS = 60
-SECONDS = 1.0
+UNKNOWN_PTRACE_REQUEST = 0x4242
+SYSCALLS = {"x86_64": (101, 425, 272), "aarch64": (117, 425, 97)}
+LIFE_SECONDS = 60
+TIMEOUT_SECONDS = 1.0
 
 
 def outcome(attempt: Callable[[], object]) -> str:
-    """`done`, or the name of what the kernel said."""
+    """`done`, or the name of the error."""
     try:
         attempt()
     except TimeoutError:
@@ -39,38 +39,38 @@ def outcome(attempt: Callable[[], object]) -> str:
     return DONE
 
 
-def main(asked: dict[str, Any]) -> dict[str, Any]:
-    """All that is to be known, in an order in which one thing does not spoil another."""
-    workspace = asked["workspace"]
+def main(targets: dict[str, Any]) -> dict[str, Any]:
+    """All attempts, in an order in which none affects a later one."""
+    workspace = targets["workspace"]
     return {
         "orphan": orphan(workspace + "/alive"),
         "uid": os.getuid(),
-        "pids": outcome_of(lambda: os.readlink("/proc/self/ns/pid")),
+        "pids": text_or_none(lambda: os.readlink("/proc/self/ns/pid")),
         "status": status(),
         "fds": fds(),
         "environ": sorted(os.environ),
         "write": outcome(lambda: write(workspace + "/written")),
-        "outside": each(asked["outside"], write),
-        "records": each(asked["records"], look),
-        "service": service(asked["service"]),
-        "tcp": each(asked["tcp"], tcp),
-        "fastopen": each(asked["tcp"], fast),
-        "udp": each(asked["udp"], udp),
-        "unix": each(asked["unix"], unix),
-        "signals": signals(asked["service"]),
-        "limits": {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in asked["limits"]},
+        "outside": each(targets["outside"], write),
+        "records": each(targets["records"], look),
+        "service": service(targets["service"]),
+        "tcp": each(targets["tcp"], tcp),
+        "fastopen": each(targets["tcp"], tcp_fast_open),
+        "udp": each(targets["udp"], udp),
+        "unix": each(targets["unix"], unix),
+        "signals": signals(targets["service"]),
+        "limits": {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in targets["limits"]},
         "size": outcome(lambda: oversize(workspace + "/large")),
         "fork": outcome(fork_too_many),
         "calls": calls(),
     }
 
 
-def each(things: dict[str, Any], attempt: Callable[[Any], object]) -> dict[str, str]:
-    """The same attempt on several things, by their names."""
-    return {name: outcome(partial(attempt, thing)) for name, thing in things.items()}
+def each(targets: dict[str, Any], attempt: Callable[[Any], object]) -> dict[str, str]:
+    """The same attempt on several targets, by their names."""
+    return {name: outcome(partial(attempt, target)) for name, target in targets.items()}
 
 
-def outcome_of(attempt: Callable[[], str]) -> str | None:
+def text_or_none(attempt: Callable[[], str]) -> str | None:
     try:
         return attempt()
     except OSError:
@@ -79,12 +79,12 @@ def outcome_of(attempt: Callable[[], str]) -> str | None:
 
 def write(path: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    os.write(fd, b"written from behind the walls\n")
+    os.write(fd, b"written in the sandbox\n")
     os.close(fd)
 
 
 def look(path: str) -> None:
-    """Read a file, or list a folder. One that is empty shows nothing, so it may be what hides the real one."""
+    """Read a file, or list a folder. An empty folder may be the one that hides the real one."""
     if not os.path.isdir(path):
         with open(path, "rb") as file:
             file.read(1)
@@ -93,10 +93,10 @@ def look(path: str) -> None:
 
 
 def service(pid: int) -> dict[str, str | None]:
-    """What can be seen of the service. Where processes have numbers of their own, its number may be another's."""
+    """What can be seen of the service. In a PID namespace its process id may be that of another process."""
     base = f"/proc/{pid}"
     return {
-        "began": outcome_of(lambda: began(base)),
+        "began": text_or_none(lambda: start_time(base)),
         "environ": outcome(lambda: read(base + "/environ")),
         "mem": outcome(lambda: os.close(os.open(base + "/mem", os.O_RDONLY))),
         "root": outcome(lambda: os.listdir(base + "/root/")),
@@ -104,8 +104,8 @@ def service(pid: int) -> dict[str, str | None]:
     }
 
 
-def began(base: str) -> str:
-    """When a process began, in ticks of the kernel's clock: with its number, what tells it from all others."""
+def start_time(base: str) -> str:
+    """When a process started, in clock ticks: with its process id, this identifies it."""
     return read(base + "/stat").rpartition(b")")[2].split()[19].decode()
 
 
@@ -116,14 +116,14 @@ def read(path: str) -> bytes:
 
 def tcp(to: list[Any]) -> None:
     with socket.socket(socket.AF_INET6 if ":" in to[0] else socket.AF_INET) as connection:
-        connection.settimeout(SECONDS)
+        connection.settimeout(TIMEOUT_SECONDS)
         connection.connect(tuple(to))
 
 
-def fast(to: list[Any]) -> None:
-    """Data along with the first packet: no `connect` is said."""
+def tcp_fast_open(to: list[Any]) -> None:
+    """Data along with the first packet, without `connect`."""
     with socket.socket(socket.AF_INET6 if ":" in to[0] else socket.AF_INET) as connection:
-        connection.settimeout(SECONDS)
+        connection.settimeout(TIMEOUT_SECONDS)
         connection.sendto(b"x", FASTOPEN, tuple(to))
 
 
@@ -133,28 +133,28 @@ def udp(to: list[Any]) -> None:
 
 
 def unix(to: str) -> None:
-    """By a path, or by a name of no file system, which is written with an `@`."""
+    """By a path, or by an abstract name, which is written with an `@`."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(SECONDS)
+        connection.settimeout(TIMEOUT_SECONDS)
         connection.connect("\0" + to[1:] if to.startswith("@") else to)
 
 
 def signals(pid: int) -> dict[str, str]:
-    """The service, and whoever keeps this process: it could leave its keeper behind if it could end it."""
-    return {"service": outcome(lambda: os.kill(pid, 0)), "keeper": outcome(lambda: os.kill(os.getppid(), 0))}
+    """The service and the supervisor: a process that could kill its supervisor could escape its tree."""
+    return {"service": outcome(lambda: os.kill(pid, 0)), "supervisor": outcome(lambda: os.kill(os.getppid(), 0))}
 
 
 def calls() -> dict[str, str]:
-    """System calls as raw as they come. `ptrace` is asked for what it does not know: whoever lets it in says so."""
+    """Raw system calls. The `ptrace` request is unknown: the kernel and the filter answer differently."""
     libc = ctypes.CDLL(None, use_errno=True)
-    ptrace, io_uring, unshare = NUMBERS[platform.machine()]
+    ptrace, io_uring, unshare = SYSCALLS[platform.machine()]
 
     def call(*numbers: int) -> None:
         if libc.syscall(*(ctypes.c_long(number) for number in numbers)) < 0:
             raise OSError(ctypes.get_errno(), "refused")
 
     return {
-        "ptrace": outcome(lambda: call(ptrace, NO_REQUEST, os.getpid(), 0, 0)),
+        "ptrace": outcome(lambda: call(ptrace, UNKNOWN_PTRACE_REQUEST, os.getpid(), 0, 0)),
         "io_uring": outcome(lambda: call(io_uring, 0, 0)),
         "unshare": outcome(lambda: call(unshare, CLONE_NEWUSER)),
     }
@@ -162,25 +162,25 @@ def calls() -> dict[str, str]:
 
 def orphan(path: str) -> bool:
     """Leave a process behind, two generations down and in a session of its own, that holds a lock while it lives."""
-    told, tell = os.pipe()
+    reads, writes = os.pipe()
     if child := os.fork():
-        os.close(tell)
+        os.close(writes)
         os.waitpid(child, 0)
-        held = os.read(told, 1) == b"1"
-        os.close(told)
-        return held
+        has_lock = os.read(reads, 1) == b"1"
+        os.close(reads)
+        return has_lock
     os.setsid()
     if os.fork():
         os._exit(0)
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.alarm(LAST_SECONDS)
+    signal.alarm(LIFE_SECONDS)
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    os.write(tell, b"1")
-    os.close(tell)
+    os.write(writes, b"1")
+    os.close(writes)
     while True:
-        time.sleep(LAST_SECONDS)
+        time.sleep(LIFE_SECONDS)
 
 
 def status() -> dict[str, str]:
@@ -189,7 +189,7 @@ def status() -> dict[str, str]:
 
 
 def fds() -> list[int]:
-    """Open descriptors, without the one that looks."""
+    """Open descriptors."""
     found = []
     for fd in range(1024):
         try:
@@ -201,7 +201,7 @@ def fds() -> list[int]:
 
 
 def oversize(path: str) -> None:
-    """One byte behind the largest file there may be."""
+    """Write one byte beyond the largest allowed file size."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit == resource.RLIM_INFINITY:
         return
@@ -214,7 +214,7 @@ def oversize(path: str) -> None:
 
 
 def fork_too_many() -> None:
-    """One more process than there may be, once that is none: limits that the kernel does not count with do nothing."""
+    """Fork with a limit of one process: shows whether the kernel enforces the limit for this user."""
     resource.setrlimit(resource.RLIMIT_NPROC, (1, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
     if pid := os.fork():
         os.waitpid(pid, 0)
@@ -224,5 +224,5 @@ def fork_too_many() -> None:
 
 if __name__ == "__main__":
     print(json.dumps(main(json.loads(sys.argv[1]))), flush=True)  # noqa: T201
-    signal.alarm(LAST_SECONDS)
+    signal.alarm(LIFE_SECONDS)
     signal.pause()
