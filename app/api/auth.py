@@ -1,6 +1,6 @@
-"""Access: who is asking, and may they. Answers of 401 and 403 tell nothing more.
+"""Authentication and authorization: keys and their scopes, host and origin checks, what a key may see.
 
-What a key sees of calls and sessions. What it does not see is not there.
+What a key may not see is a 404; responses of 401 and 403 give no details.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,13 +41,13 @@ from app.store.secrets import SecretStore
 from app.store.writer import Writer
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-OWN_SITES = (None, b"same-origin", b"none")
-OPEN_TO_LINKS = frozenset({"/docs", "/openapi.json", "/healthz", "/readyz", "/oauth/callback"})
+SAME_SITE = (None, b"same-origin", b"none")
+LINKABLE_PATHS = frozenset({"/docs", "/openapi.json", "/healthz", "/readyz", "/oauth/callback"})
 
 
 @dataclass(slots=True)
 class Services:
-    """What routes may use of the house."""
+    """The parts of the service that routes use."""
 
     dispatcher: Dispatcher
     engine: AsyncEngine
@@ -76,25 +76,21 @@ class Services:
     stdio_over_rest: bool
 
 
-async def _use(request: Request) -> Services:
-    return services_of(request.scope)
-
-
 def services_of(scope: AsgiScope) -> Services:
-    services: Services | None = scope["app"].state["services"]  # the quick way to it
+    services: Services | None = scope["app"].state["services"]
     if services is None:
         raise Problem(503, "NotReady", "The service is starting.", {"Retry-After": "1"})
     return services
 
 
 def key_in_request(headers: Mapping[str, str], services: Services) -> Key | None:
-    """The key a request shows, if it is one of ours."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    return services.keyring.find(token.strip()) if kind.lower() == "bearer" else None
+    """The key of a request, if it is valid."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return services.keyring.find(token.strip()) if scheme.lower() == "bearer" else None
 
 
 def require_key(headers: Mapping[str, str], services: Services, *scopes: Scope) -> Key:
-    """The key of a request that may do this; one of the scopes is enough."""
+    """The key of a request, which must have one of the scopes."""
     key = key_in_request(headers, services)
     if key is None:
         raise unauthorized()
@@ -107,6 +103,10 @@ def unauthorized() -> Problem:
     return Problem(401, "Unauthorized", "A valid key is required.", {"WWW-Authenticate": "Bearer"})
 
 
+async def _services(request: Request) -> Services:
+    return services_of(request.scope)
+
+
 def _requires(*scopes: Scope) -> Callable[..., Awaitable[Key]]:
     async def check(request: Request, services: ServicesDep) -> Key:
         return require_key(request.headers, services, *scopes)
@@ -114,7 +114,7 @@ def _requires(*scopes: Scope) -> Callable[..., Awaitable[Key]]:
     return check
 
 
-ServicesDep = Annotated[Services, Depends(_use)]
+ServicesDep = Annotated[Services, Depends(_services)]
 Reader = Annotated[Key, Depends(_requires(Scope.CALLS_READ))]
 Runner = Annotated[Key, Depends(_requires(Scope.CALLS_RUN))]
 ToolWriter = Annotated[Key, Depends(_requires(Scope.TOOLS_WRITE))]
@@ -128,7 +128,7 @@ Admin = Annotated[Key, Depends(_requires(Scope.ADMIN))]
 
 
 class HostGuard:
-    """Lets only requests in that were meant for this service: a browser page elsewhere cannot rebind its way in."""
+    """Refuses requests for other hosts and from pages of other origins (DNS rebinding, cross-site requests)."""
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
         self._hosts = frozenset(host.lower() for host in hosts) | LOOPBACK
@@ -136,7 +136,7 @@ class HostGuard:
         self._known_hosts: set[bytes] = set()
 
     def problem(self, scope: AsgiScope) -> Problem | None:
-        """What keeps this request out, if anything does."""
+        """Why this request is refused, if it is."""
         host = origin = site = mode = None
         for name, value in scope["headers"]:
             if name == b"host":
@@ -147,15 +147,15 @@ class HostGuard:
                 site = value
             elif name == b"sec-fetch-mode":
                 mode = value
-        if host is None or not (host in self._known_hosts or self._knows(host)):
+        if host is None or not (host in self._known_hosts or self._is_known_host(host)):
             return Problem(403, "HostNotAllowed", "This host name is not one of the service's; see allowed_hosts.")
-        if origin is not None and not self._trusts(origin, host.decode("latin-1")):
-            return _foreign_page()
-        if site not in OWN_SITES and origin not in self._origins and not _is_link(scope, mode):
-            return _foreign_page()
+        if origin is not None and not self._is_trusted_origin(origin, host.decode("latin-1")):
+            return _origin_not_allowed()
+        if site not in SAME_SITE and origin not in self._origins and not _is_link(scope, mode):
+            return _origin_not_allowed()
         return None
 
-    def _knows(self, header: bytes) -> bool:
+    def _is_known_host(self, header: bytes) -> bool:
         name = header.decode("latin-1").strip().lower()
         name = name.partition("]")[0] + "]" if name.startswith("[") else name.partition(":")[0]
         if name not in self._hosts and "*" not in self._hosts:
@@ -164,18 +164,18 @@ class HostGuard:
             self._known_hosts.add(header)
         return True
 
-    def _trusts(self, origin: str, host: str) -> bool:
+    def _is_trusted_origin(self, origin: str, host: str) -> bool:
         return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
 
 
-def _foreign_page() -> Problem:
+def _origin_not_allowed() -> Problem:
     return Problem(403, "OriginNotAllowed", "Pages of this origin may not call the service; see allowed_origins.")
 
 
 def _is_link(scope: AsgiScope, mode: bytes | None) -> bool:
-    """Whether somebody only followed a link to one of the pages that are open to everybody."""
+    """Whether a person followed a link to one of the public pages."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return mode == b"navigate" and scope["method"] == "GET" and path in OPEN_TO_LINKS
+    return mode == b"navigate" and scope["method"] == "GET" and path in LINKABLE_PATHS
 
 
 async def call_seen(services: Services, key: Key, id: str) -> Call:
@@ -196,10 +196,10 @@ async def session_named(services: Services, key: Key, id: str | None) -> Session
 
 
 async def session_seen(services: Services, key: Key, id: str, principal: str | None = None) -> Session:
-    """The session, if this key may see it; only an admin's sees those of others."""
+    """The session, if this key may see it; only an admin sees those of other principals."""
     if principal in (None, key.principal) or key.may(Scope.ADMIN):
         session = await services.sessions.seen(key, id, principal)
-        # A default session is believed in for anybody; only one that is kept has a birth.
+        # Every principal has a default session; only a stored session has a creation time.
         if session is not None and (session.created_at or session.principal == key.principal):
             return session
     raise not_found(f"session {id}")

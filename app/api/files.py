@@ -22,9 +22,9 @@ from app.api.auth import Runner, Services, ServicesDep, session_seen
 from app.api.calls import Wait
 from app.api.create_call import DEFAULT_WAIT, trace_context
 from app.api.http import ranges
-from app.api.http.problems import Problem, of_call, problem_of_call, problem_of_code
+from app.api.http.problems import CALL_HEADER, Problem, of_call, problem_of_call, problem_of_code
 from app.api.http.ranges import Download, FileInfo, tags_of
-from app.api.http.responses import CALL_HEADER, json_response, pending_response
+from app.api.http.responses import json_response, pending_response
 from app.api.schemas.views import CallView, FileView, Page, WrittenFileView
 from app.api.sessions import Principal, SessionId
 from app.core.calls import Call, CallRequest, note_calls

@@ -22,7 +22,7 @@ PROBLEMS = {
     "404": "Not there, or not yours.",
     "408": "The request took too long to come.",
     "413": "The body is larger than the service takes.",
-    "422": "The request does not fit.",
+    "422": "The request is not valid.",
     "431": "The headers are too large, or too many.",
     "503": "Not ready, stopping, full, or the store cannot be written.",
 }

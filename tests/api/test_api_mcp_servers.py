@@ -514,10 +514,10 @@ BAD_BODIES: list[tuple[Any, str]] = [
         "IPv4 address only",
     ),
     ({"type": "mcp", "server_url": "https://a.invalid", "server_label": "日本"}, "a name needs 1 to 64 letters"),
-    ({"type": "mcp", "connector_id": "connector_gmail"}, "a connector is known to the model's provider alone"),
+    ({"type": "mcp", "connector_id": "connector_gmail"}, "connectors are known to the model's provider only"),
     (
         {"type": "mcp", "server_url": "https://a.invalid", "require_approval": {"never": {"tool_names": ["a"]}}},
-        "name the tools to `always` ask for",
+        "name the tools that `always` ask",
     ),
 ]
 """Bodies that do not fit, and what is said of them."""

@@ -99,7 +99,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_asked(args: li
     [
         (["add", "a", "--url", "ftp://a.invalid"], "A URL that starts with http:// or https:// is needed."),
         (["log", "nothing"], "There is no MCP server nothing."),
-        (["auth", "corner-shop"], "corner-shop is a program of this machine, and nobody signs in there."),
+        (["auth", "corner-shop"], "corner-shop is a stdio server, which has no OAuth authorization."),
     ],
 )
 def test_what_the_service_refuses_is_one_sentence(folder: Path, args: list[str], sentence: str) -> None:

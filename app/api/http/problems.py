@@ -1,7 +1,4 @@
-"""Problems: the frontend's own mistakes, as RFC 9457 problem+json.
-
-Failures of calls as problems, for routes where HTTP is the frontend and nobody reads a call.
-"""
+"""RFC 9457 problem+json: errors of a request, and failed calls on routes whose response is not a call."""
 
 import json
 import logging
@@ -24,28 +21,30 @@ from app.runs.plan import RunError
 
 log = logging.getLogger(__name__)
 
+CALL_HEADER = "Toolcrib-Call"
+"""The response header that names the call a request became."""
 MEDIA_TYPE = "application/problem+json"
 RUN_STATUSES = {"NotFound": 404, "RunGone": 410}
 
 
 class ProblemBody(BaseModel):
-    """What went wrong with the request itself."""
+    """What is wrong with the request."""
 
-    type: str = Field(description="Always `about:blank`; `code` tells the kinds apart.", examples=["about:blank"])
+    type: str = Field(description="Always `about:blank`; `code` distinguishes problems.", examples=["about:blank"])
     title: str = Field(description="The name of the HTTP status.", examples=["Not Found"])
     status: int = Field(description="The HTTP status.", examples=[404])
     detail: str = Field(description="What to do about it.", examples=["There is no call call_0001."])
     code: str = Field(description="A stable name for the kind of problem.", examples=["NotFound"])
     oldest: int | None = Field(
-        default=None, description="With `EventsGone`: the oldest event that can still be had.", examples=[None]
+        default=None, description="With `EventsGone`: the oldest event that is still stored.", examples=[None]
     )
     call: str | None = Field(
-        default=None, description="Where the request was a call: its id.", examples=["call_06605af1f1f7394295dc6875"]
+        default=None, description="The call, where the request became one.", examples=["call_06605af1f1f7394295dc6875"]
     )
 
 
 class Problem(Exception):
-    """Raised by routes; becomes the answer."""
+    """Raised by routes; becomes the response."""
 
     oldest: int | None = None
     call: str | None = None
@@ -58,7 +57,7 @@ class Problem(Exception):
         self.headers = headers
 
     def response(self, redactor: Redactor | None = None) -> Response:
-        """What was sent may be quoted in the answer, and may be a secret; a sentence of our own needs no redactor."""
+        """The response. `detail` is redacted, because it may quote a secret from the request."""
         body = ProblemBody(
             type="about:blank",
             title=HTTPStatus(self.status).phrase,
@@ -88,27 +87,27 @@ def forbidden() -> Problem:
 
 
 def install(app: FastAPI) -> None:
-    """Let every error that leaves a route be a problem."""
+    """Make every error that leaves a route a problem response."""
     handled = (Problem, HTTPException, RequestValidationError, Refusal, RunError, StoreError, Exception)
     for kind in (*handled, idempotency.BadKey, idempotency.Conflict, idempotency.Unreadable):
-        app.add_exception_handler(kind, _answer)
+        app.add_exception_handler(kind, _respond)
 
 
-async def _answer(request: Request, error: Exception) -> Response:
+async def _respond(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
-    if problem.status == 405 and (methods := _documented(request)):
+    if problem.status == 405 and (methods := _documented_methods(request)):
         problem.headers = {"Allow": ", ".join(methods)}
     return problem.response(request.app.state.redactor)
 
 
-def _documented(request: Request) -> list[str]:
-    """What this path can be asked with. The router says only the methods of the first route that has the path."""
+def _documented_methods(request: Request) -> list[str]:
+    """The methods of this path. The router only knows those of the first route with the path."""
     path = getattr(request.scope.get("route"), "path_format", request.scope["path"])
     return sorted(method.upper() for method in request.app.openapi()["paths"].get(path, {}))
 
 
 def problem_of(error: Exception) -> Problem:
-    """The answer to an error that left a route. What nobody expected is our own bug, and is logged."""
+    """The problem for an error that left a route. An unexpected error is a bug, and is logged."""
     match error:
         case Problem():
             return error
@@ -131,21 +130,19 @@ def problem_of(error: Exception) -> Problem:
             message = "The call that holds this Idempotency-Key cannot be read."
             return Problem(503, "NotRecorded", message, {"Retry-After": "5"})
         case StoreError():
-            log.error("the store refused: %s", error)
+            log.error("the store failed: %s", error)
             return Problem(503, "StoreUnavailable", str(error), {"Retry-After": "5"})
         case _:
-            log.error("a request broke", exc_info=error)
-            return Problem(500, "Internal", "The service failed to answer; its log has the details.")
+            log.error("unexpected error in a request", exc_info=error)
+            return Problem(500, "Internal", "The service failed; its log has the details.")
 
 
 def invalid(errors: Any) -> Problem:
-    """An envelope that does not fit, with each field and what is wrong with it."""
+    """A request that does not validate, with the error of each field."""
     parts = [f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in errors]
-    return Problem(422, "InvalidRequest", "; ".join(parts) or "The request does not fit.")
+    return Problem(422, "InvalidRequest", "; ".join(parts) or "The request is not valid.")
 
 
-CALL = "Toolcrib-Call"
-"""The header that names the call a request became."""
 STATUSES = {
     **dict.fromkeys(("PermissionDenied", "DoomLoop", "AskExpired", "Declined", "HookDenied"), 403),
     **dict.fromkeys(("OutsideWorkspace", "EACCES", "EPERM", "EROFS"), 403),
@@ -160,13 +157,13 @@ STATUSES = {
     **dict.fromkeys(("ENOSPC", "EDQUOT"), 507),
 }
 CHANGED = ("ESTALE", "EEXIST")
-"""What a condition that was not met ends with."""
+"""Codes of a failed precondition."""
 
 
 def problem_of_call(call: Call, *, is_conditional: bool = False) -> Problem:
-    """Why a call failed, as the answer to its request; with a condition, a wrong state is a failed condition."""
+    """Why a call failed; with a condition in the request, an unexpected state is a failed precondition."""
     error = json.loads(call.error or "{}")
-    code, message = error.get("code", "Internal"), error.get("message", "The call gave no answer.")
+    code, message = error.get("code", "Internal"), error.get("message", "The call has no result.")
     return of_call(call, problem_of_code(code, message, is_conditional=is_conditional))
 
 
@@ -178,7 +175,7 @@ def problem_of_code(code: str, message: str, *, is_conditional: bool = False) ->
 
 
 def of_call(call: Call, problem: Problem) -> Problem:
-    """The problem, with the call that the request was."""
+    """The problem, naming the call that the request became."""
     problem.call = call.id
-    problem.headers = (problem.headers or {}) | {CALL: call.id}
+    problem.headers = (problem.headers or {}) | {CALL_HEADER: call.id}
     return problem

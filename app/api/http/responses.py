@@ -6,12 +6,9 @@ from typing import Any, TypeVar
 from fastapi.responses import Response
 
 from app.api.http.body import JSON
+from app.api.http.problems import CALL_HEADER
 from app.core.calls import Call
 from app.core.util.json_codec import dumps
-
-CALL_HEADER = "Toolcrib-Call"
-"""The header that names the call a request became."""
-
 
 T = TypeVar("T")
 

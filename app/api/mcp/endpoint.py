@@ -1,4 +1,4 @@
-"""The way in for MCP clients: key and body are checked here, the protocol is spoken in `app/mcp`."""
+"""`/mcp` for MCP clients: checks key and body, then calls the MCP server in `app/mcp`."""
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
@@ -15,8 +15,8 @@ from app.core.principals import Key, Scope
 from app.mcp.server.app import LISTEN
 from app.mcp.server.request_context import KEY_IN_SCOPE, MESSAGE_IN_SCOPE, NAMES_IN_SCOPE
 
-MOST_SESSIONS = 256
-"""MCP sessions of one key; a client has one."""
+MAX_SESSIONS = 256
+"""MCP sessions per key; each client has one."""
 NAMES = ("plain", "prefixed")
 
 
@@ -32,12 +32,12 @@ class McpEndpoint:
         if scope["method"] == "POST":
             body = await http_body.read(receive)
             message = scope[MESSAGE_IN_SCOPE] = http_body.parse(body, headers.get("content-type", http_body.JSON))
-            receive = _again(body, receive)
+            receive = _replay(body, receive)
         _check_sessions(message, services, key)
-        with _room(scope, message, services, key):
-            answer = ResponseGuard(services, key, receive, send)
-            await services.mcp(scope, answer.receive, answer.send)
-            await answer.finish()
+        with _stream_slot(scope, message, services, key):
+            response = ResponseGuard(services, key, receive, send)
+            await services.mcp(scope, response.receive, response.send)
+            await response.finish()
 
 
 def _names(scope: ASGIScope) -> str | None:
@@ -48,24 +48,24 @@ def _names(scope: ASGIScope) -> str | None:
 
 
 def _check_sessions(message: Any, services: Services, key: Key) -> None:
-    """One key does not take all the sessions there are."""
-    is_hello = isinstance(message, dict) and message.get("method") == "initialize"
-    if is_hello and services.mcp.sessions_of(key) >= MOST_SESSIONS:
-        sentence = f"This key has {MOST_SESSIONS} MCP sessions open; end one first."
-        raise Problem(429, "TooManySessions", sentence, {"Retry-After": "60"})
+    """Limits the sessions of one key."""
+    is_initialize = isinstance(message, dict) and message.get("method") == "initialize"
+    if is_initialize and services.mcp.sessions_of(key) >= MAX_SESSIONS:
+        message_text = f"This key has {MAX_SESSIONS} MCP sessions open; end one first."
+        raise Problem(429, "TooManySessions", message_text, {"Retry-After": "60"})
 
 
-def _room(scope: ASGIScope, message: Any, services: Services, key: Key) -> AbstractContextManager[object]:
-    """What is a stream by itself takes the room of one: what the server has to say, in the way of either era."""
+def _stream_slot(scope: ASGIScope, message: Any, services: Services, key: Key) -> AbstractContextManager[object]:
+    """A stream slot for requests that open an event stream of their own: GET, or `subscriptions/listen`."""
     is_stream = scope["method"] == "GET" or (isinstance(message, dict) and message.get("method") == LISTEN)
     return services.stream_slots.slot(key) if is_stream else nullcontext()
 
 
 class ResponseGuard:
-    """An answer under way. When its key is revoked meanwhile, both sides hear that the other one has gone."""
+    """A response in progress. When its key is revoked, both sides see a disconnect."""
 
     def __init__(self, services: Services, key: Key, receive: Receive, send: Send) -> None:
-        self._use = services
+        self._services = services
         self._key = key
         self._receive = receive
         self._send = send
@@ -75,37 +75,37 @@ class ResponseGuard:
     async def send(self, message: Message) -> None:
         if self._is_revoked.is_set():
             return
-        if self._is_open and not self._use.keyring.has(self._key.id):
+        if self._is_open and not self._services.keyring.has(self._key.id):
             self._is_revoked.set()
             return
         self._is_open = message["type"] == "http.response.start" or message.get("more_body", False)
         await self._send(message)
 
     async def receive(self) -> Message:
-        coming, revoked = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._is_revoked.wait())
+        message, revoked = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._is_revoked.wait())
         try:
-            await asyncio.wait({coming, revoked}, return_when=asyncio.FIRST_COMPLETED)
-            return coming.result() if coming.done() else {"type": "http.disconnect"}
+            await asyncio.wait({message, revoked}, return_when=asyncio.FIRST_COMPLETED)
+            return message.result() if message.done() else {"type": "http.disconnect"}
         finally:
-            coming.cancel()
+            message.cancel()
             revoked.cancel()
 
     async def finish(self) -> None:
-        """What was cut short still ends as HTTP has it."""
+        """End a response that was cut off."""
         if self._is_open:
             self._is_open = False
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """What was read, to be received once more; then what comes after it."""
-    is_told = False
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Receives the body again, then what follows it."""
+    is_replayed = False
 
-    async def receive_again() -> Message:
-        nonlocal is_told
-        if is_told:
+    async def replaying_receive() -> Message:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        is_told = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return receive_again
+    return replaying_receive

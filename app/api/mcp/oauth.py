@@ -1,4 +1,4 @@
-"""Signing in at MCP servers: an address to go to, and the page one comes back to."""
+"""OAuth authorization at MCP servers: the URL for the browser, and the redirect page."""
 
 from html import escape
 from typing import Annotated, Any
@@ -24,11 +24,11 @@ from app.mcp.client.oauth.tokens import Declined
 router = APIRouter(prefix="/v1/mcp/servers", tags=["mcp"], route_class=JsonRoute)
 pages = APIRouter(include_in_schema=False)
 
-LONGEST = 4096
+MAX_PARAMETER_LENGTH = 4096
 STATUSES: dict[type[AuthFailed], int] = {UnknownState: 400, Declined: 403}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    409: {"description": "Nobody signs in at this server."},
-    502: {"description": "The server, or who signs people in for it, did not answer as it should."},
+    409: {"description": "This server has no OAuth authorization."},
+    502: {"description": "The server, or its authorization server, gave no valid response."},
 }
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -44,28 +44,28 @@ PAGE = """<!doctype html>
 </html>
 """
 
-Brought = Annotated[str | None, Query(max_length=LONGEST)]
+Parameter = Annotated[str | None, Query(max_length=MAX_PARAMETER_LENGTH)]
 
 
 @router.post("/{name}/auth", response_model=SignInView, responses=PROBLEMS)
 async def create_mcp_sign_in(name: Name, key: ToolWriter, services: ServicesDep, owner: Owner) -> Response:
-    """Begin to sign in at a server: `url` is for a browser, and leads back here when the person is done there. It is
-    good once, for ten minutes. A server with the grant `client_credentials` needs nobody, and is signed in to now."""
+    """Begin the authorization at a server: a person opens `url` in a browser, which is redirected back here at the end.
+    It is valid once, for ten minutes. With the grant `client_credentials` no person is needed, and it is done now."""
     refuse_bound(key)
     server = _server(services, name, owner)
     try:
-        door = await services.oauth.begin(server, owner, key.principal)
+        sign_in = await services.oauth.begin(server, owner, key.principal)
     except NoAuthorizationServer as error:
-        raise _none(str(error)) from None
+        raise _no_sign_in(str(error)) from None
     except AuthFailed as error:
         raise Problem(502, "SignInFailed", str(error)) from None
-    body = {"url": None, "expires_at": None} if door is None else {"url": door.url, "expires_at": rfc3339(door.until)}
-    return json_response(body, 200, {"Cache-Control": "no-store"})
+    view = {"url": sign_in and sign_in.url, "expires_at": sign_in and rfc3339(sign_in.until)}
+    return json_response(view, headers={"Cache-Control": "no-store"})
 
 
 @router.delete("/{name}/auth", status_code=204)
 async def delete_mcp_sign_in(name: Name, key: ToolWriter, services: ServicesDep, owner: Owner) -> Response:
-    """Forget what was got by signing in at a server, and who we are there. It is connected to anew, without."""
+    """Delete the tokens and the client registration of a server, and reconnect to it without them."""
     refuse_bound(key)
     _server(services, name, owner)
     await services.oauth.forget(name, owner)
@@ -76,40 +76,40 @@ async def delete_mcp_sign_in(name: Name, key: ToolWriter, services: ServicesDep,
 async def finish_sign_in(
     request: Request,
     services: ServicesDep,
-    state: Brought = None,
-    code: Brought = None,
-    iss: Brought = None,
-    error: Brought = None,
+    state: Parameter = None,
+    code: Parameter = None,
+    iss: Parameter = None,
+    error: Parameter = None,
 ) -> Response:
-    """Where a person comes back to. The state, which is good once, shows that they were sent by us."""
+    """The redirect URI. The state, which is valid once, shows that Toolcrib began this authorization."""
     try:
         signed = await services.oauth.complete(state or "", code, iss, error)
     except AuthFailed as failed:
-        text = f"{request.app.state.redactor.text(str(failed))} You can close this window, and begin anew."
+        text = f"{request.app.state.redactor.text(str(failed))} You can close this window and begin again."
         return _page("Not signed in", text, STATUSES.get(type(failed), 502))
     return _page("Signed in", f"Toolcrib can use the MCP server {signed.server.name} now. You can close this window.")
 
 
 @pages.get(DOCUMENT)
 async def get_client_document(services: ServicesDep) -> Response:
-    """What issuers read about us, where our name there is the address of this document."""
-    about = services.oauth.document()
-    if about is None:
-        raise not_found("such document without a public_url that is https")
-    return json_response(about)
+    """The client metadata document; its URL is the client id at authorization servers that support that."""
+    document = services.oauth.document()
+    if document is None:
+        raise not_found("such document without an https public_url")
+    return json_response(document)
 
 
 def _server(services: Services, name: str, owner: str | None) -> HttpServer:
-    found = services.servers.get(name, owner or GLOBAL_PRINCIPAL)
-    if found is None or found.owner != owner:
+    server = services.servers.get(name, owner or GLOBAL_PRINCIPAL)
+    if server is None or server.owner != owner:
         raise not_found(f"MCP server {name} of yours")
-    if not isinstance(found.definition, HttpServer):
-        raise _none(f"{name} is a program of this machine, and nobody signs in there.")
-    return found.definition
+    if not isinstance(server.definition, HttpServer):
+        raise _no_sign_in(f"{name} is a stdio server, which has no OAuth authorization.")
+    return server.definition
 
 
-def _none(sentence: str) -> Problem:
-    return Problem(409, "NoSignIn", sentence)
+def _no_sign_in(message: str) -> Problem:
+    return Problem(409, "NoSignIn", message)
 
 
 def _page(title: str, text: str, status: int = 200) -> Response:

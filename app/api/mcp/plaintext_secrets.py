@@ -1,4 +1,4 @@
-"""What an MCP server is let in with, when it is sent in clear: kept as secrets, so that it is not shown again."""
+"""Credentials that are sent in clear text in a server definition are stored as secrets and not shown again."""
 
 import hashlib
 import re
@@ -16,12 +16,12 @@ from app.core.util.json_codec import Raw
 from app.core.util.urls import read_url
 from app.mcp.client.plaintext_secrets import SCHEME, PlaintextSecret, clear_values, covered
 
-MOST = 64
+MAX_NAME_LENGTH = 64
 Server = StdioServer | HttpServer
 
 
-class Kept(NamedTuple):
-    """A secret to keep instead of a value in clear."""
+class NewSecret(NamedTuple):
+    """A secret to store instead of a value in clear text."""
 
     name: str
     value: str
@@ -29,70 +29,70 @@ class Kept(NamedTuple):
 
 
 @asynccontextmanager
-async def kept_secrets(
+async def stored_secrets(
     services: Services, owner: str | None, server: Server, before: Raw | None
 ) -> AsyncIterator[Server]:
-    """The server with names of secrets instead of what came in clear. If it is not added, they are as they were.
+    """The server with names of secrets instead of clear text. If adding it fails, the secrets are restored.
 
-    `before` is the definition that is replaced; its secrets that are not needed any more go with it.
+    `before` is the definition that is replaced; its secrets that are not used any more are removed.
     """
-    sealed, wanted = _sealed(server)
-    principal = _keeper(owner)
-    old = _made_for(before)
+    named, new_secrets = _extract_secrets(server)
+    principal = _secrets_owner(owner)
+    old = _own_secrets(before)
     undo: list[tuple[str, Any]] = []
     try:
-        for one in wanted:
-            undo.append((one.name, await _keep(services, principal, one, is_ours=one.name in old)))
-        yield sealed
+        for new in new_secrets:
+            undo.append((new.name, await _store(services, principal, new, is_ours=new.name in old)))
+        yield named
     except BaseException:
-        for name, held in undo:
-            await _put_back(services, principal, name, held)
+        for name, previous in undo:
+            await _restore(services, principal, name, previous)
         raise
-    for name in old - _made_for(sealed.model_dump()):
+    for name in old - _own_secrets(named.model_dump()):
         await services.secrets.remove(principal, name)
 
 
-async def forget_secrets(services: Services, owner: str | None, definition: Raw | None) -> None:
-    """The server is gone, and what was kept for it alone goes too."""
-    for name in _made_for(definition):
-        await services.secrets.remove(_keeper(owner), name)
+async def delete_secrets(services: Services, owner: str | None, definition: Raw | None) -> None:
+    """Delete the secrets that were stored for a removed server alone."""
+    for name in _own_secrets(definition):
+        await services.secrets.remove(_secrets_owner(owner), name)
 
 
-def shown(view: Raw) -> Raw:
-    """A server's view with a mark where its definition, written by the operator, holds a secret in clear."""
+def masked(view: Raw) -> Raw:
+    """A server's view with secrets masked that the operator wrote into its definition in clear text."""
     definition = view.get("definition")
     if definition is None:
         return view
     return view | {"definition": covered(definition, clear_values(servers.validate_python(definition)))}
 
 
-def _keeper(owner: str | None) -> str:
-    """Whose secrets a server's are. Those of everybody's are the admin's: who may use its tools need not be able to
-    send its token."""
+def _secrets_owner(owner: str | None) -> str:
+    """The principal who owns a server's secrets. Those of a global server are the admin's: keys that may use its tools
+    need not be able to send its token."""
     return owner or ADMIN_PRINCIPAL
 
 
-def _sealed(server: Server) -> tuple[Server, list[Kept]]:
-    kept: dict[tuple[str, str], Kept] = {}
+def _extract_secrets(server: Server) -> tuple[Server, list[NewSecret]]:
+    secrets: dict[tuple[str, str], NewSecret] = {}
     domains = [_domain(server.url)] if isinstance(server, HttpServer) else []
     for one in clear_values(server):
         if one.field in ("args", "url"):
             raise InvalidServer(
-                f"{one.field}: {one.name or 'a part of it'} looks like a secret, and this would be shown; "
-                "send it in `env` or `headers` instead, by the name of a secret"
+                f"{one.field}: {one.name or 'a part of it'} looks like a secret, and this is shown to clients; "
+                "send it in `env` or `headers` instead, as the name of a secret"
             )
-        kept[one.field, one.name] = Kept(secret_name(server.name, one.name), _value(one), domains)
-    return server.model_copy(update=dict(_changes(server, kept))), list(kept.values())
+        secrets[one.field, one.name] = NewSecret(secret_name(server.name, one.name), _value(one), domains)
+    return server.model_copy(update=dict(_changes(server, secrets))), list(secrets.values())
 
 
-def _changes(server: Server, kept: dict[tuple[str, str], Kept]) -> Iterator[tuple[str, Any]]:
-    """The fields that are others now."""
+def _changes(server: Server, secrets: dict[tuple[str, str], NewSecret]) -> Iterator[tuple[str, Any]]:
+    """The changed fields of the definition."""
     if isinstance(server, StdioServer):
-        named = {name: SecretValue(secret=one.name) for (_, name), one in kept.items()}
+        named = {name: SecretValue(secret=one.name) for (_, name), one in secrets.items()}
         yield "env", server.env | named
         return
     headers: dict[str, Any] = dict(server.headers)
-    for (field, name), one in kept.items():
+    for (field, name), one in secrets.items():
         if field == "auth":
             yield "auth", BearerAuth(secret=one.name)
         else:
@@ -102,27 +102,27 @@ def _changes(server: Server, kept: dict[tuple[str, str], Kept]) -> Iterator[tupl
 
 
 def _value(one: PlaintextSecret) -> str:
-    """What is kept: of `Bearer …` only the token, which is put together again when it is sent."""
-    found = SCHEME.fullmatch(one.value)
-    return found["token"] if found and found["scheme"].lower() == "bearer" and one.field == "headers" else one.value
+    """The value to store: of `Bearer …` only the token."""
+    match = SCHEME.fullmatch(one.value)
+    return match["token"] if match and match["scheme"].lower() == "bearer" and one.field == "headers" else one.value
 
 
 def _domain(url: str) -> str:
     host = read_url(url).host
     if ":" in host:
-        raise InvalidServer("a secret can be kept for a host with a name or an IPv4 address only; use one of those")
+        raise InvalidServer("a secret can only be stored for a host name or an IPv4 address; use one of those")
     return host
 
 
 def secret_name(server: str, part: str) -> str:
-    """What a secret of a server is called; a long name is cut, and told apart by its digest."""
+    """The name of a server's secret; a long one is cut and made unique by a digest."""
     name = f"mcp_{server}_{re.sub(r'[^A-Za-z0-9_.-]', '_', part)}"
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return name if len(name) <= MOST else f"{name[: MOST - 9]}_{digest}"
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 9]}_{digest}"
 
 
-def _made_for(definition: Raw | None) -> set[str]:
-    """The secrets in a definition that have the names we would give them."""
+def _own_secrets(definition: Raw | None) -> set[str]:
+    """The secrets in a definition that `secret_name` has named."""
     if definition is None:
         return set()
     server = definition["name"]
@@ -132,25 +132,25 @@ def _made_for(definition: Raw | None) -> set[str]:
     return {secret for part, secret in pairs.items() if secret == secret_name(server, part)}
 
 
-async def _keep(services: Services, principal: str, one: Kept, *, is_ours: bool) -> Any:
-    """Keep it; the answer is what was there before. What somebody else keeps by this name is not touched."""
-    found = services.secrets.find(principal, one.name)
-    held = found if found and found[0].principal == principal else None
-    if found is not None and not is_ours:
+async def _store(services: Services, principal: str, new: NewSecret, *, is_ours: bool) -> Any:
+    """Store a secret and return the one it replaces. A secret of this name that is not the server's is an error."""
+    existing = services.secrets.find(principal, new.name)
+    previous = existing if existing and existing[0].principal == principal else None
+    if existing is not None and not is_ours:
         raise Problem(
             409,
             "SecretTaken",
-            f"There is a secret {one.name} already; send its name instead of a value, or remove it.",
+            f"There is a secret {new.name} already; send its name instead of a value, or remove it.",
         )
     try:
-        await services.secrets.put(principal, one.name, one.value, one.domains)
+        await services.secrets.put(principal, new.name, new.value, new.domains)
     except InvalidSecret as error:
-        raise InvalidServer(f"what came in clear cannot be kept as a secret: {str(error).rstrip('.')}") from None
-    return held
+        raise InvalidServer(f"a clear-text value cannot be stored as a secret: {str(error).rstrip('.')}") from None
+    return previous
 
 
-async def _put_back(services: Services, principal: str, name: str, held: Any) -> None:
-    if held is None:
+async def _restore(services: Services, principal: str, name: str, previous: Any) -> None:
+    if previous is None:
         await services.secrets.remove(principal, name)
     else:
-        await services.secrets.put(principal, name, held[1], held[0].domains)
+        await services.secrets.put(principal, name, previous[1], previous[0].domains)

@@ -13,8 +13,8 @@ from app.api.auth import Reader, Runner, Services, ServicesDep, session_named
 from app.api.calls import Wait
 from app.api.create_call import DEFAULT_WAIT, trace_context
 from app.api.http.body import JSON, JsonRoute
-from app.api.http.problems import Problem, not_found, of_call, problem_of_call, problem_of_code
-from app.api.http.responses import CALL_HEADER, json_response, pending_response
+from app.api.http.problems import CALL_HEADER, Problem, not_found, of_call, problem_of_call, problem_of_code
+from app.api.http.responses import json_response, pending_response
 from app.api.schemas.mcp import ContentsView, MessagesView, PromptView, ResourceView, TemplateView
 from app.api.schemas.views import CallView, Page
 from app.core.calls import Call, CallRequest, note_calls
