@@ -511,7 +511,7 @@ BAD_BODIES: list[tuple[Any, str]] = [
     ({"type": "mcp", "server_url": "nothing"}, "A URL that starts with http:// or https:// is needed."),
     (
         {"type": "mcp", "server_url": "https://[::1]/", "server_label": "a", "authorization": CANARY},
-        "IPv4 address only",
+        "or an IPv4 address",
     ),
     ({"type": "mcp", "server_url": "https://a.invalid", "server_label": "日本"}, "a name needs 1 to 64 letters"),
     ({"type": "mcp", "connector_id": "connector_gmail"}, "connectors are known to the model's provider only"),
