@@ -244,6 +244,7 @@ def ready(container: Container) -> Container:
 
 
 @pytest.mark.faults
+@pytest.mark.xdist_group("image")
 @pytest.mark.timeout(900)
 def test_the_image_holds_what_the_service_needs_and_nothing_of_its_build(image: Image) -> None:
     [site] = (image.seen / "opt/toolcrib/lib").glob("python3.*/site-packages")
@@ -275,6 +276,7 @@ def needed_by(root: str, found: dict[str, Distribution], *extras: str) -> set[st
 
 
 @pytest.mark.faults
+@pytest.mark.xdist_group("image")
 @pytest.mark.timeout(900)
 def test_a_container_serves_as_its_own_user_from_a_new_volume_and_ends_in_order(image: Image, start: Start) -> None:
     container = ready(start())
@@ -295,6 +297,7 @@ def test_a_container_serves_as_its_own_user_from_a_new_volume_and_ends_in_order(
 
 
 @pytest.mark.faults
+@pytest.mark.xdist_group("image")
 @pytest.mark.timeout(900)
 def test_a_container_has_walls_and_interpreters_behind_them(image: Image, start: Start) -> None:
     container = ready(start())
@@ -313,6 +316,7 @@ def test_a_container_has_walls_and_interpreters_behind_them(image: Image, start:
 
 
 @pytest.mark.faults
+@pytest.mark.xdist_group("image")
 @pytest.mark.timeout(900)
 def test_the_health_check_follows_the_port_and_fails_when_nobody_serves(image: Image, start: Start) -> None:
     elsewhere = ready(start(TOOLCRIB_PORT="8765", http_proxy="http://127.0.0.1:9"))
@@ -331,6 +335,7 @@ def test_the_health_check_follows_the_port_and_fails_when_nobody_serves(image: I
 
 
 @pytest.mark.faults
+@pytest.mark.xdist_group("image")
 @pytest.mark.timeout(900)
 def test_the_gateway_gets_in_by_the_services_name_and_with_the_key_of_the_operator(start: Start) -> None:
     container = ready(start(TOOLCRIB_API_KEY="tk_of_the_operator"))
@@ -353,6 +358,7 @@ def test_the_gateway_gets_in_by_the_services_name_and_with_the_key_of_the_operat
 
 
 @pytest.mark.faults
+@pytest.mark.xdist_group("image")
 @pytest.mark.timeout(900)
 def test_the_programs_that_tools_use_are_there(start: Start) -> None:
     container = ready(start())

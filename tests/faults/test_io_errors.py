@@ -1,12 +1,11 @@
 """I/O errors at every single write and sync of the database: an error where one is due, and never a lie.
 
-Each test lets the n-th operation fail, for n from 1 until a run has none left to fail (FAULT_STRIDE=1 takes every n):
-what was acknowledged is there at the next start, what was refused is not, and nothing ran twice.
+Each test lets the n-th operation fail, in strides from 1 until a run has none left to fail (TOOLCRIB_TEST_FULL=1 takes
+smaller strides): what was acknowledged is there at the next start, what was refused is not, and nothing ran twice.
 """
 
 import errno
 import json
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,13 +18,14 @@ from tests.faults.data_checks import Acknowledged, broken_promises
 from tests.faults.io_shim import ALL, LASTING, SYNC, WRITE, Shim, has_compiler
 from tests.faults.raw_sockets import Answer, Wire, wired
 from tests.faults.service_processes import Service, Zygote
+from tests.support.scale import rounds
 
 pytestmark = [
     pytest.mark.faults,
     pytest.mark.skipif(not has_compiler(), reason="gcc is needed to build the disk that fails"),
 ]
 
-STRIDE = int(os.environ.get("FAULT_STRIDE", "11"))
+STRIDE = rounds(29, 11)
 MOST = 1000
 WAIT = 0.1
 UNSURE = "unknown whether this was stored"
@@ -119,7 +119,7 @@ async def test_a_short_failure_is_told_or_overcome_without_a_restart(
 @pytest.mark.parametrize(
     ("kinds", "number", "stride"),
     [
-        pytest.param(SYNC, errno.EIO, 1, id="nothing can be synced"),
+        pytest.param(SYNC, errno.EIO, rounds(3, 1), id="nothing can be synced"),
         pytest.param(WRITE, errno.ENOSPC, 2 * STRIDE, id="nothing can be written"),
         pytest.param(ALL, errno.EIO, 2 * STRIDE, id="nothing works"),
     ],
@@ -153,7 +153,7 @@ async def test_a_failure_while_starting_is_loud_and_the_next_start_goes_on(servi
     clients = Clients()
     loud = 0
 
-    for n in range(1, MOST, 3):
+    for n in range(1, MOST, rounds(8, 3)):
         async with wired(service.port) as wire:
             await clients.ask(wire, "turn", f"n{n}-runs", 0, seconds=60)
             await clients.ask(wire, "turn", f"n{n}-waits", 0)

@@ -15,8 +15,9 @@ from tests.faults.data_checks import FINAL, Acknowledged, broken_promises, left_
 from tests.faults.load import Load
 from tests.faults.raw_sockets import wired
 from tests.faults.service_processes import HANG, Service
+from tests.support.scale import rounds
 
-KILLS = int(os.environ.get("FAULT_KILLS", "50"))
+KILLS = rounds(15, 50)
 FEW = 5
 CLIENTS = 16
 

@@ -15,10 +15,11 @@ from tests.faults.raw_sockets import Answer, Body, Stream, Wire, wired
 from tests.faults.resource_usage import Memory, holds, inside, wait_inside
 from tests.faults.service_processes import HANG, Started, runner
 from tests.support.mcp_wire import called
+from tests.support.scale import rounds
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("memory")]  # they measure what a service holds
 
-ROUNDS = 6
+ROUNDS = rounds(4, 6)
 WARM = 2
 MB_EACH = 2.0  # on average: an allocator grows in steps, a leak all the time
 OBJECTS_EACH = 250  # less than one for each call

@@ -6,7 +6,7 @@ import pytest
 
 from tests.mcp.service_process import Fleet, fleet, hostile
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("memory")]  # they measure what a service holds
 
 SERVERS = {
     "good": hostile("calls"),

@@ -1,4 +1,4 @@
-"""MCP servers that are killed a hundred times: nothing of all that is left in the service."""
+"""MCP servers that are killed again and again: nothing of all that is left in the service."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,11 +13,12 @@ from tests.faults.resource_usage import Memory, inside, settled, wait_inside
 from tests.faults.sandboxed_service import alive, kill_all_around
 from tests.faults.service_processes import HANG, Started, runner
 from tests.mcp.service_process import hostile, kill, until_gone, variables
+from tests.support.scale import rounds
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("memory")]  # they measure what a service holds
 
 WARM = 10
-KILLS = 100
+KILLS = rounds(30, 100)
 MB = 15.0
 WAYS = ("plain", "shell", "daemon")
 PROCESSES = 6
@@ -39,7 +40,7 @@ def service(tmp_path: Path, tag: str) -> Iterator[Started]:
     started.close()
 
 
-async def test_a_hundred_kills_leave_files_tasks_threads_and_processes_as_they_were(service: Started, tag: str) -> None:
+async def test_many_kills_leave_files_tasks_threads_and_processes_as_they_were(service: Started, tag: str) -> None:
     async with asyncio.timeout(HANG * 3), wired(service.port) as wire:
         await all_up(wire)
         for number in range(WARM):

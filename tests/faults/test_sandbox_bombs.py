@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults.sandboxed_service import BACKENDS, WalledService, alive, memory_mb, run, walled
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("sandbox")]  # they share the limit of one user id
 
 MEMORY = 256 * 1024 * 1024
 PROCESSES = 64

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.sandboxed_service import BACKENDS, WalledService, run, walled
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("sandbox")]  # they share the limit of one user id
 
 CANARY = "canary-9c1f5e0b7a3d4826"
 EVENTS = {"Accept": "application/json"}

@@ -10,12 +10,13 @@ import pytest
 from app.sandbox.process.spawner import MAX_IDLE
 from tests.faults.resource_usage import settled
 from tests.faults.sandboxed_service import BACKENDS, WalledService, alive, kill_all_around, run, walled
+from tests.support.scale import rounds
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("sandbox")]  # they share the limit of one user id
 
-ROUNDS = 10
+ROUNDS = rounds(4, 10)
 EACH = 20
-CALLS = 500
+CALLS = rounds(200, 500)
 WAYS_OUT = (
     "sleep {tag} & echo started",
     "setsid sleep {tag} & echo started",
@@ -77,7 +78,7 @@ def place(number: int) -> str:
 KINDS: tuple[Callable[[httpx.AsyncClient, str, int], Awaitable[None]], ...] = (leave, leave, time_out, be_canceled)
 
 
-async def test_two_hundred_calls_of_all_kinds_leave_nothing_behind(service: WalledService) -> None:
+async def test_calls_of_all_kinds_leave_nothing_behind(service: WalledService) -> None:
     tag = f"31337.{uuid4().int % 10**9}"
     async with service.client() as client:
         for number in range(EACH):

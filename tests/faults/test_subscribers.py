@@ -14,7 +14,7 @@ from tests.faults.raw_sockets import Body, data_of, id_of, streamed, wired
 from tests.faults.resource_usage import Memory, holds, holds_at_most, inside
 from tests.faults.service_processes import HANG, Started, runner
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("memory")]  # they measure what a service holds
 
 EACH = 500
 CALLS = 150

@@ -20,6 +20,7 @@ from tests.mcp.raw_http_server import Exchange, as_error, as_json, raw_site
 from tests.mcp.sdk_server import SdkServer, hosted
 from tests.sandbox.spawned import resident_of, zombies_below
 from tests.support.http_servers import reply
+from tests.support.scale import rounds
 from tests.support.services import until
 
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
@@ -276,13 +277,9 @@ async def test_who_is_canceled_while_it_connects_leaves_nothing_behind(bench: Be
     await until(lambda: is_flat(bench, before))
 
 
+@pytest.mark.sampled
 async def test_opening_and_closing_again_and_again_leaves_nothing_behind(bench: Bench) -> None:
-    await again_and_again(bench, 2)
-
-
-@pytest.mark.faults
-async def test_a_hundred_times_leave_nothing_behind(bench: Bench) -> None:
-    await again_and_again(bench, 100)
+    await again_and_again(bench, rounds(2, 100))
 
 
 async def again_and_again(bench: Bench, times: int) -> None:

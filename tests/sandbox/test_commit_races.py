@@ -16,8 +16,9 @@ from app.core.ports import Change, Stamp
 from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.conftest import tree
 from tests.sandbox.rename_race import exchanging, last, repeating
+from tests.support.scale import FULL
 
-SECONDS = [0.4, pytest.param(5, marks=pytest.mark.faults)]
+SECONDS = 5 if FULL else 0.4
 REFUSED = {"OutsideWorkspace", "ESTALE", "EEXIST", "ENOENT", "ENOTDIR", "ELOOP"}
 SEEN = {"read", "written", "OutsideWorkspace"}
 
@@ -55,9 +56,9 @@ class Worker:
         return True
 
 
-@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.sampled
 def test_no_commit_goes_through_a_folder_that_was_swapped_for_a_link(
-    ws: LocalWorkspace, root: Path, opener: str, seconds: float
+    ws: LocalWorkspace, root: Path, opener: str
 ) -> None:
     outside = tree(root.parent / "outside")
     workers = [Worker(ws, "a/f"), Worker(ws, "a/deep/f")]
@@ -65,7 +66,7 @@ def test_no_commit_goes_through_a_folder_that_was_swapped_for_a_link(
         swaps = stack.enter_context(exchanging(root / "a", root / "b"))
         for worker in workers:
             stack.enter_context(repeating(worker))
-        last(seconds, lambda: swaps[0] > 100 and all(sum_of(workers)[answer] for answer in SEEN))
+        last(SECONDS, lambda: swaps[0] > 100 and all(sum_of(workers)[answer] for answer in SEEN))
 
     answers = sum_of(workers)
     assert tree(root.parent / "outside") == outside
@@ -78,15 +79,13 @@ def sum_of(workers: list[Worker]) -> Counter[str]:
     return sum((worker.answers.copy() for worker in workers), Counter[str]())
 
 
-@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.sampled
 @pytest.mark.usefixtures("renamer")
-def test_no_commit_goes_through_a_file_that_was_swapped_for_a_link(
-    ws: LocalWorkspace, root: Path, seconds: float
-) -> None:
+def test_no_commit_goes_through_a_file_that_was_swapped_for_a_link(ws: LocalWorkspace, root: Path) -> None:
     outside = tree(root.parent / "outside")
     worker, swapper = Worker(ws, "file"), turning_into_a_link(root / "file")
     with repeating(worker), repeating(lambda: next(swapper)) as swaps:
-        last(seconds, lambda: swaps[0] > 20 and worker.answers["read"] > 0)
+        last(SECONDS, lambda: swaps[0] > 20 and worker.answers["read"] > 0)
 
     assert tree(root.parent / "outside") == outside
     assert leftovers(root.parent) == []
@@ -111,9 +110,9 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in tree(folder) if ".toolcrib-" in name]
 
 
-@pytest.mark.parametrize("seconds", [0.3, pytest.param(2, marks=pytest.mark.faults)])
+@pytest.mark.sampled
 @pytest.mark.usefixtures("renamer")
-def test_of_commits_at_the_same_time_none_is_lost(ws: LocalWorkspace, root: Path, seconds: float) -> None:
+def test_of_commits_at_the_same_time_none_is_lost(ws: LocalWorkspace, root: Path) -> None:
     """Everybody counts on in the same file; whoever comes too late is told so."""
     (root / "file").write_text("0")
     refused = Counter[str]()
@@ -129,7 +128,7 @@ def test_of_commits_at_the_same_time_none_is_lost(ws: LocalWorkspace, root: Path
 
     with ExitStack() as stack:
         times = [stack.enter_context(repeating(count_on)) for _ in range(4)]
-        last(seconds, lambda: refused["ESTALE"] > 0 and sum(one[0] for one in times) > 10)
+        last(SECONDS, lambda: refused["ESTALE"] > 0 and sum(one[0] for one in times) > 10)
 
     assert int((root / "file").read_text()) == sum(one[0] for one in times) > 10
     assert set(refused) == {"ESTALE"}

@@ -14,6 +14,7 @@ from app.core.ports import Change
 from app.sandbox.files import temp_files
 from app.sandbox.files.workspace import LocalWorkspace
 from tests.sandbox.killed_commits import SIZE
+from tests.support.scale import rounds
 
 ROOT = Path(__file__).parent.parent.parent
 LEFTOVER = re.compile(r"(.*/)?\.toolcrib-[0-9a-f]{8}-[0-9a-f]{16}")
@@ -67,8 +68,9 @@ def test_what_a_killed_commit_left_behind_is_gone_after_the_next_one_an_hour_lat
     assert {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} == {"a", "b", "d/c", "new/file"}
 
 
-@pytest.mark.parametrize("times", [15, pytest.param(150, marks=pytest.mark.faults)])
-def test_at_whatever_moment_it_is_killed_every_file_is_whole(tmp_path: Path, times: int) -> None:
+@pytest.mark.sampled
+def test_at_whatever_moment_it_is_killed_every_file_is_whole(tmp_path: Path) -> None:
+    times = rounds(15, 150)
     told = killed(tmp_path / "root", "at-random", str(times))
 
     texts = {json.dumps(text) for one in told for name, text in one["left"].items() if not LEFTOVER.fullmatch(name)}

@@ -27,6 +27,7 @@ from tests.sandbox.spawned import (
     tagged,
     zombies_below,
 )
+from tests.support.scale import rounds
 from tests.support.services import HANG, until
 
 pytestmark = pytest.mark.timeout(60)
@@ -213,13 +214,9 @@ async def storm(crib: Spawner, tag: str, rounds: int) -> None:
     await until(lambda: zombies_below(resident_of(crib)) == [])
 
 
+@pytest.mark.sampled
 async def test_nobody_is_left_after_a_storm(crib: Spawner, tag: str) -> None:
-    await storm(crib, tag, 16)
-
-
-@pytest.mark.faults
-async def test_nobody_is_left_after_a_long_storm(crib: Spawner, tag: str) -> None:
-    await storm(crib, tag, 200)
+    await storm(crib, tag, rounds(16, 200))
 
 
 async def test_one_that_forks_without_end_is_caught(crib: Spawner, tag: str) -> None:

@@ -19,6 +19,7 @@ from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.isolation import landlock
 from app.sandbox.process.trusted import TrustedProcesses
 from app.sandbox.ripgrep import Ripgrep
+from tests.support.scale import rounds
 from tests.support.services import until
 
 LIMIT = 1 << 20
@@ -302,15 +303,10 @@ async def race(searcher: Ripgrep, trap: Path, rounds: int) -> list[bytes]:
     return [output for output in found if output]
 
 
+@pytest.mark.sampled
 @needs_landlock
 async def test_a_symlink_that_is_swapped_in_leads_nowhere(searcher: Ripgrep, trap: Path) -> None:
-    assert await race(searcher, trap, 40) == []
-
-
-@needs_landlock
-@pytest.mark.faults
-async def test_a_symlink_that_is_swapped_in_leads_nowhere_for_long(searcher: Ripgrep, trap: Path) -> None:
-    assert await race(searcher, trap, 600) == []
+    assert await race(searcher, trap, rounds(40, 600)) == []
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from app.sandbox.process.local_process import LocalProcess
 from app.sandbox.process.preforked import unpack
 from app.sandbox.process.spawner import IsolationSpec, Mount, NotStarted, Spawner, SpawnRequest, pack
 from tests.sandbox.spawned import ENV, WALLS, bash, order, resident_of, said, spawner_of, started, tagged, zombies_below
+from tests.support.scale import rounds
 from tests.support.services import until
 
 pytestmark = pytest.mark.timeout(60)
@@ -266,13 +267,9 @@ async def flat(crib: Spawner, rounds: int) -> None:
     assert zombies_below(resident_of(crib)) == []
 
 
+@pytest.mark.sampled
 async def test_files_threads_and_zombies_are_as_many_as_before(crib: Spawner) -> None:
-    await flat(crib, 60)
-
-
-@pytest.mark.faults
-async def test_files_threads_and_zombies_are_as_many_as_before_after_many(crib: Spawner) -> None:
-    await flat(crib, 500)
+    await flat(crib, rounds(60, 500))
 
 
 def test_an_order_arrives_as_it_was_sent() -> None:
