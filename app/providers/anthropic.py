@@ -1,8 +1,5 @@
-"""anthropic: the Messages API. Calls are `tool_use` blocks, and all results of a turn go back in one user message.
-
-What Claude said: `tool_use` blocks out of a message, its content or the events of a stream.
-
-What Claude gets back: one user message, a `tool_result` block for each call before anything else.
+"""anthropic: the Messages API. Calls are `tool_use` blocks; all results of a turn are `tool_result` blocks of one user
+message, before anything else.
 """
 
 import json
@@ -24,46 +21,46 @@ from app.core.runs import (
 from app.providers import call_arguments, reply_content
 from app.providers.call_arguments import Arguments
 from app.providers.dialects import COMMON, Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
-from app.providers.reply_content import PDF, address_of, kind_of, text_in, told
-from app.providers.schema.anthropic_strict import GrammarBudget, allowance_for
-from app.providers.tool_limits import FittedTool, fit, mode_of, refuse, wire_name, with_their_search
+from app.providers.reply_content import PDF, decode_text, media_type, text_with_placeholders, web_url
+from app.providers.schema.anthropic_strict import GrammarBudget, grammar_budget
+from app.providers.tool_limits import FittedTool, fit, supported_mode, warn_unsupported, wire_name, without_own_search
 
-CUT = ("max_tokens", "model_context_window_exceeded", "refusal")
-"""Ends that can come in the middle of a call, which is then the last block."""
+INCOMPLETE = ("max_tokens", "model_context_window_exceeded", "refusal")
+"""Values of `stop_reason` that may leave the last block incomplete."""
 PAUSED = "pause_turn"
-"""The provider goes on itself when it is sent the message back; until then there is nothing to run."""
+"""The provider continues when the message is sent back; until then there is nothing to run."""
 INVALID = "INVALID_JSON"
-"""Where a client keeps arguments that were no JSON, because the message must have an object."""
+"""The key under which clients store arguments that were not JSON, as the message needs an object."""
 EVENTS = ("message_", "content_block_", "ping", "error")
-"""How the types of a stream's events begin."""
-_NO_MESSAGE = "This is no message of Anthropic's: an object with `content`, a list of blocks or of events is expected."
+"""Prefixes of the types of stream events."""
+_NO_MESSAGE = "This is not an Anthropic message: an object with `content`, a list of blocks or of events is expected."
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
     match message:
         case {"content": list() | str() as content} if message.get("role", "assistant") == "assistant":
-            return _reading([_text_block(content)] if isinstance(content, str) else content, message)
+            return _parse([_text_block(content)] if isinstance(content, str) else content, message)
         case {"type": "tool_use"}:
-            return _reading([message], {})
+            return _parse([message], {})
         case [*events] if any((_type_of(event) or "").startswith(EVENTS) for event in events):
-            return _streamed(events)
+            return _parse_stream(events)
         case [*blocks]:
-            return _reading(blocks, {})
+            return _parse(blocks, {})
     raise Unreadable(_NO_MESSAGE)
 
 
-def _reading(blocks: list[Any], message: dict[str, Any], unfinished: frozenset[int] = frozenset()) -> ParsedMessage:
-    """`unfinished` are the numbers of blocks that were cut off."""
+def _parse(blocks: list[Any], message: dict[str, Any], incomplete: frozenset[int] = frozenset()) -> ParsedMessage:
+    """`incomplete` are the indexes of blocks that were cut off."""
     if any(_type_of(block) is None for block in blocks):
         raise Unreadable(_NO_MESSAGE)
-    stopped, message_id = message.get("stop_reason"), message.get("id")
-    if stopped in CUT:
-        unfinished |= {len(blocks) - 1}
+    stop_reason, message_id = message.get("stop_reason"), message.get("id")
+    if stop_reason in INCOMPLETE:
+        incomplete |= {len(blocks) - 1}
     return ParsedMessage(
         calls=tuple(
-            _call(block, is_cut=number in unfinished)
+            _call(block, is_cut=number in incomplete)
             for number, block in enumerate(blocks)
-            if block["type"] == "tool_use" and stopped != PAUSED
+            if block["type"] == "tool_use" and stop_reason != PAUSED
         ),
         text="".join(_text(block) for block in blocks),
         message_id=message_id if isinstance(message_id, str) else None,
@@ -85,19 +82,19 @@ def _call(block: dict[str, Any], *, is_cut: bool) -> ModelCall:
     )
 
 
-def _arguments(given: Any, *, is_cut: bool) -> Arguments:
-    if isinstance(given, dict) and given.keys() == {INVALID}:
-        given = given[INVALID]
+def _arguments(raw: Any, *, is_cut: bool) -> Arguments:
+    if isinstance(raw, dict) and raw.keys() == {INVALID}:
+        raw = raw[INVALID]
     if not is_cut:
-        return call_arguments.read(given)
-    return call_arguments.cut_short(given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
+        return call_arguments.parse(raw)
+    return call_arguments.incomplete(raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False))
 
 
-def _streamed(events: list[Any]) -> ParsedMessage:
-    """The message that the events of a stream build up. A block that never ends was cut off."""
+def _parse_stream(events: list[Any]) -> ParsedMessage:
+    """The message of a stream's events. A block without `content_block_stop` was cut off."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
-    said: dict[int, list[str]] = {}
+    deltas: dict[int, list[str]] = {}
     ended: set[int] = set()
     for event in events:
         match event:
@@ -106,36 +103,32 @@ def _streamed(events: list[Any]) -> ParsedMessage:
             case {"type": "message_delta", "delta": {"stop_reason": str(reason)}}:
                 message["stop_reason"] = reason
             case {"type": "content_block_start", "index": int(index), "content_block": dict(block)}:
-                blocks[index], said[index] = block, []
+                blocks[index], deltas[index] = block, []
             case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if index in blocks:
-                said[index].append(_piece(delta))
+                deltas[index].append(_delta_text(delta))
             case {"type": "content_block_stop", "index": int(index)}:
                 ended.add(index)
-    places = sorted(blocks)
-    unfinished = frozenset(number for number, index in enumerate(places) if index not in ended)
-    built = [_built(blocks[index], "".join(said[index])) for index in places]
-    return _reading(built, message, unfinished)
+    indexes = sorted(blocks)
+    incomplete = frozenset(number for number, index in enumerate(indexes) if index not in ended)
+    whole = [_with_deltas(blocks[index], "".join(deltas[index])) for index in indexes]
+    return _parse(whole, message, incomplete)
 
 
-def _piece(delta: dict[str, Any]) -> str:
+def _delta_text(delta: dict[str, Any]) -> str:
     match delta:
         case {"type": "input_json_delta", "partial_json": str(piece)} | {"type": "text_delta", "text": str(piece)}:
             return piece
     return ""
 
 
-def _built(block: dict[str, Any], said: str) -> dict[str, Any]:
-    """A block with what its deltas said; without any, it is as it began."""
+def _with_deltas(block: dict[str, Any], text: str) -> dict[str, Any]:
+    """A block with its joined deltas."""
     match _type_of(block):
-        case "tool_use" if said:
-            return block | {"input": said}
+        case "tool_use" if text:
+            return block | {"input": text}
         case "text":
-            return block | {"text": _text(block) + said}
+            return block | {"text": _text(block) + text}
     return block
-
-
-def _text_block(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
 
 
 def _text(block: dict[str, Any]) -> str:
@@ -154,46 +147,51 @@ IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
     if not replies:
         return []
-    return [{"role": "user", "content": [*(_result(reply) for reply in replies), *_afterwards(replies)]}]
+    return [{"role": "user", "content": [*(_result(reply) for reply in replies), *_failed_files(replies)]}]
 
 
 def _result(reply: Reply) -> Wire:
-    made: Wire = {"type": "tool_result", "tool_use_id": reply.call.id, "content": _content(reply)}
+    result: Wire = {"type": "tool_result", "tool_use_id": reply.call.id, "content": _content(reply)}
     if reply.error is not None:
-        made["is_error"] = True
+        result["is_error"] = True
     if reply.call.toolset is not None:
-        made["toolset_name"] = reply.call.toolset
-    return made
+        result["toolset_name"] = reply.call.toolset
+    return result
 
 
 def _content(reply: Reply) -> str | list[Wire]:
-    """Text alone is a string, and an error may be nothing else."""
+    """A string if there is only text, as for errors."""
     if reply.error is not None:
-        return told(reply, lambda media: False)
+        return text_with_placeholders(reply, lambda media: False)
     blocks = [block for part in reply.parts if (block := _block(part)) is not None]
     if all(block["type"] == "text" for block in blocks):
-        return "\n".join(block["text"] for block in blocks) or reply_content.NOTHING
+        return "\n".join(block["text"] for block in blocks) or reply_content.NO_OUTPUT
     return blocks
 
 
 def _block(part: Part) -> Wire | None:
     match part:
         case Media():
-            return _file(part) or _said(reply_content.placeholder(part))
+            return _file(part) or _text_block(reply_content.placeholder(part))
         case SearchResult() if part.text:
-            return {"type": "search_result", "source": part.source, "title": part.title, "content": [_said(part.text)]}
+            return {
+                "type": "search_result",
+                "source": part.source,
+                "title": part.title,
+                "content": [_text_block(part.text)],
+            }
         case ToolReference(name):
             return {"type": "tool_reference", "tool_name": wire_name(name, COMMON)}
-    text = reply_content.plain(part)
-    return _said(text) if text else None
+    text = reply_content.part_text(part)
+    return _text_block(text) if text else None
 
 
 def _file(media: Media) -> Wire | None:
-    """A file as the model can see it; None when it cannot."""
-    kind = kind_of(media)
+    """A file as a block; None for unsupported types."""
+    kind = media_type(media)
     if kind in IMAGES and (source := _source(media)) is not None:
         return {"type": "image", "source": source}
-    text = text_in(media)
+    text = decode_text(media)
     source = _source(media) if kind == PDF else None
     if text:
         source = {"type": "text", "media_type": "text/plain", "data": text}
@@ -204,20 +202,20 @@ def _file(media: Media) -> Wire | None:
 
 def _source(media: Media) -> dict[str, Any] | None:
     if media.data is not None:
-        return {"type": "base64", "media_type": kind_of(media), "data": media.data}
-    address = address_of(media)
-    return None if address is None else {"type": "url", "url": address}
+        return {"type": "base64", "media_type": media_type(media), "data": media.data}
+    url = web_url(media)
+    return None if url is None else {"type": "url", "url": url}
 
 
-def _afterwards(replies: Sequence[Reply]) -> list[Wire]:
-    """The files of failed calls, which their results may not hold. A program that calls takes nothing but results."""
+def _failed_files(replies: Sequence[Reply]) -> list[Wire]:
+    """The files of failed calls, which their results may not have. Programmatic callers take results only."""
     if any((reply.call.caller or {}).get("type", "direct") != "direct" for reply in replies):
         return []
     failed = [reply for reply in replies if reply.error is not None]
     return [block for reply in failed for media in reply_content.media_of(reply) if (block := _file(media)) is not None]
 
 
-def _said(text: str) -> Wire:
+def _text_block(text: str) -> Wire:
     return {"type": "text", "text": text}
 
 
@@ -227,87 +225,87 @@ BASH: Wire = {"type": "bash_20250124", "name": "bash"}
 EDITOR: Wire = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}
 SEARCH: Wire = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 BUILT_IN = {name: BASH for name in SHELLS} | {name: EDITOR for name in FILES}
-"""Our tools, and what the model was taught that does the same."""
+"""Our tools, and Anthropic's tools that do the same."""
 CHOICES = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
     exported = Exported()
-    refuse(options, offers, ("namespace",), exported.warnings)
-    offers = with_their_search(offers, options, exported.warnings)
-    allowance = allowance_for(options, exported.warnings)
+    warn_unsupported(options, offers, ("namespace",), exported.warnings)
+    offers = without_own_search(offers, options, exported.warnings)
+    budget = grammar_budget(options, exported.warnings)
     builtins = _builtins(offers, exported.warnings) if options.is_native else {}
     for tool in fit(offers, options.quirks, exported.warnings):
-        replaced = builtins.get(tool.offer.name)
-        if replaced is None:
-            exported.tools.append(_definition(tool, options, allowance, exported.warnings))
-        elif replaced not in exported.tools:
-            exported.tools.append(dict(replaced))
+        builtin = builtins.get(tool.offer.name)
+        if builtin is None:
+            exported.tools.append(_definition(tool, options, budget, exported.warnings))
+        elif builtin not in exported.tools:
+            exported.tools.append(dict(builtin))
     if any("defer_loading" in tool for tool in exported.tools):
         exported.tools.insert(0, dict(SEARCH))
     if options.cache is not None:
-        _mark(exported.tools, {"type": "ephemeral"} | ({"ttl": "1h"} if options.cache == "1h" else {}))
+        _set_cache_control(exported.tools, {"type": "ephemeral"} | ({"ttl": "1h"} if options.cache == "1h" else {}))
     return exported
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    mode = mode_of(choice, quirks, warnings)
+    mode = supported_mode(choice, quirks, warnings)
     if choice.allowed:
-        warnings.append("Anthropic has no list of allowed tools; the others are left out of the request.")
-        tools = _narrowed(tools, choice.allowed, quirks)
-    filled: Wire = {"tools": tools}
-    is_single = choice.parallel is False and quirks.says_parallel and mode != "none"
+        warnings.append("Anthropic has no list of allowed tools; the other tools are left out of the request.")
+        tools = _only_allowed(tools, choice.allowed, quirks)
+    request: Wire = {"tools": tools}
+    is_single = choice.parallel is False and quirks.has_parallel_choice and mode != "none"
     if not tools or (mode is None and not is_single):
-        return filled
-    said: Wire = {"type": CHOICES[mode or "auto"]}
+        return request
+    tool_choice: Wire = {"type": CHOICES[mode or "auto"]}
     if mode == "tool":
-        said["name"] = _called(choice.name or "", tools, quirks)
+        tool_choice["name"] = _exported_name(choice.name or "", tools, quirks)
     if is_single:
-        said["disable_parallel_tool_use"] = True
-    return filled | {"tool_choice": said}
+        tool_choice["disable_parallel_tool_use"] = True
+    return request | {"tool_choice": tool_choice}
 
 
 def _builtins(offers: Sequence[ToolOffer], warnings: list[str]) -> dict[str, Wire]:
-    """Which of the offers the model knows as a tool of its own. A name can be there only once."""
+    """Our tools that are exported as Anthropic's own. Each name may be used once."""
     names = {offer.name for offer in offers}
     taken = {tool["name"] for tool in (BASH, EDITOR) if tool["name"] in names}
-    warnings += [f"The built-in tool {name} is not offered: another tool has its name." for name in sorted(taken)]
+    warnings += [f"The built-in tool {name} is not exported: another tool has its name." for name in sorted(taken)]
     return {name: tool for name, tool in BUILT_IN.items() if tool["name"] not in taken}
 
 
-def _definition(tool: FittedTool, options: ExportOptions, allowance: GrammarBudget | None, warnings: list[str]) -> Wire:
-    made: Wire = {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+def _definition(tool: FittedTool, options: ExportOptions, budget: GrammarBudget | None, warnings: list[str]) -> Wire:
+    definition: Wire = {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
     if not tool.description:
-        del made["description"]
-    if allowance is not None and (closed := allowance.close(tool, warnings)) is not None:
-        made |= {"input_schema": closed, "strict": True}
+        del definition["description"]
+    if budget is not None and (closed := budget.close(tool, warnings)) is not None:
+        definition |= {"input_schema": closed, "strict": True}
     if options.defers is not None and options.defers(tool.offer.name):
-        made["defer_loading"] = True
-    return made
+        definition["defer_loading"] = True
+    return definition
 
 
-def _mark(tools: list[Wire], mark: Wire) -> None:
-    """The mark on the last tool caches all; one that is deferred may not carry it."""
+def _set_cache_control(tools: list[Wire], mark: Wire) -> None:
+    """`cache_control` on the last tool caches all; a deferred tool may not have it."""
     last = next((tool for tool in reversed(tools) if "defer_loading" not in tool), None)
     if last is not None:
         last["cache_control"] = mark
 
 
-def _narrowed(tools: list[Wire], allowed: Sequence[str], quirks: Quirks) -> list[Wire]:
-    names = {_called(name, tools, quirks) for name in allowed}
-    kept = [dict(tool) for tool in tools if tool["name"] in names]
-    if any("defer_loading" in tool for tool in kept):
-        kept.insert(0, dict(SEARCH))
+def _only_allowed(tools: list[Wire], allowed: Sequence[str], quirks: Quirks) -> list[Wire]:
+    names = {_exported_name(name, tools, quirks) for name in allowed}
+    allowed_tools = [dict(tool) for tool in tools if tool["name"] in names]
+    if any("defer_loading" in tool for tool in allowed_tools):
+        allowed_tools.insert(0, dict(SEARCH))
     mark = next((tool["cache_control"] for tool in tools if "cache_control" in tool), None)
     if mark is not None:
-        for tool in kept:
+        for tool in allowed_tools:
             tool.pop("cache_control", None)
-        _mark(kept, mark)
-    return kept
+        _set_cache_control(allowed_tools, mark)
+    return allowed_tools
 
 
-def _called(name: str, tools: list[Wire], quirks: Quirks) -> str:
-    """What a tool of ours is called among these."""
+def _exported_name(name: str, tools: list[Wire], quirks: Quirks) -> str:
+    """The name under which one of our tools is exported."""
     built_in = BUILT_IN.get(name)
     if built_in is not None and any(tool.get("type") == built_in["type"] for tool in tools):
         return str(built_in["name"])

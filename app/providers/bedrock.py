@@ -1,10 +1,5 @@
-"""bedrock: Converse of Amazon Bedrock. Calls are `toolUse` blocks, and all results of a turn go back in one message.
-
-Bytes are base64 here, as they are on the wire; a client that takes bytes itself is given them decoded.
-
-What a model on Bedrock said: `toolUse` blocks out of a response, a message or the events of a stream.
-
-What a model on Bedrock gets back: one user message with a `toolResult` block for each call.
+"""bedrock: Amazon Bedrock Converse. Calls are `toolUse` blocks; all results of a turn are `toolResult` blocks of one
+user message. Bytes are base64, as on the wire; a client library that takes bytes needs them decoded.
 """
 
 import json
@@ -15,45 +10,45 @@ from typing import Any
 from app.core.runs import Json, Known, Media, ModelCall, ParsedMessage, Part, Reply, SearchResult, ToolOffer, Unreadable
 from app.providers import call_arguments, reply_content
 from app.providers.dialects import COMMON, Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
-from app.providers.reply_content import kind_of
-from app.providers.schema.anthropic_strict import GrammarBudget, allowance_for
-from app.providers.tool_limits import FittedTool, fit, mode_of, refuse, wire_name
+from app.providers.reply_content import media_type
+from app.providers.schema.anthropic_strict import GrammarBudget, grammar_budget
+from app.providers.tool_limits import FittedTool, fit, supported_mode, warn_unsupported, wire_name
 
-CUT = ("max_tokens", "model_context_window_exceeded", "malformed_tool_use", "malformed_model_output")
-"""Ends that can come in the middle of a call, which is then the last block."""
+INCOMPLETE = ("max_tokens", "model_context_window_exceeded", "malformed_tool_use", "malformed_model_output")
+"""Values of `stopReason` that may leave the last block incomplete."""
 EVENTS = ("messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata")
-_NO_MESSAGE = "This is no message of Bedrock's: a response, a message, a list of blocks or of events is expected."
+_NO_MESSAGE = "This is not a Bedrock message: a response, a message, a list of blocks or of events is expected."
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
     match message:
         case {"output": {"message": {"content": list(blocks)}}}:
-            return _reading(blocks, message.get("stopReason"), message)
+            return _parse(blocks, message.get("stopReason"), message)
         case {"content": list(blocks)} if message.get("role", "assistant") == "assistant":
-            return _reading(blocks, message.get("stopReason"))
+            return _parse(blocks, message.get("stopReason"))
         case {"toolUse": dict()}:
-            return _reading([message], None)
+            return _parse([message], None)
         case [*events] if any(isinstance(event, dict) and event.keys() & set(EVENTS) for event in events):
-            return _streamed(events)
+            return _parse_stream(events)
         case [*blocks]:
-            return _reading([_wrapped(block) for block in blocks], None)
+            return _parse([_as_block(block) for block in blocks], None)
     raise Unreadable(_NO_MESSAGE)
 
 
-def _reading(
+def _parse(
     blocks: list[Any],
-    stopped: Any,
+    stop_reason: Any,
     response: dict[str, Any] | None = None,
-    unfinished: frozenset[int] = frozenset(),
+    incomplete: frozenset[int] = frozenset(),
 ) -> ParsedMessage:
-    """`unfinished` are the numbers of blocks that were cut off."""
+    """`incomplete` are the indexes of blocks that were cut off."""
     if not all(isinstance(block, dict) for block in blocks):
         raise Unreadable(_NO_MESSAGE)
-    if stopped in CUT:
-        unfinished |= {len(blocks) - 1}
-    uses = [(number, block["toolUse"]) for number, block in enumerate(blocks) if _is_ours(block.get("toolUse"))]
+    if stop_reason in INCOMPLETE:
+        incomplete |= {len(blocks) - 1}
+    uses = [(number, block["toolUse"]) for number, block in enumerate(blocks) if _is_client_tool(block.get("toolUse"))]
     return ParsedMessage(
-        calls=tuple(_call(use, is_cut=number in unfinished) for number, use in uses),
+        calls=tuple(_call(use, is_cut=number in incomplete) for number, use in uses),
         text="".join(block["text"] for block in blocks if isinstance(block.get("text"), str)),
         message_id=_request_id(response),
         is_response=response is not None,
@@ -61,20 +56,20 @@ def _reading(
 
 
 def _call(use: dict[str, Any], *, is_cut: bool) -> ModelCall:
-    call_id, name, given = use.get("toolUseId"), use.get("name"), use.get("input")
+    call_id, name, raw_input = use.get("toolUseId"), use.get("name"), use.get("input")
     if not isinstance(call_id, str) or not isinstance(name, str):
         raise Unreadable("A toolUse needs a toolUseId and a name.")
     if not is_cut:
-        return ModelCall(id=call_id, name=name, **call_arguments.read(given))
-    raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    return ModelCall(id=call_id, name=name, **call_arguments.cut_short(raw))
+        return ModelCall(id=call_id, name=name, **call_arguments.parse(raw_input))
+    raw = raw_input if isinstance(raw_input, str) else json.dumps(raw_input, ensure_ascii=False)
+    return ModelCall(id=call_id, name=name, **call_arguments.incomplete(raw))
 
 
-def _streamed(events: list[Any]) -> ParsedMessage:
-    """The message that the events of a stream build up. A block that never ends was cut off."""
+def _parse_stream(events: list[Any]) -> ParsedMessage:
+    """The message of a stream's events. A block without `contentBlockStop` was cut off."""
     blocks: dict[int, _Block] = {}
     ended: set[int] = set()
-    stopped = None
+    stop_reason = None
     for event in events:
         match event:
             case {"contentBlockStart": {"contentBlockIndex": int(index), "start": {"toolUse": dict(use)}}}:
@@ -84,15 +79,15 @@ def _streamed(events: list[Any]) -> ParsedMessage:
             case {"contentBlockStop": {"contentBlockIndex": int(index)}}:
                 ended.add(index)
             case {"messageStop": {"stopReason": str(reason)}}:
-                stopped = reason
-    places = sorted(blocks)
-    unfinished = frozenset(number for number, index in enumerate(places) if index not in ended)
-    reading = _reading([blocks[index].built() for index in places], stopped, None, unfinished)
-    return ParsedMessage(calls=reading.calls, text=reading.text, is_response=True)
+                stop_reason = reason
+    indexes = sorted(blocks)
+    incomplete = frozenset(number for number, index in enumerate(indexes) if index not in ended)
+    parsed = _parse([blocks[index].whole() for index in indexes], stop_reason, None, incomplete)
+    return ParsedMessage(calls=parsed.calls, text=parsed.text, is_response=True)
 
 
 class _Block:
-    """A block that comes in pieces: of a call, or of text."""
+    """A streamed block: a call, or text."""
 
     def __init__(self, use: dict[str, Any] | None = None) -> None:
         self._use = use
@@ -105,18 +100,18 @@ class _Block:
             case {"text": str(piece)} if self._use is None:
                 self._pieces.append(piece)
 
-    def built(self) -> dict[str, Any]:
-        said = "".join(self._pieces)
-        return {"text": said} if self._use is None else {"toolUse": self._use | {"input": said}}
+    def whole(self) -> dict[str, Any]:
+        text = "".join(self._pieces)
+        return {"text": text} if self._use is None else {"toolUse": self._use | {"input": text}}
 
 
-def _is_ours(use: Any) -> bool:
-    """One that the provider runs itself says so."""
+def _is_client_tool(use: Any) -> bool:
+    """Not one that the provider runs itself."""
     return isinstance(use, dict) and use.get("type") != "server_tool_use"
 
 
-def _wrapped(block: Any) -> Any:
-    """A call without the block around it becomes one; blocks stay as they are."""
+def _as_block(block: Any) -> Any:
+    """A bare call as a block; blocks are unchanged."""
     return {"toolUse": block} if isinstance(block, dict) and "toolUseId" in block else block
 
 
@@ -149,7 +144,7 @@ VIDEOS = {
     "video/x-ms-wmv": "wmv",
     "video/3gpp": "three_gp",
 }
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9 ()\[\]-]+")
 
 
@@ -161,13 +156,13 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
 
 
 def _result(reply: Reply, names: set[str]) -> Wire:
-    """`names` are those of documents that are taken: two of one name are refused."""
+    """`names` are those of earlier documents: Bedrock rejects duplicates."""
     blocks = [block for part in reply.parts if (block := _block(part, names)) is not None]
     if reply.error is not None:
         blocks.insert(0, {"text": f"[ERROR:{reply.error.code}] {reply.error.message}"})
     return {
         "toolUseId": reply.call.id,
-        "content": blocks or [{"text": reply_content.NOTHING}],
+        "content": blocks or [{"text": reply_content.NO_OUTPUT}],
         "status": "success" if reply.error is None else "error",
     }
 
@@ -180,30 +175,28 @@ def _block(part: Part, names: set[str]) -> Wire | None:
             return _file(part, names) or {"text": reply_content.placeholder(part)}
         case SearchResult() if part.text:
             return {"searchResult": {"source": part.source, "title": part.title, "content": [{"text": part.text}]}}
-    text = reply_content.plain(part)
+    text = reply_content.part_text(part)
     return {"text": text} if text else None
 
 
 def _file(media: Media, names: set[str]) -> Wire | None:
-    """A file as the model can see it; None when it cannot."""
+    """A file as a block; None for unsupported types."""
     if not media.data:
         return None
-    kind, source = kind_of(media), {"bytes": media.data}
+    kind, source = media_type(media), {"bytes": media.data}
     if kind in IMAGES:
         return {"image": {"format": IMAGES[kind], "source": source}}
     if kind in VIDEOS:
         return {"video": {"format": VIDEOS[kind], "source": source}}
-    form = DOCUMENTS.get(kind, "txt" if kind.startswith("text/") else None)
-    return None if form is None else {"document": _document(form, source, _named(media, names))}
+    format = DOCUMENTS.get(kind, "txt" if kind.startswith("text/") else None)
+    if format is None:
+        return None
+    return {"document": {"format": format, "name": _document_name(media, names), "source": source}}
 
 
-def _document(form: str, source: dict[str, Any], name: str) -> Wire:
-    return {"format": form, "name": name, "source": source}
-
-
-def _named(media: Media, names: set[str]) -> str:
-    """A name of the few characters that may be in one, and of its own."""
-    legal = " ".join(_ILLEGAL.sub("-", media.name or "").split()).strip("- ")[: LONGEST_NAME - 8] or "document"
+def _document_name(media: Media, names: set[str]) -> str:
+    """A unique name of allowed characters."""
+    legal = " ".join(_ILLEGAL.sub("-", media.name or "").split()).strip("- ")[: MAX_NAME_LENGTH - 8] or "document"
     name, number = legal, 1
     while name in names:
         number += 1
@@ -213,17 +206,17 @@ def _named(media: Media, names: set[str]) -> str:
 
 
 NO_TOOLS = (
-    "Bedrock cannot be told to use no tools; they are left out of the request, which a conversation with calls in it "
-    "may not allow."
+    "Bedrock cannot forbid tool calls; the tools are left out of the request, which Bedrock may reject for a "
+    "conversation with calls in it."
 )
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
     exported = Exported()
-    refuse(options, offers, ("defer", "namespace", "native"), exported.warnings)
-    allowance = allowance_for(options, exported.warnings)
+    warn_unsupported(options, offers, ("defer", "namespace", "native"), exported.warnings)
+    budget = grammar_budget(options, exported.warnings)
     for tool in fit(offers, options.quirks, exported.warnings):
-        exported.tools.append({"toolSpec": _spec(tool, allowance, exported.warnings)})
+        exported.tools.append({"toolSpec": _spec(tool, budget, exported.warnings)})
     if options.cache is not None and exported.tools:
         point = {"type": "default"} | ({"ttl": "1h"} if options.cache == "1h" else {})
         exported.tools.append({"cachePoint": point})
@@ -231,14 +224,14 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    """Without tools there is no `toolConfig` either: it may not be empty."""
+    """Without tools there is no `toolConfig`: it may not be empty."""
     if choice.mode == "none":
         warnings.append(NO_TOOLS)
         return {}
-    mode = mode_of(choice, quirks, warnings)
+    mode = supported_mode(choice, quirks, warnings)
     if choice.allowed:
-        warnings.append("Bedrock has no list of allowed tools; the others are left out of the request.")
-        tools = _narrowed(tools, {wire_name(name, quirks.names) for name in choice.allowed})
+        warnings.append("Bedrock has no list of allowed tools; the other tools are left out of the request.")
+        tools = _only_allowed(tools, {wire_name(name, quirks.names) for name in choice.allowed})
     if not tools:
         return {}
     config: Wire = {"tools": tools}
@@ -252,23 +245,23 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
     return {"toolConfig": config}
 
 
-def _spec(tool: FittedTool, allowance: GrammarBudget | None, warnings: list[str]) -> Wire:
+def _spec(tool: FittedTool, budget: GrammarBudget | None, warnings: list[str]) -> Wire:
     """The description may not be empty."""
     is_described = bool(tool.description.strip())
-    made: Wire = {
+    spec: Wire = {
         "name": tool.name,
         "description": tool.description if is_described else tool.offer.title or tool.name,
         "inputSchema": {"json": tool.schema},
     }
-    if allowance is not None and (closed := allowance.close(tool, warnings)) is not None:
-        made |= {"inputSchema": {"json": closed}, "strict": True}
-    return made
+    if budget is not None and (closed := budget.close(tool, warnings)) is not None:
+        spec |= {"inputSchema": {"json": closed}, "strict": True}
+    return spec
 
 
-def _narrowed(tools: list[Wire], names: set[str]) -> list[Wire]:
-    kept = [tool for tool in tools if "toolSpec" in tool and tool["toolSpec"]["name"] in names]
+def _only_allowed(tools: list[Wire], names: set[str]) -> list[Wire]:
+    allowed = [tool for tool in tools if "toolSpec" in tool and tool["toolSpec"]["name"] in names]
     points = [tool for tool in tools if "cachePoint" in tool]
-    return [*kept, *points] if kept else []
+    return [*allowed, *points] if allowed else []
 
 
 dialect = Dialect(
@@ -282,12 +275,12 @@ dialect = Dialect(
         strict=True,
         images=True,
         files=True,
-        note="Files are base64, as on the wire; a client that takes bytes must be given them decoded.",
+        note="Files are base64, as on the wire; a client library that takes bytes needs them decoded.",
     ),
     quirks=Quirks(
         strict="on_request",
         names=COMMON,
         modes=frozenset({"auto", "required", "tool"}),
-        says_parallel=False,
+        has_parallel_choice=False,
     ),
 )

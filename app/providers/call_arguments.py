@@ -1,4 +1,4 @@
-"""The arguments of a call as a provider sends them: an object, or JSON in a string that may not be any."""
+"""The arguments of a call as a provider sends them: an object, or a string that should be JSON."""
 
 import json
 from math import isinf
@@ -6,57 +6,60 @@ from typing import Any, TypedDict
 
 from pydantic_core import from_json
 
-DEEPEST = 64
+MAX_DEPTH = 64
 
 
 class Arguments(TypedDict, total=False):
-    """What there is to say of a call's arguments, as the fields of a `ModelCall`."""
+    """Fields of a `ModelCall`."""
 
     arguments: dict[str, Any]
     arguments_error: str
     raw_arguments: str
 
 
-def read(given: Any) -> Arguments:
-    """Arguments that are an object already, or a string of JSON; nothing, an empty string and null are none."""
-    if isinstance(given, dict):
-        return {"arguments": given}
-    if given is None:
+def parse(raw: Any) -> Arguments:
+    """An object, or a string of JSON; None, an empty string and null mean no arguments."""
+    if isinstance(raw, dict):
+        return {"arguments": raw}
+    if raw is None:
         return {"arguments": {}}
-    if not isinstance(given, str):
-        return {"arguments_error": f"The arguments are no object but {_kind(given)}.", "raw_arguments": _dumped(given)}
-    if not given.strip():
+    if not isinstance(raw, str):
+        return {
+            "arguments_error": f"The arguments must be an object, not {_kind(raw)}.",
+            "raw_arguments": json.dumps(raw, ensure_ascii=False),
+        }
+    if not raw.strip():
         return {"arguments": {}}
     try:
-        value = from_json(given, allow_inf_nan=False)
+        value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
-        return {"arguments_error": f"The arguments are no JSON: {error}.", "raw_arguments": given}
+        return {"arguments_error": f"The arguments are not JSON: {error}.", "raw_arguments": raw}
     if value is None:
         return {"arguments": {}}
     if not isinstance(value, dict):
-        return {"arguments_error": f"The arguments are no object but {_kind(value)}.", "raw_arguments": given}
-    if not _is_tame(value, DEEPEST):
+        return {"arguments_error": f"The arguments must be an object, not {_kind(value)}.", "raw_arguments": raw}
+    if not _is_safe(value, MAX_DEPTH):
         return {
-            "arguments_error": "The arguments are nested too deeply, or hold a number beyond all range.",
-            "raw_arguments": given,
+            "arguments_error": "The arguments are nested too deep, or have a number out of range.",
+            "raw_arguments": raw,
         }
     return {"arguments": value}
 
 
-def cut_short(raw: str) -> Arguments:
+def incomplete(raw: str) -> Arguments:
     """Arguments of a call that the model did not finish."""
     return {
-        "arguments_error": "The message ended before the arguments were whole; nothing was run.",
+        "arguments_error": "The message ended before the arguments were complete; nothing was run.",
         "raw_arguments": raw,
     }
 
 
-def _is_tame(value: Any, depth: int) -> bool:
-    """What could also have come as JSON of its own, which the door looks at before anything reads it."""
+def _is_safe(value: Any, depth: int) -> bool:
+    """The limits of a request body, which JSON inside a string would bypass."""
     if isinstance(value, dict):
-        return depth > 0 and all(_is_tame(item, depth - 1) for item in value.values())
+        return depth > 0 and all(_is_safe(item, depth - 1) for item in value.values())
     if isinstance(value, list):
-        return depth > 0 and all(_is_tame(item, depth - 1) for item in value)
+        return depth > 0 and all(_is_safe(item, depth - 1) for item in value)
     return not (isinstance(value, float) and isinf(value))
 
 
@@ -69,10 +72,6 @@ def _kind(value: Any) -> str:
         case list():
             return "a list"
         case str():
-            return "a text"
+            return "a string"
         case _:
             return type(value).__name__
-
-
-def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

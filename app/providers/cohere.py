@@ -1,4 +1,4 @@
-"""Cohere's Chat v2: tools and calls as in Chat Completions, results that may be documents, to be cited."""
+"""Cohere Chat v2: tools and calls as in Chat Completions, results that may be documents to cite."""
 
 import base64
 import re
@@ -12,74 +12,74 @@ from app.providers.chat import calls as chat_calls
 from app.providers.chat.tools import NO_STRICT, export, fill
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, NameRule, Quirks, Supports, Wire
 
-WORDS: dict[Mode, str] = {"none": "NONE", "required": "REQUIRED"}
-STRICT = "Cohere is strict for all tools of a request or for none: add `strict_tools: true` to the request."
+MODE_NAMES: dict[Mode, str] = {"none": "NONE", "required": "REQUIRED"}
+STRICT = "Cohere is strict for all tools of a request or none: add `strict_tools: true` to the request."
 STARTS = ("message-start", "tool-call-start", "content-start", "tool-plan-delta")
 READABLE = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)")
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
     exported = export(offers, options)
-    exported.warnings = [STRICT if said == NO_STRICT else said for said in exported.warnings]
+    exported.warnings = [STRICT if warning == NO_STRICT else warning for warning in exported.warnings]
     return exported
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    return fill(tools, choice, quirks, warnings, words=WORDS)
+    return fill(tools, choice, quirks, warnings, mode_names=MODE_NAMES)
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
     match message:
         case list() if any(isinstance(event, dict) and event.get("type") in STARTS for event in message):
-            return _response(_gathered(message))
+            return _response(_to_response(message))
         case {"message": dict()}:
             return _response(message)
         case {"tool_plan": _}:
             return _message(message)
-    return chat_calls.read(message)
+    return chat_calls.parse(message)
 
 
 def _response(response: dict[str, Any]) -> ParsedMessage:
-    reading = _message(response["message"], is_cut=chat_calls.is_cut(response.get("finish_reason")))
-    return replace(reading, message_id=chat_calls.id_of(response), is_response=True)
+    parsed = _message(response["message"], is_cut=chat_calls.is_cut(response.get("finish_reason")))
+    return replace(parsed, message_id=chat_calls.id_of(response), is_response=True)
 
 
 def _message(message: dict[str, Any], *, is_cut: bool = False) -> ParsedMessage:
-    """What the model plans to do is the text beside its calls."""
+    """The `tool_plan` is text of the message."""
     try:
-        reading = chat_calls.of_message(message, is_cut=is_cut)
+        parsed = chat_calls.parse_message(message, is_cut=is_cut)
     except RecursionError as error:
         raise Unreadable(chat_calls.TOO_DEEP) from error
     plan = message.get("tool_plan")
-    texts = (plan if isinstance(plan, str) else "", reading.text)
-    return replace(reading, text="\n".join(text for text in texts if text))
+    texts = (plan if isinstance(plan, str) else "", parsed.text)
+    return replace(parsed, text="\n".join(text for text in texts if text))
 
 
-def _gathered(events: Sequence[Any]) -> dict[str, Any]:
-    """One response out of all events of a stream. Without an end it was cut off."""
+def _to_response(events: Sequence[Any]) -> dict[str, Any]:
+    """The response of all events of a stream. Without `message-end` it was cut off."""
     calls: dict[str, _Call] = {}
     plan, text = list[str](), list[str]()
     response: dict[str, Any] = {"id": None, "finish_reason": "MAX_TOKENS"}
     for event in events:
         delta = _inner(_object(event), "delta")
-        said = _inner(delta, "message")
+        message = _inner(delta, "message")
         match _object(event).get("type"):
             case "message-start":
                 response["id"] = event.get("id")
             case "tool-plan-delta":
-                plan.append(_text(said.get("tool_plan")))
+                plan.append(_text(message.get("tool_plan")))
             case "content-start" | "content-delta":
-                text.append(_text(_inner(said, "content").get("text")))
+                text.append(_text(_inner(message, "content").get("text")))
             case "tool-call-start" | "tool-call-delta":
-                calls.setdefault(str(event.get("index")), _Call()).add(_inner(said, "tool_calls"))
+                calls.setdefault(str(event.get("index")), _Call()).add(_inner(message, "tool_calls"))
             case "message-end":
                 response["finish_reason"] = delta.get("finish_reason")
-    message = {
+    whole = {
         "tool_plan": "".join(plan),
         "content": "".join(text),
-        "tool_calls": [one.view() for one in calls.values()],
+        "tool_calls": [call.view() for call in calls.values()],
     }
-    return response | {"message": message}
+    return response | {"message": whole}
 
 
 @dataclass(slots=True)
@@ -98,16 +98,16 @@ class _Call:
         return {"id": self.id, "function": {"name": self.name, "arguments": "".join(self.pieces)}}
 
 
-def _object(given: Any) -> dict[str, Any]:
-    return given if isinstance(given, dict) else {}
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _inner(given: dict[str, Any], name: str) -> dict[str, Any]:
-    return _object(given.get(name))
+def _inner(value: dict[str, Any], name: str) -> dict[str, Any]:
+    return _object(value.get(name))
 
 
-def _text(given: Any) -> str:
-    return given if isinstance(given, str) else ""
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
@@ -115,14 +115,14 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
 
 
 def _answer(reply: Reply) -> Wire:
-    """Text is text; what can be cited is a document."""
+    """Search results and text files are documents, all else is text."""
     documents = [document for part in reply.parts if (document := _document(part)) is not None]
     rest = tuple(part for part in reply.parts if _document(part) is None)
-    kept = [reply_content.placeholder(part) for part in rest if isinstance(part, Media)]
-    text = "\n".join(line for line in (reply_content.text_of(replace(reply, parts=rest)), *kept) if line)
+    placeholders = [reply_content.placeholder(part) for part in rest if isinstance(part, Media)]
+    text = "\n".join(line for line in (reply_content.text_of(replace(reply, parts=rest)), *placeholders) if line)
     content = [*([{"type": "text", "text": text}] if text else []), *documents] if documents else text
-    called = {} if reply.call.id is None else {"tool_call_id": reply.call.id}
-    return {"role": "tool", **called, "content": content or reply_content.NOTHING}
+    call_id = {} if reply.call.id is None else {"tool_call_id": reply.call.id}
+    return {"role": "tool", **call_id, "content": content or reply_content.NO_OUTPUT}
 
 
 def _document(part: Part) -> Wire | None:
@@ -144,11 +144,11 @@ dialect = Dialect(
     fill_request=fill_request,
     read_calls=read_calls,
     write_results=write_results,
-    supports=Supports(files=True, note=f"Of files, only texts are read. {STRICT}"),
+    supports=Supports(files=True, note=f"Of files, only text is read. {STRICT}"),
     quirks=Quirks(
         names=NameRule(re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")),
         modes=frozenset({"none", "required"}),
-        says_parallel=False,
+        has_parallel_choice=False,
     ),
     numbers_calls=True,
 )

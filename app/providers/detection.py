@@ -1,4 +1,4 @@
-"""Which dialect a message is in, told by what only that one has."""
+"""Detects the dialect of a message by fields that only that dialect has."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ _BLOCKS = ("tool_use", "server_tool_use", "thinking", "redacted_thinking")
 
 
 def detect(message: Any) -> str | None:
-    """The name of the dialect; None when it cannot be told. A message without calls may be in any of several."""
+    """The name of the dialect; None when unknown. A message without calls may be valid in several."""
     match message:
         case str() | {"text": str()}:
             return "text"
@@ -42,9 +42,9 @@ def _of_object(message: dict[str, Any]) -> str | None:
 
 
 def _of_calls(message: dict[str, Any]) -> str | None:
-    """Objects for arguments and no ids are Ollama's; a message without calls is read by the commonest."""
+    """Ollama has objects as arguments and no ids; a message without calls is read as the most common dialect."""
     calls = message.get("tool_calls")
-    if isinstance(calls, list) and calls and all(_is_ollamas(call) for call in calls):
+    if isinstance(calls, list) and calls and all(_is_ollama(call) for call in calls):
         return "ollama"
     if calls is not None or "function_call" in message:
         return "openai-chat"
@@ -53,7 +53,7 @@ def _of_calls(message: dict[str, Any]) -> str | None:
     return "openai-chat" if message.get("role") == "assistant" else None
 
 
-def _is_ollamas(call: Any) -> bool:
+def _is_ollama(call: Any) -> bool:
     return (
         isinstance(call, dict)
         and "id" not in call
@@ -95,7 +95,7 @@ def _of_list(message: list[Any], first: Any) -> str | None:
 
 
 def _is_interaction(message: Any) -> bool:
-    """Gemini's calls have the name of OpenAI's items, but no second id, and an object for arguments."""
+    """Gemini's calls have the type of OpenAI's items, but no `call_id`, and an object as arguments."""
     match message:
         case {"steps": list()} | {"type": "model_output"} | [{"event_type": str()}, *_]:
             return True

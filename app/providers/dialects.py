@@ -1,6 +1,6 @@
-"""What a dialect is: how tools are offered in it, calls read from it and results written in it.
+"""What a dialect is: how a provider takes tools, sends calls and takes results.
 
-A dialect file ends with one value, `dialect`. What its relatives do differently is data, in `quirks`.
+A dialect's module ends with a `Dialect`. Differences between providers of one dialect are data, in `quirks`.
 """
 
 import re
@@ -13,46 +13,46 @@ from app.core.runs import Known, ParsedMessage, Reply, ToolOffer
 Strictness = Literal["auto", "on", "off"]
 Mode = Literal["auto", "none", "required", "tool"]
 Wire = dict[str, Any]
-"""A piece of a request or an answer, as it goes over the wire."""
+"""A part of a provider's request or response, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Which names of tools a provider takes."""
+    """The tool names that a provider accepts."""
 
     pattern: re.Pattern[str]
-    longest: int = 64
+    max_length: int = 64
 
 
 UNIVERSAL = NameRule(re.compile(r"[a-zA-Z][a-zA-Z0-9_]{2,63}"))
-"""What every provider takes."""
+"""Accepted by every provider."""
 COMMON = NameRule(re.compile(r"[a-zA-Z0-9_-]+"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """What a provider does in its own way.
-
-    `strict`: `full` (the rewrite is understood and asked for by `auto`), `on_request` (understood, never by `auto`),
-    `false` (must be said to be off, or it is on), `never` (the key is not known). `modes` are the choices that can be
-    sent, `says_parallel` whether several calls at once can be forbidden, `says_allowed` whether a choice can be
-    narrowed to some of the tools. `closes`: objects may say they are closed.
-    """
+    """Differences between providers."""
 
     strict: Literal["full", "on_request", "false", "never"] = "never"
+    """`full`: supported and used by `auto`; `on_request`: supported, not used by `auto`; `false`: on unless the tool
+    says false; `never`: the key is not known."""
     names: NameRule = COMMON
-    most_tools: int | None = None
-    longest_description: int | None = None
+    max_tools: int | None = None
+    max_description: int | None = None
     modes: frozenset[Mode] = frozenset({"auto", "none", "required", "tool"})
-    says_parallel: bool = True
-    says_allowed: bool = False
-    closes: bool = True
+    """The modes that `tool_choice` can have."""
+    has_parallel_choice: bool = True
+    """Whether parallel calls can be disabled."""
+    has_allowed_list: bool = False
+    """Whether `tool_choice` can name the allowed tools."""
+    allows_closed: bool = True
+    """Whether `additionalProperties: false` is accepted."""
     takes_freeform: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supports:
-    """What a frontend can count on, as `GET /v1/dialects` shows it."""
+    """What a client can use, as in `GET /v1/dialects`."""
 
     native_tools: bool = True
     strict: bool = False
@@ -67,7 +67,7 @@ class Supports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """How tools are to be offered. `defers` says of a name whether it is found by search only."""
+    """How tools are exported. `defers` tells whether a tool is only found by search."""
 
     strict: Strictness = "auto"
     model: str | None = None
@@ -80,7 +80,7 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """Tools ready to be pasted into a request, and what could not be done as it was asked."""
+    """Tools ready for a request, and warnings about unsupported options."""
 
     tools: list[Wire] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -88,9 +88,9 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which tools the model shall use, in no provider's words. None: nothing is said about it.
+    """Which tools the model may or must use, for any provider. None: not specified.
 
-    With the mode `tool` it is the one named; `allowed` narrows the other modes to some.
+    The mode `tool` uses `name`; `allowed` restricts the other modes to some tools.
     """
 
     mode: Mode | None = None
@@ -101,24 +101,23 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """A dialect: pure functions from dict to dict.
-
-    `export_tools` gives the value of the provider's own `tools` key. `fill_request` puts that and the choice where they
-    stand in a request, and adds a sentence to the warnings for what cannot be said there. `read_calls` takes a whole
-    response, the assistant's message, the bare list of calls or the chunks of a finished stream; it raises
-    `Unreadable`. `write_results` gives what is to be appended, one answer for each reply, in their order.
-    `strips_nulls`: a null may stand for an argument that was left out. `numbers_calls`: ids are missing, or only count
-    the calls of one message. `goes_on`: a conversation can go on from a response by its id, without repeating it.
-    """
+    """Pure functions from dict to dict."""
 
     name: str
     title: str
     export_tools: Callable[[Sequence[ToolOffer], ExportOptions], Exported]
+    """The value of the provider's `tools` field."""
     fill_request: Callable[[list[Wire], Choice, Quirks, list[str]], Wire]
+    """The request fields for the tools and the choice; adds a warning for what the provider does not support."""
     read_calls: Callable[[Any, Known], ParsedMessage]
+    """Reads a response, an assistant message, a list of calls or the chunks of a stream; raises `Unreadable`."""
     write_results: Callable[[Sequence[Reply]], list[Wire]]
+    """The messages to append: an answer for each reply, in their order."""
     supports: Supports
     quirks: Quirks = Quirks()
     strips_nulls: bool = False
+    """Whether null may mean that an argument was left out."""
     numbers_calls: bool = False
+    """Whether ids are missing or only count the calls of one message."""
     goes_on: bool = False
+    """Whether a conversation can continue from a response by its id."""

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: `tool_calls` in, messages of the role `tool` out. Its relatives differ in `quirks` alone."""
+"""OpenAI Chat Completions: `tool_calls` in, messages of the role `tool` out."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from app.providers.dialects import Dialect, Quirks, Supports, Wire
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
-    reading = calls.read(message)
-    return replace(reading, calls=tuple(parallel_wrapper.expand(reading.calls, known)))
+    parsed = calls.parse(message)
+    return replace(parsed, calls=tuple(parallel_wrapper.expand(parsed.calls, known)))
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
@@ -27,6 +27,6 @@ dialect = Dialect(
     read_calls=read_calls,
     write_results=write_results,
     supports=Supports(strict=True, images=True, files=True, freeform=True),
-    quirks=Quirks(strict="full", most_tools=128, longest_description=1024, says_allowed=True, takes_freeform=True),
+    quirks=Quirks(strict="full", max_tools=128, max_description=1024, has_allowed_list=True, takes_freeform=True),
     strips_nulls=True,
 )

@@ -1,6 +1,6 @@
-"""Wrappers: a model made for calls in parallel at times writes them as one call, with all of them in its arguments.
+"""`multi_tool_use.parallel`: a wrapper call with several calls in its arguments, which OpenAI models sometimes write.
 
-They are run as the calls they are, and answered once: the provider knows only the id of the wrapper.
+They are run as separate calls and answered once, as the provider knows only the wrapper's id.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,15 +15,12 @@ PREFIX = "functions."
 
 
 def expand(calls: Iterable[ModelCall], known: Known) -> list[ModelCall]:
-    """The calls, with those in wrappers in their place. A wrapper with anything unknown in it stays as it is."""
-    found: list[ModelCall] = []
-    for call in calls:
-        found += _unwrapped(call, known) or [call]
-    return found
+    """The calls with wrappers replaced by their content. A wrapper with an unknown tool stays."""
+    return [inner for call in calls for inner in _unwrap(call, known) or [call]]
 
 
 def merge(replies: Iterable[Reply]) -> list[Reply]:
-    """The replies, with those for the calls of a wrapper as one, where the first of them stands."""
+    """The replies, with those of one wrapper joined at the position of the first."""
     groups: list[list[Reply]] = []
     latest: dict[str | None, list[Reply]] = {}
     for reply in replies:
@@ -34,17 +31,17 @@ def merge(replies: Iterable[Reply]) -> list[Reply]:
             groups.append(latest[reply.call.id])
         else:
             latest[reply.call.id].append(reply)
-    return [group[0] if group[0].call.sub_index is None else _joined(group) for group in groups]
+    return [group[0] if group[0].call.sub_index is None else _join(group) for group in groups]
 
 
-def _unwrapped(call: ModelCall, known: Known) -> list[ModelCall]:
+def _unwrap(call: ModelCall, known: Known) -> list[ModelCall]:
     if call.type != "function" or call.name not in WRAPPERS or known(call.name) is not None:
         return []
     uses = (call.arguments or {}).get("tool_uses")
     if not isinstance(uses, list):
         return []
     inner = [_inner(call, use, number) for number, use in enumerate(uses)]
-    return [one for one in inner if one is not None] if all(one and known(one.name) for one in inner) else []
+    return [call for call in inner if call] if all(call and known(call.name) for call in inner) else []
 
 
 def _inner(call: ModelCall, use: Any, number: int) -> ModelCall | None:
@@ -52,18 +49,18 @@ def _inner(call: ModelCall, use: Any, number: int) -> ModelCall | None:
         return None
     name = use["recipient_name"].removeprefix(PREFIX)
     try:
-        found = call_arguments.read(use.get("parameters"))
+        arguments = call_arguments.parse(use.get("parameters"))
     except RecursionError:
         return None
-    return ModelCall(id=call.id, name=name, sub_index=number, namespace=call.namespace, caller=call.caller, **found)
+    return ModelCall(id=call.id, name=name, sub_index=number, namespace=call.namespace, caller=call.caller, **arguments)
 
 
-def _joined(replies: Sequence[Reply]) -> Reply:
-    """It has failed when all in it have; else a failure is told where it stands."""
+def _join(replies: Sequence[Reply]) -> Reply:
+    """An error when all have failed; else each failure is in its text."""
     call = replace(replies[0].call, name=WRAPPERS[0], sub_index=None)
     parts: list[Part] = []
     for reply in replies:
-        parts.append(Text(f"{reply.call.name}:\n{reply_content.text_of(reply) or reply_content.NOTHING}"))
+        parts.append(Text(f"{reply.call.name}:\n{reply_content.text_of(reply) or reply_content.NO_OUTPUT}"))
         parts += reply_content.media_of(reply)
     first = replies[0].error
     has_failed = first is not None and all(reply.error is not None for reply in replies)

@@ -16,7 +16,10 @@ EVERY_REQUEST = "The tools have to be in every request, also in the one that car
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAlias:
-    """A provider by its own name: whose dialect it speaks, and how."""
+    """A provider that uses another provider's dialect.
+
+    Names, limits and choices are those that the provider documents; without documentation, those common to all.
+    """
 
     dialect: str
     title: str
@@ -28,61 +31,61 @@ ALIASES: dict[str, ProviderAlias] = {
     "openrouter": ProviderAlias(
         dialect="openai-chat",
         title="OpenRouter",
-        quirks=Quirks(strict="on_request", names=UNIVERSAL, most_tools=128, longest_description=1024),
+        quirks=Quirks(strict="on_request", names=UNIVERSAL, max_tools=128, max_description=1024),
         supports=Supports(
             strict=True,
             images=True,
             files=True,
-            note=f"{EVERY_REQUEST} Limits are those of the model behind it, so the narrowest are kept.",
+            note=f"{EVERY_REQUEST} Limits depend on the model, so the narrowest are used.",
         ),
     ),
     "moonshot": ProviderAlias(
         dialect="openai-chat",
         title="Moonshot (Kimi)",
         quirks=Quirks(
-            strict="false", names=AT_LEAST_THREE, most_tools=128, modes=frozenset({"auto", "none", "required"})
+            strict="false", names=AT_LEAST_THREE, max_tools=128, modes=frozenset({"auto", "none", "required"})
         ),
         supports=Supports(
             strict=True,
             images=True,
-            note="Tools are strict unless they say they are not. Older models refuse the choice `required`, and models "
-            "without vision refuse pictures.",
+            note="Tools are strict by default. Older models reject the choice `required`, and models "
+            "without vision reject images.",
         ),
     ),
     "minimax": ProviderAlias(
         dialect="openai-chat",
         title="MiniMax",
-        quirks=Quirks(modes=frozenset(), says_parallel=False),
-        supports=Supports(note="Thinking stands in the text unless the request says `reasoning_split`."),
+        quirks=Quirks(modes=frozenset(), has_parallel_choice=False),
+        supports=Supports(note="Thinking is in the text unless the request has `reasoning_split`."),
     ),
     "minimax-anthropic": ProviderAlias(
         dialect="anthropic",
-        title="MiniMax (Anthropic's shape)",
+        title="MiniMax (Anthropic format)",
         quirks=Quirks(),
         supports=Supports(note="Send back the whole content of the message, thinking included."),
     ),
     "zai": ProviderAlias(
         dialect="openai-chat",
         title="Z.AI (GLM)",
-        quirks=Quirks(modes=frozenset({"auto"}), says_parallel=False),
+        quirks=Quirks(modes=frozenset({"auto"}), has_parallel_choice=False),
         supports=Supports(images=True, note="Arguments are streamed only with `tool_stream: true`."),
     ),
     "xai": ProviderAlias(
         dialect="openai-chat",
         title="xAI (Grok)",
-        quirks=Quirks(closes=False),
+        quirks=Quirks(allows_closed=False),
         supports=Supports(images=True),
     ),
     "copilot": ProviderAlias(
         dialect="openai-chat",
         title="GitHub Copilot",
-        quirks=Quirks(strict="on_request", most_tools=128, longest_description=1024),
+        quirks=Quirks(strict="on_request", max_tools=128, max_description=1024),
         supports=Supports(strict=True, images=True, note="One turn may be split over several choices: send them all."),
     ),
     "github-models": ProviderAlias(
         dialect="openai-chat",
         title="GitHub Models",
-        quirks=Quirks(strict="on_request", most_tools=128, longest_description=1024),
+        quirks=Quirks(strict="on_request", max_tools=128, max_description=1024),
         supports=Supports(strict=True, images=True),
     ),
     "deepseek": ProviderAlias(dialect="openai-chat", title="DeepSeek", quirks=Quirks(), supports=Supports()),
@@ -90,34 +93,36 @@ ALIASES: dict[str, ProviderAlias] = {
         dialect="openai-chat",
         title="vLLM",
         quirks=Quirks(),
-        supports=Supports(images=True, note="The server needs a tool parser for its model. Pictures need vision."),
+        supports=Supports(
+            images=True, note="The server needs a tool parser for its model. Images need a vision model."
+        ),
     ),
     "groq": ProviderAlias(
         dialect="openai-chat",
         title="Groq",
         quirks=Quirks(),
-        supports=Supports(images=True, note="Only models with vision take pictures."),
+        supports=Supports(images=True, note="Only vision models accept images."),
     ),
     "stackspot": ProviderAlias(
         dialect="text",
         title="StackSpot",
-        quirks=Quirks(modes=frozenset(), says_parallel=False),
+        quirks=Quirks(modes=frozenset(), has_parallel_choice=False),
         supports=Supports(
-            native_tools=False, streams=False, note="There is no field for tools: they are told of in the prompt."
+            native_tools=False, streams=False, note="There is no field for tools: they are listed in the prompt."
         ),
     ),
 }
 
 
-def without_unseen(replies: Iterable[Reply], supports: Supports) -> list[Reply]:
-    """The replies as a provider can take them: a placeholder stands for what it would refuse."""
+def replace_unsupported_media(replies: Iterable[Reply], supports: Supports) -> list[Reply]:
+    """The replies with a placeholder for each image or file that the provider does not support."""
     return [
-        replace(reply, parts=tuple(_seen(part, supports) for part in reply.parts)) if media_of(reply) else reply
+        replace(reply, parts=tuple(_supported(part, supports) for part in reply.parts)) if media_of(reply) else reply
         for reply in replies
     ]
 
 
-def _seen(part: Part, supports: Supports) -> Part:
+def _supported(part: Part, supports: Supports) -> Part:
     if not isinstance(part, Media) or (supports.images if part.is_image else supports.files):
         return part
     return Text(placeholder(part))
@@ -139,19 +144,19 @@ DIALECTS = {
     "text-xml": ("text_calls.dialect", "xml_dialect"),
     "mcp": ("mcp", "dialect"),
 }
-"""By its name, the file and the value in it."""
+"""By name, the module and the variable."""
 NAMES = (*DIALECTS, *ALIASES)
 
 
 @cache
 def find(name: str) -> Dialect | None:
-    """A dialect by its name, or by the name of who speaks it."""
-    if (place := DIALECTS.get(name)) is not None:
-        file, value = place
-        dialect: Dialect = getattr(import_module(f"app.providers.{file}"), value)
+    """A dialect by its own name or a provider's."""
+    if name in DIALECTS:
+        module, variable = DIALECTS[name]
+        dialect: Dialect = getattr(import_module(f"app.providers.{module}"), variable)
         return dialect
     alias = ALIASES.get(name)
-    spoken = find(alias.dialect) if alias is not None else None
-    if alias is None or spoken is None:
+    base = find(alias.dialect) if alias is not None else None
+    if alias is None or base is None:
         return None
-    return replace(spoken, name=name, title=alias.title, quirks=alias.quirks, supports=alias.supports)
+    return replace(base, name=name, title=alias.title, quirks=alias.quirks, supports=alias.supports)

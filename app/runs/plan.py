@@ -14,7 +14,7 @@ from app.core.tools import Tool
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.tools.listing import Listing
 from app.providers import registry
-from app.providers.builtin_calls import errands
+from app.providers.builtin_calls import call_specs
 from app.providers.detection import detect
 from app.providers.dialects import Dialect
 from app.providers.schema.strip_nulls import strip_nulls
@@ -125,7 +125,7 @@ def _plan_call(dialect: Dialect, call: ModelCall, tools: Known, call_options: di
         return PlannedCall(call, (_request(spec, call, call_options),), fault)
     if dialect.strips_nulls and offer is not None and _has_null(call.arguments):
         call = replace(call, arguments=strip_nulls(offer.schema, call.arguments or {}))
-    return PlannedCall(call, tuple(_request(spec, call, call_options) for spec in errands(call, tools)))
+    return PlannedCall(call, tuple(_request(spec, call, call_options) for spec in call_specs(call, tools)))
 
 
 def _has_null(value: Any) -> bool:

@@ -13,8 +13,7 @@ from app.core.runs import Media, Run, Text
 from app.dispatch.attachments import load
 from app.dispatch.live_calls import committed_call
 from app.providers.dialects import Dialect, Wire
-from app.providers.parallel_wrapper import merge
-from app.providers.registry import without_unseen
+from app.providers.registry import replace_unsupported_media
 from app.providers.reply_content import FinishedCall, is_blocked, placeholder, reply_to
 from app.runs.submit import StartedRun
 
@@ -52,7 +51,7 @@ async def _outputs(engine: AsyncEngine, run: Run, response_format: ResponseForma
     replies = [
         reply_to(call, [next(finished) for _ in group]) for call, group in zip(run.asked, run.calls, strict=True)
     ]
-    return response_format.dialect.write_results(without_unseen(merge(replies), response_format.dialect.supports))
+    return response_format.dialect.write_results(replace_unsupported_media(replies, response_format.dialect.supports))
 
 
 async def _finished(engine: AsyncEngine, call: Call, base_url: str) -> FinishedCall:

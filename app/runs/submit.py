@@ -20,7 +20,7 @@ from app.core.util.json_codec import dumps
 from app.dispatch import idempotency
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.live_calls import LiveCall
-from app.providers.call_ids import are_own
+from app.providers.call_ids import have_unique_ids
 from app.runs.plan import PlannedCall, RunError, RunPlan
 from app.store import calls, runs
 from app.store.calls import Claim
@@ -189,7 +189,7 @@ def _claims_of_model(plan: RunPlan, session: Session) -> list[Claim | None]:
     """The claims of calls that have ids of the provider's own: the same call again is not run again."""
     claims: list[Claim | None] = []
     model_calls = plan.message.calls
-    for call, planned, has_own_id in zip(model_calls, plan.calls, are_own(model_calls), strict=True):
+    for call, planned, has_own_id in zip(model_calls, plan.calls, have_unique_ids(model_calls), strict=True):
         for part, request in enumerate(planned.requests):
             number = (call.sub_index or 0) * 1000 + part
             claim = idempotency.claim_of_model(plan.dialect.name, call.id or "", number, request, session)

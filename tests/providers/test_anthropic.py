@@ -131,7 +131,7 @@ def test_where_the_provider_searches_our_own_search_is_left_out() -> None:
     made = dialect.export_tools([ours, far], options(defers=lambda name: True))
     assert [tool["name"] for tool in made.tools] == ["tool_search_tool_bm25", "far"]
     assert made.warnings == [
-        "tool_search: is not offered, because the provider's own search finds what is deferred.",
+        "tool_search: not exported, because the provider searches deferred tools itself.",
     ]
     kept = dialect.export_tools([ours, far], options(defers=lambda name: name == "tool_search"))
     assert [tool["name"] for tool in kept.tools][-2:] == ["tool_search", "far"]
@@ -158,7 +158,7 @@ def test_the_models_own_tools_stand_in_for_shells_and_files_once_each() -> None:
 def test_a_built_in_tool_is_not_offered_beside_another_one_of_its_name() -> None:
     exported = dialect.export_tools([offer("bash"), offer("shell"), offer("read_file")], options(is_native=True))
     assert [tool["name"] for tool in exported.tools] == ["bash", "shell", "str_replace_based_edit_tool"]
-    assert exported.warnings == ["The built-in tool bash is not offered: another tool has its name."]
+    assert exported.warnings == ["The built-in tool bash is not exported: another tool has its name."]
 
 
 def test_strict_is_only_for_those_who_ask_and_never_changes_what_it_cannot_say() -> None:
@@ -176,7 +176,7 @@ def test_strict_is_only_for_those_who_ask_and_never_changes_what_it_cannot_say()
 def test_a_relative_that_knows_nothing_strict_says_so() -> None:
     exported = dialect.export_tools([offer("one")], ExportOptions(strict="on", quirks=Quirks(strict="never")))
     assert "strict" not in exported.tools[0]
-    assert exported.warnings == ["There are no strict tools in this dialect; the schemas are offered as they are."]
+    assert exported.warnings == ["This dialect has no strict tools; the schemas are unchanged."]
 
 
 def test_free_text_is_one_argument_that_is_explained() -> None:
@@ -197,8 +197,8 @@ def test_names_are_made_legal_and_namespaces_are_said_to_be_unknown() -> None:
     (tool,) = exported.tools
     assert tool["name"].startswith("a_b_")
     assert exported.warnings == [
-        "There are no namespaces in this dialect; the tools are offered one by one.",
-        f"a.b: is called {tool['name']} here, because the provider does not take the name.",
+        "This dialect has no namespaces; the tools are exported without one.",
+        f"a.b: renamed to {tool['name']}, because the provider does not accept the name.",
     ]
 
 
@@ -233,7 +233,7 @@ def test_tools_that_are_not_allowed_are_left_out_with_a_warning() -> None:
     request, warnings = filled(Choice(mode="required", allowed=("two", "shell")), "one", "two", "shell", is_native=True)
     assert [tool["name"] for tool in request["tools"]] == ["two", "bash"]
     assert request["tool_choice"] == {"type": "any"}
-    assert warnings == ["Anthropic has no list of allowed tools; the others are left out of the request."]
+    assert warnings == ["Anthropic has no list of allowed tools; the other tools are left out of the request."]
 
 
 def test_narrowing_keeps_the_search_and_the_cache() -> None:
@@ -315,7 +315,7 @@ def test_a_call_at_the_end_of_a_message_that_was_cut_is_not_run(reason: str) -> 
     first, last = read(RESPONSE | {"stop_reason": reason}).calls
     assert first == CALLS[0]
     assert (last.id, last.arguments, last.raw_arguments) == ("toolu_2", None, "{}")
-    assert "before the arguments were whole" in last.arguments_error
+    assert "before the arguments were complete" in last.arguments_error
     said_last = read(RESPONSE | {"stop_reason": reason, "content": [*CONTENT, {"type": "text", "text": "so"}]})
     assert said_last.calls == CALLS
 
@@ -359,9 +359,9 @@ def test_a_stream_is_the_message_it_builds() -> None:
 @pytest.mark.parametrize(
     ("stream", "wrong"),
     [
-        (events('{"a": b}'), "no JSON"),
-        (events('{"a": 1', ends=False), "before the arguments were whole"),
-        (events('{"a": 1}', reason="max_tokens"), "before the arguments were whole"),
+        (events('{"a": b}'), "not JSON"),
+        (events('{"a": 1', ends=False), "before the arguments were complete"),
+        (events('{"a": 1}', reason="max_tokens"), "before the arguments were complete"),
     ],
 )
 def test_a_streamed_call_that_is_broken_or_cut_says_so(stream: list[dict[str, Any]], wrong: str) -> None:
@@ -456,11 +456,11 @@ def test_files_the_model_can_see_are_blocks_of_their_own(media: Media, block: di
 @pytest.mark.parametrize(
     ("media", "said"),
     [
-        (SVG, "[image a.svg (image/svg+xml), to be had at https://x/a.svg]"),
-        (Media(mime="image/png", url="file:///a.png"), "[image (image/png), to be had at file:///a.png]"),
+        (SVG, "[image a.svg (image/svg+xml), available at https://x/a.svg]"),
+        (Media(mime="image/png", url="file:///a.png"), "[image (image/png), available at file:///a.png]"),
         (Media(mime="text/plain", data="*** no base64"), "[file (text/plain)]"),
         (Media(mime="text/plain", data=base64.b64encode(b"\xff").decode()), "[file (text/plain)]"),
-        (Media(mime="text/plain", url="https://x/a.txt"), "[file (text/plain), to be had at https://x/a.txt]"),
+        (Media(mime="text/plain", url="https://x/a.txt"), "[file (text/plain), available at https://x/a.txt]"),
         (Media(mime="application/zip", data=PDF, name="a.zip"), "[file a.zip (application/zip)]"),
     ],
 )

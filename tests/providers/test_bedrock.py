@@ -204,10 +204,10 @@ def test_a_choice_stands_beside_the_tools(choice: Choice, said: Any, service: Se
 @pytest.mark.parametrize(
     ("choice", "names", "warning"),
     [
-        (Choice(mode="none"), None, "cannot be told to use no tools"),
+        (Choice(mode="none"), None, "cannot forbid tool calls"),
         (Choice(allowed=("two",)), ["two"], "no list of allowed tools"),
         (Choice(allowed=("three",)), None, "no list of allowed tools"),
-        (Choice(parallel=False), ["one", "two"], "cannot be forbidden"),
+        (Choice(parallel=False), ["one", "two"], "cannot be disabled"),
     ],
 )
 def test_what_cannot_be_chosen_is_said(choice: Choice, names: list[str] | None, warning: str) -> None:
@@ -311,9 +311,9 @@ def test_a_stream_is_the_message_it_builds(pieces: tuple[str, ...], arguments: d
 @pytest.mark.parametrize(
     ("stream", "wrong"),
     [
-        (events('{"a": b}'), "no JSON"),
-        (events('{"a": 1', ends=False), "before the arguments were whole"),
-        (events('{"a": 1}', reason="max_tokens"), "before the arguments were whole"),
+        (events('{"a": b}'), "not JSON"),
+        (events('{"a": 1', ends=False), "before the arguments were complete"),
+        (events('{"a": 1}', reason="max_tokens"), "before the arguments were complete"),
     ],
 )
 def test_a_streamed_call_that_is_broken_or_cut_says_so(stream: list[dict[str, Any]], wrong: str) -> None:
@@ -401,7 +401,7 @@ def test_all_results_are_blocks_of_one_message_with_their_status(service: Servic
         (Media(mime="text/x-python", data=PIXEL),
          {"document": {"format": "txt", "name": "document", "source": {"bytes": PIXEL}}}),
         (Media(mime="image/png", url="https://x/a.png"),
-         {"text": "[image (image/png), to be had at https://x/a.png]"}),
+         {"text": "[image (image/png), available at https://x/a.png]"}),
         (Media(mime="application/zip", data=PIXEL, name="a.zip"), {"text": "[file a.zip (application/zip)]"}),
         (Media(mime="image/png", data=""), {"text": "[image (image/png)]"}),
     ],

@@ -41,7 +41,7 @@ BROKEN: dict[str, Case] = {
     ),
     "hermes: no object": (
         '<tool_call>{"name": "get_weather", "arguments": [1]}</tool_call>',
-        "no object but a list",
+        "must be an object, not a list",
         "[1]",
         "",
     ),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.runs import CallSpec, CommandEnd, ModelCall, ToolOffer
-from app.providers.builtin_calls import command_end, cut, errands, patch_of
+from app.providers.builtin_calls import call_specs, command_end, limit_output, to_patch
 from app.providers.dialects import COMMON, UNIVERSAL, NameRule
 from app.providers.tool_limits import wire_name
 from app.text.patch.lenient import read
@@ -24,7 +24,7 @@ known = knowing(weather, js, lines)
 
 
 def sent(kind: Any, name: str = "", **more: Any) -> list[CallSpec]:
-    return errands(ModelCall(id="c", name=name or kind, type=kind, **more), known)
+    return call_specs(ModelCall(id="c", name=name or kind, type=kind, **more), known)
 
 
 def test_a_function_is_run_with_its_arguments() -> None:
@@ -47,12 +47,12 @@ def test_a_name_that_nobody_knows_stays_as_it_is() -> None:
     assert sent("custom", "nothing", input="x") == [CallSpec(tool="nothing", input="x")]
 
 
-@pytest.mark.parametrize("rule", [COMMON, UNIVERSAL, NameRule(UNIVERSAL.pattern, longest=128)])
+@pytest.mark.parametrize("rule", [COMMON, UNIVERSAL, NameRule(UNIVERSAL.pattern, max_length=128)])
 def test_a_name_that_was_changed_for_the_wire_means_the_tool_it_was_made_of(rule: NameRule) -> None:
     wire = wire_name(foreign.name, rule)
     assert wire != foreign.name
 
-    [errand] = errands(ModelCall(id="c", name=wire, arguments={}), {wire: foreign}.get)
+    [errand] = call_specs(ModelCall(id="c", name=wire, arguments={}), {wire: foreign}.get)
 
     assert errand.tool == foreign.name
 
@@ -60,14 +60,14 @@ def test_a_name_that_was_changed_for_the_wire_means_the_tool_it_was_made_of(rule
 def test_an_alias_is_called_by_its_name_because_it_has_arguments_of_its_own() -> None:
     arguments = {"command": "ls", "timeout": 5, "description": "List"}
 
-    [errand] = errands(ModelCall(id="c", name="bash", arguments=arguments), {"bash": bash}.get)
+    [errand] = call_specs(ModelCall(id="c", name="bash", arguments=arguments), {"bash": bash}.get)
 
     assert errand == CallSpec(tool="bash", arguments=arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"restart": True}, {"restart": True, "command": None}])
 def test_a_shell_that_shall_start_anew_says_that_each_command_does(arguments: dict[str, Any]) -> None:
-    [errand] = errands(ModelCall(id="c", name="bash", arguments=arguments), {"bash": bash}.get)
+    [errand] = call_specs(ModelCall(id="c", name="bash", arguments=arguments), {"bash": bash}.get)
 
     assert errand.tool == "shell_command"
     assert (errand.arguments or {})["command"].startswith("echo ")
@@ -84,7 +84,7 @@ def test_a_shell_that_shall_start_anew_says_that_each_command_does(arguments: di
 def test_a_command_or_a_tool_of_somebodys_own_is_run_as_it_is(arguments: dict[str, Any], offer: ToolOffer) -> None:
     call = ModelCall(id="c", name="bash", arguments=arguments)
 
-    assert errands(call, {"bash": offer}.get) == [CallSpec(tool="bash", arguments=arguments)]
+    assert call_specs(call, {"bash": offer}.get) == [CallSpec(tool="bash", arguments=arguments)]
 
 
 def test_each_command_of_a_shell_is_an_errand() -> None:
@@ -171,7 +171,7 @@ CHANGED = [Update(2, "a.py", None, (Hunk(3, (), (" one", "-two", "+2")),))]
     ],
 )
 def test_an_update_is_read_with_or_without_what_names_its_file(diff: str) -> None:
-    assert read(patch_of({"type": "update_file", "path": "a.py", "diff": diff})) == CHANGED
+    assert read(to_patch({"type": "update_file", "path": "a.py", "diff": diff})) == CHANGED
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_an_update_is_read_with_or_without_what_names_its_file(diff: str) -> Non
     ],
 )
 def test_what_an_update_says_besides_stays(diff: str, operation: Operation) -> None:
-    assert read(patch_of({"type": "update_file", "path": "a.py", "diff": diff})) == [operation]
+    assert read(to_patch({"type": "update_file", "path": "a.py", "diff": diff})) == [operation]
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def test_what_an_update_says_besides_stays(diff: str, operation: Operation) -> N
     ],
 )
 def test_a_new_file_has_the_lines_of_its_diff(diff: str, content: tuple[str, ...]) -> None:
-    assert read(patch_of({"type": "create_file", "path": "a.py", "diff": diff})) == [Add(2, "a.py", content)]
+    assert read(to_patch({"type": "create_file", "path": "a.py", "diff": diff})) == [Add(2, "a.py", content)]
 
 
 def test_a_file_is_deleted_by_its_path() -> None:
-    assert read(patch_of({"type": "delete_file", "path": "d/a.py"})) == [Delete(2, "d/a.py")]
+    assert read(to_patch({"type": "delete_file", "path": "d/a.py"})) == [Delete(2, "d/a.py")]
 
 
 def result(stdout: str = "", stderr: str = "", **outcome: Any) -> dict[str, Any]:
@@ -258,12 +258,12 @@ def test_how_a_command_ended_is_in_the_record_of_its_call(given: Any, failed: An
 def test_without_a_limit_or_within_it_nothing_is_cut() -> None:
     end = CommandEnd(stdout="a" * 50, stderr="b" * 50, exit_code=1)
 
-    assert cut(end, None) is end
-    assert cut(end, 100) is end
+    assert limit_output(end, None) is end
+    assert limit_output(end, 100) is end
 
 
 def test_both_ends_of_what_is_too_long_are_kept() -> None:
-    end = cut(CommandEnd(stdout="a" * 500 + "z" * 500, stderr="b" * 20, exit_code=1), 200)
+    end = limit_output(CommandEnd(stdout="a" * 500 + "z" * 500, stderr="b" * 20, exit_code=1), 200)
 
     assert (len(end.stdout) + len(end.stderr), end.stderr, end.exit_code) == (200, "b" * 20, 1)
     assert (end.stdout[0], end.stdout[-1]) == ("a", "z")
@@ -271,12 +271,12 @@ def test_both_ends_of_what_is_too_long_are_kept() -> None:
 
 
 def test_where_not_even_a_note_fits_the_beginning_is_kept() -> None:
-    assert cut(CommandEnd(stdout="abcdef", exit_code=0), 4) == CommandEnd(stdout="abcd", exit_code=0)
+    assert limit_output(CommandEnd(stdout="abcdef", exit_code=0), 4) == CommandEnd(stdout="abcd", exit_code=0)
 
 
 @given(st.text(max_size=300), st.text(max_size=300), st.integers(-5, 400))
 def test_what_was_cut_fits_and_is_not_cut_again(stdout: str, stderr: str, most: int) -> None:
-    end = cut(CommandEnd(stdout=stdout, stderr=stderr, exit_code=0), most)
+    end = limit_output(CommandEnd(stdout=stdout, stderr=stderr, exit_code=0), most)
 
     assert len(end.stdout) + len(end.stderr) <= max(most, 0)
-    assert cut(end, most) == end
+    assert limit_output(end, most) == end

@@ -216,7 +216,7 @@ def test_a_call_is_not_run_when_the_stream_ended_in_the_middle_of_it(end: list[A
 def test_broken_arguments_of_a_finished_stream_are_the_models_mistake() -> None:
     call = read(dialect, [chunk(piece("{oops}", "get_weather", index=0, id="call_a")), END]).calls[0]
 
-    assert "no JSON" in str(call.arguments_error)
+    assert "not JSON" in str(call.arguments_error)
 
 
 def test_one_chunk_alone_is_a_stream() -> None:

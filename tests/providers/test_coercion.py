@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.providers.text_calls.coercion import coerced
+from app.providers.text_calls.coercion import coerce
 from app.providers.text_calls.json_repair import Repaired
 
 STRING = {"type": "string"}
@@ -69,38 +69,38 @@ CASES: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize(("member", "text", "value"), CASES.values(), ids=CASES)
 def test_a_text_becomes_what_the_schema_says(member: Any, text: str, value: Any) -> None:
     defs = {"count": INTEGER, "circle": {"anyOf": [{"$ref": "#/$defs/circle"}, INTEGER]}}
-    found = coerced(text, "x", {"type": "object", "properties": {"x": member}, "$defs": defs})
+    found = coerce(text, "x", {"type": "object", "properties": {"x": member}, "$defs": defs})
 
     assert json.dumps(found.value) == json.dumps(value)
     assert not found.is_repaired
 
 
 def test_what_had_to_be_repaired_is_said() -> None:
-    assert coerced("{'a': 1,}", "x", {"properties": {"x": OBJECT}}) == Repaired({"a": 1}, is_repaired=True)
+    assert coerce("{'a': 1,}", "x", {"properties": {"x": OBJECT}}) == Repaired({"a": 1}, is_repaired=True)
 
 
 def test_a_member_without_a_name_of_its_own_is_what_all_others_are() -> None:
     schema = {"properties": {"x": STRING}, "additionalProperties": INTEGER}
 
-    assert coerced("5", "x", schema).value == "5"
-    assert coerced("5", "y", schema).value == 5
-    assert coerced("5", "y", {"properties": {}, "additionalProperties": False}).value == "5"
+    assert coerce("5", "x", schema).value == "5"
+    assert coerce("5", "y", schema).value == 5
+    assert coerce("5", "y", {"properties": {}, "additionalProperties": False}).value == "5"
 
 
 def test_members_are_found_where_the_whole_schema_is_a_reference() -> None:
     schema = {"$ref": "#/$defs/all", "$defs": {"all": {"allOf": [{"properties": {"x": INTEGER}}]}}}
 
-    assert coerced("5", "x", schema).value == 5
+    assert coerce("5", "x", schema).value == 5
 
 
 def test_references_that_multiply_come_to_an_end() -> None:
     many = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 4} for n in range(40)}
 
-    assert coerced("5", "x", {"properties": {"x": {"$ref": "#/$defs/s0"}}, "$defs": many}).value == "5"
+    assert coerce("5", "x", {"properties": {"x": {"$ref": "#/$defs/s0"}}, "$defs": many}).value == "5"
 
 
 @given(st.text() | st.sampled_from(["[", "{}", "null", "1e5", "-0", "Infinity"]), st.sampled_from(list(CASES.values())))
 def test_any_text_is_converted_or_stays(text: str, case: tuple[Any, str, Any]) -> None:
-    value = coerced(text, "x", {"properties": {"x": case[0]}}).value
+    value = coerce(text, "x", {"properties": {"x": case[0]}}).value
 
     assert value == text or not isinstance(value, str)

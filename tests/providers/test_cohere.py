@@ -158,7 +158,7 @@ def test_a_response_nested_without_end_is_refused() -> None:
     for _ in range(5_000):
         deep = [deep]
 
-    with pytest.raises(Unreadable, match="too deeply"):
+    with pytest.raises(Unreadable, match="too deep"):
         read(dialect, {"tool_plan": "", "tool_calls": [{"function": {"name": "x", "arguments": deep}}]})
 
 
@@ -221,7 +221,7 @@ def test_a_choice_is_said_in_the_words_of_the_provider(
         (answered(Media(mime="image/png", data=PIXEL)), "[image (image/png)]"),
         (
             answered(Media(mime="application/pdf", url="https://x/a")),
-            "[file (application/pdf), to be had at https://x/a]",
+            "[file (application/pdf), available at https://x/a]",
         ),
         (
             answered(

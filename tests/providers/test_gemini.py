@@ -129,7 +129,7 @@ def test_what_the_older_form_cannot_say_of_a_schema_is_a_warning(schema: dict[st
 def test_more_tools_than_can_be_declared_are_named_and_left_out() -> None:
     exported = dialect.export_tools([offer(f"t{number}") for number in range(514)], options())
     assert len(exported.tools[0]["functionDeclarations"]) == 512
-    assert exported.warnings == ["At most 512 tools can be offered, so these were left out: t512, t513."]
+    assert exported.warnings == ["At most 512 tools are supported, so these were left out: t512, t513."]
 
 
 @pytest.mark.parametrize("one", [dialect, openapi_dialect])
@@ -182,7 +182,7 @@ def test_the_older_form_differs_in_its_definitions_only() -> None:
 def test_that_several_calls_cannot_be_forbidden_is_said_and_chosen_names_are_made_legal() -> None:
     warnings: list[str] = []
     request = dialect.fill_request([], Choice(mode="tool", name="a:b", parallel=False), dialect.quirks, warnings)
-    assert warnings == ["Several calls at once cannot be forbidden in this dialect."]
+    assert warnings == ["Parallel calls cannot be disabled in this dialect."]
     assert request["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"][0].startswith("a_b_")
 
 
@@ -314,7 +314,7 @@ def test_pieces_that_do_not_fit_are_no_arguments(pieces: list[dict[str, Any]]) -
 
 def test_a_call_whose_last_piece_never_came_is_not_run() -> None:
     (call,) = read(streamed(piece("$.a", stringValue="x"))[:-1]).calls
-    assert "before the arguments were whole" in call.arguments_error
+    assert "before the arguments were complete" in call.arguments_error
     assert json.loads(call.raw_arguments) == [piece("$.a", stringValue="x")]
     (call,) = read([{"functionCall": {"name": "t", "args": {"a": 1}, "willContinue": True}}]).calls
     assert json.loads(call.raw_arguments) == {"a": 1}
@@ -387,7 +387,7 @@ def test_all_results_are_parts_of_one_content_and_an_id_is_never_made_up() -> No
         ((Media(mime="image/png", data=PIXEL, name="a.png"),), {"output": "[image a.png (image/png)]"}),
         ((Text("see"), Media(mime="image/gif", data=PIXEL)), {"output": "see\n[image (image/gif)]"}),
         ((Media(mime="image/png", url="https://x/a.png"),),
-         {"output": "[image (image/png), to be had at https://x/a.png]"}),
+         {"output": "[image (image/png), available at https://x/a.png]"}),
     ],
 )  # fmt: skip
 def test_a_response_is_always_an_object(parts: tuple[Any, ...], response: dict[str, Any]) -> None:

@@ -101,7 +101,7 @@ def test_without_a_choice_nothing_is_said_of_it_and_what_cannot_be_is() -> None:
     warnings: list[str] = []
 
     assert dialect.fill_request([], Choice(parallel=False), dialect.quirks, warnings) == {"tools": []}
-    assert warnings == ["Several calls at once cannot be forbidden in this dialect."]
+    assert warnings == ["Parallel calls cannot be disabled in this dialect."]
 
 
 def test_calls_are_steps_of_an_interaction_as_it_comes_and_as_the_package_gives_it() -> None:
@@ -188,8 +188,8 @@ def test_a_call_that_was_not_finished_is_told_and_not_run() -> None:
     [broken] = read(streamed('{"city": "Vi')).calls
 
     assert (cut.arguments, cut.raw_arguments) == (None, '{"city": "Vi')
-    assert "before the arguments were whole" in str(cut.arguments_error)
-    assert "no JSON" in str(broken.arguments_error)
+    assert "before the arguments were complete" in str(cut.arguments_error)
+    assert "not JSON" in str(broken.arguments_error)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_tools_are_listed_with_all_that_is_known_of_them() -> None:
         "inputSchema": {"type": "object", "properties": {}},
     }
     assert exported.warnings == [
-        f"fs.read/file: is called {read_file['name']} here, because the provider does not take the name."
+        f"fs.read/file: renamed to {read_file['name']}, because the provider does not accept the name."
     ]
     listed = dialect.fill_request(exported.tools, Choice(), dialect.quirks, [])
     for version in SUPPORTED_PROTOCOL_VERSIONS:
@@ -134,7 +134,7 @@ def test_a_list_is_read_in_its_order_and_what_is_no_call_is_passed_over() -> Non
     ]
     reading = read([request(1, "a"), *others, {"name": "b", "arguments": {}}, request(2, "c", arguments=[1])])
     assert [(call.id, call.name) for call in reading.calls] == [("1", "a"), (None, "b"), ("2", "c")]
-    assert reading.calls[2].arguments_error == "The arguments are no object but a list."
+    assert reading.calls[2].arguments_error == "The arguments must be an object, not a list."
     assert read(others[1]).calls == ()
     assert read([]).calls == ()
 

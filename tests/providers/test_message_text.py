@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.runs import Unreadable
-from app.providers.text_calls.message_text import MessageText, utterance
+from app.providers.text_calls.message_text import MessageText, message_text
 
 MESSAGE = {"role": "assistant", "content": "Hello."}
 STREAM = [
@@ -94,13 +94,13 @@ STRANGE: dict[str, Any] = {
 
 @pytest.mark.parametrize(("message", "said"), FORMS.values(), ids=FORMS)
 def test_the_text_is_found_in_every_form(message: Any, said: MessageText) -> None:
-    assert utterance(message) == said
+    assert message_text(message) == said
 
 
 @pytest.mark.parametrize("message", STRANGE.values(), ids=STRANGE)
 def test_anything_else_is_refused_in_a_sentence(message: Any) -> None:
     with pytest.raises(Unreadable, match=r"\.$"):
-        utterance(message)
+        message_text(message)
 
 
 keys = st.sampled_from(
@@ -115,7 +115,7 @@ anything = st.recursive(
 @given(anything)
 def test_any_json_is_said_or_refused(message: Any) -> None:
     try:
-        said = utterance(message)
+        said = message_text(message)
     except Unreadable:
         return
     assert isinstance(said.text, str)

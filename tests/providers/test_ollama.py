@@ -110,7 +110,7 @@ def test_a_response_nested_without_end_is_refused() -> None:
     for _ in range(5_000):
         deep = [deep]
 
-    with pytest.raises(Unreadable, match="too deeply"):
+    with pytest.raises(Unreadable, match="too deep"):
         read(dialect, {"message": {"tool_calls": [{"function": {"name": "x", "arguments": deep}}]}})
 
 
@@ -124,7 +124,7 @@ def test_strict_is_not_known_and_said_to_be_so() -> None:
     made = dialect.export_tools([OFFER], replace(OPTIONS, strict="on"))
 
     assert "strict" not in made.tools[0]["function"]
-    assert made.warnings == ["This provider has no strict mode, so strict was left out."]
+    assert made.warnings == ["This provider has no strict mode; strict was left out."]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_there_is_no_word_for_a_choice_here(choice: Choice, names: list[str], wa
         ),
         (
             answered(Media(mime="image/png", url="https://x/a.png")),
-            {"content": "[image (image/png), to be had at https://x/a.png]"},
+            {"content": "[image (image/png), available at https://x/a.png]"},
         ),
     ],
 )

@@ -174,7 +174,7 @@ def test_a_message_nested_without_end_is_refused() -> None:
     for _ in range(5_000):
         deep = [deep]
 
-    with pytest.raises(Unreadable, match="too deeply"):
+    with pytest.raises(Unreadable, match="too deep"):
         read(dialect, [{"id": "a", "function": {"name": "x", "arguments": deep}}])
 
 
@@ -207,7 +207,7 @@ def test_the_input_of_a_custom_call_has_to_be_text() -> None:
     call = read(dialect, [{"id": "a", "custom": {"name": "x", "input": {"b": 1}}}]).calls[0]
 
     assert (call.type, call.input) == ("custom", None)
-    assert (call.arguments_error, call.raw_arguments) == ("The input is no text.", '{"b": 1}')
+    assert (call.arguments_error, call.raw_arguments) == ("The input is not a string.", '{"b": 1}')
 
 
 def test_a_call_without_a_name_still_gets_an_answer() -> None:
@@ -366,7 +366,7 @@ def test_strict_that_cannot_be_is_given_up_with_the_reason_and_the_schema_untouc
     assert [tool["function"]["strict"] for tool in made.tools] == [False, True]
     assert made.tools[0]["function"]["parameters"] == schema
     assert len(made.warnings) == 1
-    assert made.warnings[0].startswith("get_weather: strict was given up: ")
+    assert made.warnings[0].startswith("get_weather: not strict: ")
 
 
 def test_offers_are_left_as_they_were() -> None:
@@ -393,14 +393,14 @@ def test_tools_beyond_the_most_are_left_out_and_named() -> None:
     made = dialect.export_tools(offers, OPTIONS)
 
     assert [tool["function"]["name"] for tool in made.tools] == [f"tool_{number}" for number in range(128)]
-    assert made.warnings == ["At most 128 tools can be offered, so these were left out: tool_128, tool_129."]
+    assert made.warnings == ["At most 128 tools are supported, so these were left out: tool_128, tool_129."]
 
 
 def test_a_description_that_is_too_long_is_cut_and_said_to_be() -> None:
     made = dialect.export_tools([replace(OFFER, description="x" * 1025)], OPTIONS)
 
     assert made.tools[0]["function"]["description"] == "x" * 1023 + "…"
-    assert made.warnings == ["get_weather: the description was cut to 1024 characters, the most this provider takes."]
+    assert made.warnings == ["get_weather: the description was cut to 1024 characters, this provider's limit."]
 
 
 def test_a_name_that_is_not_taken_is_changed_and_said_to_be() -> None:
@@ -408,7 +408,7 @@ def test_a_name_that_is_not_taken_is_changed_and_said_to_be() -> None:
 
     name = made.tools[0]["function"]["name"]
     assert name.startswith("weather_now_")
-    assert made.warnings == [f"weather.now: is called {name} here, because the provider does not take the name."]
+    assert made.warnings == [f"weather.now: renamed to {name}, because the provider does not accept the name."]
 
 
 def test_a_tool_with_a_schema_nested_without_end_is_left_out_alone() -> None:
@@ -419,7 +419,7 @@ def test_a_tool_with_a_schema_nested_without_end_is_left_out_alone() -> None:
     made = dialect.export_tools([replace(OFFER, schema=deep), QUIET], OPTIONS)
 
     assert [tool["function"]["name"] for tool in made.tools] == ["list_sessions"]
-    assert made.warnings == ["get_weather: was left out, because its schema is nested too deeply."]
+    assert made.warnings == ["get_weather: left out, because its schema is nested too deep."]
 
 
 def test_what_has_no_place_here_is_said_once_each() -> None:
@@ -428,7 +428,12 @@ def test_what_has_no_place_here_is_said_once_each() -> None:
     made = dialect.export_tools([OFFER, QUIET], options)
 
     assert len(made.tools) == 2
-    assert [sentence.split()[0] for sentence in made.warnings] == ["Tools", "Tools", "This", "This"]
+    assert [" ".join(sentence.split()[3:6]) for sentence in made.warnings] == [
+        "no cache marker",
+        "no deferred tools;",
+        "no namespaces; the",
+        "no built-in tools;",
+    ]
     assert all(sentence.endswith(".") for sentence in made.warnings)
 
 
@@ -550,13 +555,13 @@ def test_what_cannot_be_said_is_done_by_what_is_offered(
 
 def test_one_call_at_a_time_is_a_warning_where_it_cannot_be_said() -> None:
     warnings: list[str] = []
-    quirks = Quirks(says_parallel=False)
+    quirks = Quirks(has_parallel_choice=False)
 
     request = dialect.fill_request(tools_of(OFFER), Choice(parallel=False), quirks, warnings)
     dialect.fill_request(tools_of(OFFER), Choice(parallel=True), quirks, warnings)
 
     assert list(request) == ["tools"]
-    assert warnings == ["This provider cannot be told to make one call at a time."]
+    assert warnings == ["This provider cannot disable parallel calls."]
 
 
 @pytest.mark.parametrize(
@@ -570,10 +575,10 @@ def test_one_call_at_a_time_is_a_warning_where_it_cannot_be_said() -> None:
         (answered(Text("out"), error=Failure("ExitCode:2", "it failed")), "[ERROR:ExitCode:2] it failed\nout"),
         (answered(Media(mime="audio/wav", data=PIXEL, name="a.wav")), "[file a.wav (audio/wav)]"),
         (answered(Media(mime="image/svg+xml", data=PIXEL)), "[image (image/svg+xml)]"),
-        (answered(Media(mime="image/png", url="file:///a.png")), "[image (image/png), to be had at file:///a.png]"),
+        (answered(Media(mime="image/png", url="file:///a.png")), "[image (image/png), available at file:///a.png]"),
         (
             answered(Media(mime="application/pdf", url="https://x/a.pdf")),
-            "[file (application/pdf), to be had at https://x/a.pdf]",
+            "[file (application/pdf), available at https://x/a.pdf]",
         ),
     ],
 )

@@ -63,7 +63,7 @@ def test_every_kind_of_recorded_case_is_there() -> None:
 
 def test_the_dialect_says_what_it_can() -> None:
     assert (dialect.name, dialect.strips_nulls, dialect.numbers_calls) == ("openai-responses", True, False)
-    assert dialect.quirks.most_tools == 128
+    assert dialect.quirks.max_tools == 128
     assert dialect.supports.strict
     assert dialect.supports.images
     assert dialect.supports.files

@@ -53,7 +53,7 @@ def test_parameters_that_cannot_be_read_are_the_matter_of_their_call_alone() -> 
         wrapper(),
         wrapper(WEATHER_USE, name="something_else"),
         ModelCall(id="a", name="parallel", arguments={"tool_uses": {}}),
-        ModelCall(id="a", name="parallel", arguments_error="The arguments are no JSON.", raw_arguments="{"),
+        ModelCall(id="a", name="parallel", arguments_error="The arguments are not JSON.", raw_arguments="{"),
         ModelCall(id="a", name="parallel", type="custom", input="x"),
     ],
 )

@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletionToolUnionParam
 from app.core.runs import Media, ModelCall, Reply, Text
 from app.providers.dialects import Choice, ExportOptions, Supports
 from app.providers.openai_chat import dialect
-from app.providers.registry import ALIASES, ProviderAlias, without_unseen
+from app.providers.registry import ALIASES, ProviderAlias, replace_unsupported_media
 from app.providers.tool_limits import wire_name
 from tests.providers.chat_cases import FREE, OFFER, QUIET
 from tests.providers.neutral import PIXEL
@@ -49,7 +49,7 @@ def test_every_name_is_made_one_that_the_alias_takes(alias: ProviderAlias) -> No
     rule = alias.quirks.names
     names = [wire_name(name, rule) for name in ODD_NAMES]
 
-    assert all(rule.pattern.fullmatch(name) and len(name) <= rule.longest <= 64 for name in names)
+    assert all(rule.pattern.fullmatch(name) and len(name) <= rule.max_length <= 64 for name in names)
     assert len(set(names)) == len(ODD_NAMES)
 
 
@@ -64,9 +64,9 @@ def test_an_export_keeps_the_rules_of_its_alias(alias: ProviderAlias, strict: An
 
     require(list[ChatCompletionToolUnionParam], made.tools)
     functions = [tool["function"] for tool in made.tools]
-    assert len(functions) == min(len(offers), alias.quirks.most_tools or len(offers))
+    assert len(functions) == min(len(offers), alias.quirks.max_tools or len(offers))
     assert all(alias.quirks.names.pattern.fullmatch(one["name"]) for one in functions)
-    assert max(len(one["description"]) for one in functions) == (alias.quirks.longest_description or 2000)
+    assert max(len(one["description"]) for one in functions) == (alias.quirks.max_description or 2000)
     expected = {"never": None, "false": False, "on_request": None}[alias.quirks.strict]
     if strict == "on" and alias.quirks.strict != "never":
         expected = True
@@ -85,7 +85,7 @@ def test_a_choice_says_only_what_the_alias_takes(alias: ProviderAlias, mode: Any
     said = request.get("tool_choice")
     assert said is None or ("tool" if isinstance(said, dict) else said) in alias.quirks.modes
     assert not isinstance(said, dict) or said["type"] == "function"
-    assert ("parallel_tool_calls" in request) is (alias.quirks.says_parallel and "tools" in request)
+    assert ("parallel_tool_calls" in request) is (alias.quirks.has_parallel_choice and "tools" in request)
 
 
 def test_moonshot_is_told_that_tools_are_not_strict_and_takes_no_short_names() -> None:
@@ -111,7 +111,8 @@ def test_a_placeholder_stands_for_what_a_provider_would_refuse() -> None:
     reply = Reply(call=ModelCall(id="a", name="x"), parts=(Text("see"), png, pdf))
 
     seen = {
-        images: without_unseen([reply], Supports(images=images, files=not images))[0].parts for images in (True, False)
+        images: replace_unsupported_media([reply], Supports(images=images, files=not images))[0].parts
+        for images in (True, False)
     }
 
     assert seen == {

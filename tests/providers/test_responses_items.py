@@ -101,7 +101,7 @@ def test_broken_arguments_are_told_with_the_call() -> None:
     call = called({"type": "function_call", "call_id": "c", "name": "a", "arguments": '{"x": '})
 
     assert (call.id, call.arguments, call.raw_arguments) == ("c", None, '{"x": ')
-    assert (call.arguments_error or "").startswith("The arguments are no JSON")
+    assert (call.arguments_error or "").startswith("The arguments are not JSON")
 
 
 def test_a_free_form_call_has_its_text() -> None:

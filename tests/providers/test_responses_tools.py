@@ -54,7 +54,7 @@ def test_a_schema_that_cannot_be_strict_stays_as_it_is_with_a_warning() -> None:
     assert [tool["strict"] for tool in made.tools] == [False, True]
     assert made.tools[0]["parameters"] == schema
     [warning] = made.warnings
-    assert warning.startswith("tags: strict was given up: ")
+    assert warning.startswith("tags: not strict: ")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_where_the_provider_searches_our_own_search_is_left_out() -> None:
     assert [tool.get("name") for tool in made.tools] == ["get_weather", None]
     assert made.tools[-1] == {"type": "tool_search"}
     [warning] = [one for one in made.warnings if "tool_search" in one]
-    assert "is not offered" in warning
+    assert "not exported" in warning
 
 
 def test_where_nothing_is_deferred_nothing_is_searched() -> None:
@@ -166,10 +166,10 @@ def test_the_search_takes_a_place_of_its_own() -> None:
 
 
 def test_a_description_that_is_too_long_is_cut_with_a_warning() -> None:
-    made = exported(weather, quirks=replace(dialect.quirks, longest_description=10))
+    made = exported(weather, quirks=replace(dialect.quirks, max_description=10))
 
     assert made.tools[0]["description"] == "Current w…"
-    assert made.warnings == ["get_weather: the description was cut to 10 characters, the most this provider takes."]
+    assert made.warnings == ["get_weather: the description was cut to 10 characters, this provider's limit."]
 
 
 def test_a_name_that_is_not_taken_is_changed_with_a_warning() -> None:
@@ -264,7 +264,7 @@ def test_whether_several_calls_may_come_at_once_is_said_when_it_is_asked_for(par
 
 
 def test_a_relative_that_cannot_say_a_choice_gets_a_warning() -> None:
-    quirks = replace(dialect.quirks, modes=frozenset({"auto"}), says_parallel=False)
+    quirks = replace(dialect.quirks, modes=frozenset({"auto"}), has_parallel_choice=False)
 
     request, warnings = filled([], Choice(mode="required", parallel=False), quirks)
 

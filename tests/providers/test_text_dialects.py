@@ -121,14 +121,14 @@ def test_what_cannot_be_done_is_said(dialect: Dialect) -> None:
 
 @BOTH
 def test_limits_of_a_relative_are_kept_and_said(dialect: Dialect) -> None:
-    quirks = Quirks(most_tools=1, longest_description=7)
+    quirks = Quirks(max_tools=1, max_description=7)
     exported = dialect.export_tools([WEATHER_OFFER, READ, LIST], ExportOptions(quirks=quirks))
 
     assert '"Curren…"' in exported.tools[0]["text"]
     assert "read_file" not in exported.tools[0]["text"]
     assert exported.warnings == [
-        "At most 1 tools can be offered, so these were left out: read_file, list_sessions.",
-        "get_weather: the description was cut to 7 characters, the most this provider takes.",
+        "At most 1 tools are supported, so these were left out: read_file, list_sessions.",
+        "get_weather: the description was cut to 7 characters, this provider's limit.",
     ]
 
 
@@ -204,7 +204,7 @@ def test_replies_are_blocks_of_json_in_one_message() -> None:
             "error": "ExitCode:2",
             "content": "[ERROR:ExitCode:2] it failed\nstdout so far",
         },
-        {"name": "get_weather", "content": "See:\n[image (image/png), to be had at https://x.example/a.png]"},
+        {"name": "get_weather", "content": "See:\n[image (image/png), available at https://x.example/a.png]"},
         {"name": "get_weather", "content": "(no output)"},
     ]
 
@@ -217,7 +217,7 @@ def test_replies_are_elements_in_one_message() -> None:
         "<function_results>\n"
         '<result name="get_weather">\n12 C\n{"wind": [3, null]}\n</result>\n'
         '<error name="get_weather" code="ExitCode:2">\n[ERROR:ExitCode:2] it failed\nstdout so far\n</error>\n'
-        '<result name="get_weather">\nSee:\n[image (image/png), to be had at https://x.example/a.png]\n</result>\n'
+        '<result name="get_weather">\nSee:\n[image (image/png), available at https://x.example/a.png]\n</result>\n'
         '<result name="get_weather">\n(no output)\n</result>\n'
         "</function_results>"
     )

@@ -15,17 +15,17 @@ def offer(name: str = "t", description: str = "Does it.", **more: Any) -> ToolOf
 
 def test_a_description_that_is_too_long_is_cut_with_a_warning() -> None:
     warnings: list[str] = []
-    long, short = fit([offer("long", "x" * 30), offer("short", "x" * 20)], Quirks(longest_description=20), warnings)
+    long, short = fit([offer("long", "x" * 30), offer("short", "x" * 20)], Quirks(max_description=20), warnings)
     assert (long.description, short.description) == ("x" * 19 + "…", "x" * 20)
-    assert warnings == ["long: the description was cut to 20 characters, the most this provider takes."]
+    assert warnings == ["long: the description was cut to 20 characters, this provider's limit."]
 
 
 def test_tools_beyond_the_limit_are_left_out_by_name() -> None:
     warnings: list[str] = []
     offers = [offer(name) for name in ("a", "b", "c")]
-    assert [tool.name for tool in fit(offers, Quirks(most_tools=1), warnings)] == ["a"]
-    assert warnings == ["At most 1 tools can be offered, so these were left out: b, c."]
-    assert len(fit(offers, Quirks(most_tools=3), [])) == 3
+    assert [tool.name for tool in fit(offers, Quirks(max_tools=1), warnings)] == ["a"]
+    assert warnings == ["At most 1 tools are supported, so these were left out: b, c."]
+    assert len(fit(offers, Quirks(max_tools=3), [])) == 3
 
 
 def test_a_schema_is_a_copy_that_says_it_is_of_an_object() -> None:

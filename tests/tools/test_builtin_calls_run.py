@@ -12,14 +12,14 @@ from app.core.results import Result
 from app.core.runs import CallSpec, CommandEnd, ModelCall
 from app.core.tools import Context
 from app.dispatch.tools.registry import Registry
-from app.providers.builtin_calls import command_end, errands
+from app.providers.builtin_calls import command_end, call_specs
 from app.tools import BUILTINS
 
 registry = Registry(BUILTINS)
 
 
 def asked(type: Any, arguments: dict[str, Any], name: str | None = None) -> list[CallSpec]:
-    return errands(ModelCall(id="c", name=name or type, type=type, arguments=arguments), lambda name: None)
+    return call_specs(ModelCall(id="c", name=name or type, type=type, arguments=arguments), lambda name: None)
 
 
 async def run(errand: CallSpec, ctx: Context) -> Result:

@@ -112,3 +112,14 @@ def whole_characters(data: bytes | bytearray, limit: int) -> int:
     while cut > 0 and data[cut] & 0xC0 == 0x80:
         cut -= 1
     return cut
+
+
+def cut_middle(text: str, max_length: int) -> str:
+    """Both ends of a text of at most `max_length` characters, with a note between; without room for it, the start."""
+    if len(text) <= max_length:
+        return text
+    note = f"\n[the middle of these {len(text)} characters is left out]\n"
+    room = max_length - len(note)
+    if room < 2:
+        return text[: max(max_length, 0)]
+    return text[: room - room // 2] + note + text[len(text) - room // 2 :]

@@ -1,4 +1,4 @@
-"""Calls in what a model says by Chat Completions: a response, a message, the calls alone, or the chunks of a stream."""
+"""Calls in Chat Completions output: a response, a message, a list of calls, or the chunks of a stream."""
 
 import json
 from collections.abc import Sequence
@@ -11,79 +11,79 @@ from app.providers.chat import streams
 CUT = frozenset(
     {"length", "max_tokens", "model_length", "content_filter", "error", "timeout", "insufficient_system_resource"}
 )
-"""Reasons to stop that leave the last call unfinished."""
-BY_MODEL = ("assistant", None, "")
-OF_MESSAGES = ("role", "content", "tool_calls", "function_call")
-OF_CALLS = ("function", "custom")
-TOO_DEEP = "The message is nested too deeply."
+"""Values of `finish_reason` that leave the last call incomplete."""
+MODEL_ROLES = ("assistant", None, "")
+MESSAGE_FIELDS = ("role", "content", "tool_calls", "function_call")
+CALL_FIELDS = ("function", "custom")
+TOO_DEEP = "The message is nested too deep."
 
 
-def read(message: Any) -> ParsedMessage:
-    """What was said, whatever of it there is."""
+def parse(message: Any) -> ParsedMessage:
+    """Any of these forms. Raises `Unreadable`."""
     try:
-        return _read(message)
+        return _parse(message)
     except RecursionError as error:
         raise Unreadable(TOO_DEEP) from error
 
 
-def _read(message: Any) -> ParsedMessage:
+def _parse(message: Any) -> ParsedMessage:
     match message:
         case list() if streams.is_stream(message):
-            return of_response(streams.gather(message))
+            return parse_response(streams.to_response(message))
         case list():
-            return ParsedMessage(calls=of_list(message))
+            return ParsedMessage(calls=parse_calls(message))
         case {"choices": list()} if streams.is_stream([message]):
-            return of_response(streams.gather([message]))
+            return parse_response(streams.to_response([message]))
         case {"choices": list()}:
-            return of_response(message)
-        case dict() if any(name in message for name in OF_MESSAGES):
-            return of_message(message)
+            return parse_response(message)
+        case dict() if any(name in message for name in MESSAGE_FIELDS):
+            return parse_message(message)
         case dict() if _is_call(message):
-            return ParsedMessage(calls=of_list([message]))
-    raise Unreadable("This is no response, no message, no list of calls and no stream of Chat Completions.")
+            return ParsedMessage(calls=parse_calls([message]))
+    raise Unreadable("This is not a response, message, list of calls or stream of Chat Completions.")
 
 
-def of_response(response: dict[str, Any]) -> ParsedMessage:
+def parse_response(response: dict[str, Any]) -> ParsedMessage:
     """All choices are one turn: some providers put the text into the first and the calls into another."""
     calls: list[ModelCall] = []
     texts: list[str] = []
     for choice in response["choices"]:
         if not isinstance(choice, dict):
-            raise Unreadable("A choice is no object.")
+            raise Unreadable("A choice is not an object.")
         for message in _messages(choice):
-            reading = of_message(message, is_cut=is_cut(choice.get("finish_reason")))
-            calls += reading.calls
-            texts.append(reading.text)
+            parsed = parse_message(message, is_cut=is_cut(choice.get("finish_reason")))
+            calls += parsed.calls
+            texts.append(parsed.text)
     text = "\n".join(text for text in texts if text)
     return ParsedMessage(calls=tuple(calls), text=text, message_id=id_of(response), is_response=True)
 
 
-def of_message(message: dict[str, Any], *, is_cut: bool = False) -> ParsedMessage:
-    """One message. Some Claude models answer by blocks of their own: whoever hands those on has no choices."""
-    if message.get("role") not in BY_MODEL:
-        raise Unreadable("The role of the message is not `assistant`, so no model said it.")
+def parse_message(message: dict[str, Any], *, is_cut: bool = False) -> ParsedMessage:
+    """One message. Some gateways to Claude put its `tool_use` blocks into the content."""
+    if message.get("role") not in MODEL_ROLES:
+        raise Unreadable("The role of the message is not `assistant`.")
     blocks = message["content"] if isinstance(message.get("content"), list) else []
-    written = [*_list_of_calls(message), *(block for block in blocks if _is_block(block))]
+    raw_calls = [*_list_of_calls(message), *(block for block in blocks if _is_tool_use(block))]
     if isinstance(message.get("function_call"), dict):
-        written.append({"function": message["function_call"]})
+        raw_calls.append({"function": message["function_call"]})
     return ParsedMessage(
-        calls=of_list(written, is_cut=is_cut or message.get("stop_reason") == "max_tokens"),
+        calls=parse_calls(raw_calls, is_cut=is_cut or message.get("stop_reason") == "max_tokens"),
         text=text_of(message),
         message_id=id_of(message),
         is_response=message.get("type") == "message",
     )
 
 
-def of_list(written: Sequence[Any], *, is_cut: bool = False) -> tuple[ModelCall, ...]:
-    """The calls of a list. When it was cut off, only the last can be unfinished without a sign of it."""
-    given = [raw for raw in written if raw is not None]
-    return tuple(_call(raw, is_cut, is_cut and number == len(given)) for number, raw in enumerate(given, 1))
+def parse_calls(raw_calls: Sequence[Any], *, is_cut: bool = False) -> tuple[ModelCall, ...]:
+    """The calls of a list. When it was cut off, only the last can be incomplete without a syntax error."""
+    calls = [raw for raw in raw_calls if raw is not None]
+    return tuple(_call(raw, is_cut, is_cut and number == len(calls)) for number, raw in enumerate(calls, 1))
 
 
 def text_of(message: dict[str, Any]) -> str:
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [block.get("text", block.get("refusal")) for block in blocks if _says(block)]
+    texts = [block.get("text", block.get("refusal")) for block in blocks if _is_text(block)]
     text = "".join(text for text in texts if isinstance(text, str))
     refusal = message.get("refusal")
     return text or (refusal if isinstance(refusal, str) else "")
@@ -98,32 +98,32 @@ def is_cut(reason: Any) -> bool:
 
 
 def _messages(choice: dict[str, Any]) -> list[dict[str, Any]]:
-    """The message of a choice. Where there are several, some are of tools that the provider has run itself."""
+    """The message of a choice. Of several, some are results of tools that the provider ran itself."""
     if isinstance(choice.get("messages"), list) and not choice.get("message"):
-        return [one for one in choice["messages"] if isinstance(one, dict) and one.get("role") in BY_MODEL]
+        return [item for item in choice["messages"] if isinstance(item, dict) and item.get("role") in MODEL_ROLES]
     message = choice.get("message")
     if message is not None and not isinstance(message, dict):
-        raise Unreadable("The message of a choice is no object.")
+        raise Unreadable("The message of a choice is not an object.")
     return [message] if message else []
 
 
 def _list_of_calls(message: dict[str, Any]) -> list[Any]:
-    given = message.get("tool_calls")
-    if given is not None and not isinstance(given, list):
-        raise Unreadable("`tool_calls` is no list.")
-    return given or []
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise Unreadable("`tool_calls` is not a list.")
+    return calls or []
 
 
-def _says(block: Any) -> bool:
+def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") in ("text", "refusal")
 
 
-def _is_block(block: Any) -> bool:
+def _is_tool_use(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_use"
 
 
 def _is_call(raw: dict[str, Any]) -> bool:
-    return _is_block(raw) or any(isinstance(raw.get(kind), dict) for kind in OF_CALLS)
+    return _is_tool_use(raw) or any(isinstance(raw.get(kind), dict) for kind in CALL_FIELDS)
 
 
 def _call(raw: Any, is_cut: bool, is_last: bool) -> ModelCall:
@@ -131,8 +131,8 @@ def _call(raw: Any, is_cut: bool, is_last: bool) -> ModelCall:
         raise Unreadable("A call has neither a `function` nor a `custom` object.")
     call_id = raw.get("id")
     if call_id is not None and not isinstance(call_id, str):
-        raise Unreadable("The id of a call is no text.")
-    if _is_block(raw):
+        raise Unreadable("The id of a call is not a string.")
+    if _is_tool_use(raw):
         return _block(raw, call_id, is_last)
     if isinstance(raw.get("function"), dict):
         return _function(raw["function"], call_id, is_cut, is_last)
@@ -140,33 +140,33 @@ def _call(raw: Any, is_cut: bool, is_last: bool) -> ModelCall:
 
 
 def _function(function: dict[str, Any], call_id: str | None, is_cut: bool, is_last: bool) -> ModelCall:
-    """A cut call is told by its arguments: an object that is not closed is no JSON, and none at all are none yet."""
-    given = function.get("arguments")
-    found = call_arguments.read(given)
-    is_missing = given is None or (isinstance(given, str) and not given.strip())
-    if (is_cut and "arguments_error" in found) or (is_last and is_missing):
-        found = call_arguments.cut_short(found.get("raw_arguments", ""))
-    return ModelCall(id=call_id, name=_name(function), **found)
+    """An incomplete call has arguments that are not JSON, or none."""
+    raw = function.get("arguments")
+    arguments = call_arguments.parse(raw)
+    is_missing = raw is None or (isinstance(raw, str) and not raw.strip())
+    if (is_cut and "arguments_error" in arguments) or (is_last and is_missing):
+        arguments = call_arguments.incomplete(arguments.get("raw_arguments", ""))
+    return ModelCall(id=call_id, name=_name(function), **arguments)
 
 
 def _custom(custom: dict[str, Any], call_id: str | None, is_last: bool) -> ModelCall:
-    given = custom.get("input")
-    if given is not None and not isinstance(given, str):
-        error, raw = "The input is no text.", json.dumps(given, ensure_ascii=False)
+    text = custom.get("input")
+    if text is not None and not isinstance(text, str):
+        error, raw = "The input is not a string.", json.dumps(text, ensure_ascii=False)
         return ModelCall(id=call_id, name=_name(custom), type="custom", arguments_error=error, raw_arguments=raw)
     if is_last:
-        return ModelCall(id=call_id, name=_name(custom), type="custom", **call_arguments.cut_short(given or ""))
-    return ModelCall(id=call_id, name=_name(custom), type="custom", input=given or "")
+        return ModelCall(id=call_id, name=_name(custom), type="custom", **call_arguments.incomplete(text or ""))
+    return ModelCall(id=call_id, name=_name(custom), type="custom", input=text or "")
 
 
 def _block(block: dict[str, Any], call_id: str | None, is_last: bool) -> ModelCall:
     if is_last:
-        found = call_arguments.cut_short(json.dumps(block.get("input"), ensure_ascii=False))
+        arguments = call_arguments.incomplete(json.dumps(block.get("input"), ensure_ascii=False))
     else:
-        found = call_arguments.read(block.get("input"))
-    return ModelCall(id=call_id, name=_name(block), **found)
+        arguments = call_arguments.parse(block.get("input"))
+    return ModelCall(id=call_id, name=_name(block), **arguments)
 
 
-def _name(given: dict[str, Any]) -> str:
-    """A call without a name has to be answered too, and no tool has the empty name."""
-    return given["name"] if isinstance(given.get("name"), str) else ""
+def _name(call: dict[str, Any]) -> str:
+    """A call without a name must be answered too, and no tool has the empty name."""
+    return call["name"] if isinstance(call.get("name"), str) else ""

@@ -1,5 +1,4 @@
-"""Results in the shape of Chat Completions. A tool's message is text and nothing else: what a call gave besides follows
-in one message of the user, after the messages of all tools."""
+"""Results in the Chat Completions format. Tool messages are text only; files follow in one user message."""
 
 from collections.abc import Sequence
 
@@ -7,9 +6,9 @@ from app.core.runs import Media, Reply
 from app.providers import reply_content
 from app.providers.dialects import Wire
 
-PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"
-NAMELESS_PDF = "document.pdf"
+DEFAULT_PDF_NAME = "document.pdf"
 
 
 def write(replies: Sequence[Reply]) -> list[Wire]:
@@ -27,33 +26,33 @@ def write(replies: Sequence[Reply]) -> list[Wire]:
             label = f"{'image' if media.is_image else 'file'} {number} of {reply.call.id or reply.call.name}"
             lines.append(f"[{label} attached below]")
             attached += [{"type": "text", "text": f"[{label}]"}, part]
-        answers.append(_answer(reply, "\n".join(line for line in lines if line) or reply_content.NOTHING))
+        answers.append(_answer(reply, "\n".join(line for line in lines if line) or reply_content.NO_OUTPUT))
     return [*answers, {"role": "user", "content": attached}] if attached else answers
 
 
 def attachment(media: Media) -> Wire | None:
-    """A file as a part of a user's message; None for what a model cannot be shown."""
-    if media.mime in PICTURES and (url := picture_url(media)):
+    """A file as a part of a user message; None for unsupported types."""
+    if media.mime in IMAGE_TYPES and (url := image_url_of(media)):
         return {"type": "image_url", "image_url": {"url": url}}
     if media.mime == PDF and media.data is not None:
-        file = {"filename": media.name or NAMELESS_PDF, "file_data": reply_content.data_url(media)}
+        file = {"filename": media.name or DEFAULT_PDF_NAME, "file_data": reply_content.data_url(media)}
         return {"type": "file", "file": file}
     return None
 
 
-def picture_url(media: Media) -> str | None:
-    """Where a picture is: in the address itself, or on the web."""
+def image_url_of(media: Media) -> str | None:
+    """A data URL, or a web URL."""
     if media.data is not None:
         return reply_content.data_url(media)
-    return media.url if is_on_the_web(media) else None
+    return media.url if has_web_url(media) else None
 
 
-def is_on_the_web(media: Media) -> bool:
+def has_web_url(media: Media) -> bool:
     return media.url is not None and media.url.startswith(("https://", "http://"))
 
 
 def _answer(reply: Reply, content: str) -> Wire:
-    """Only the call of a function, as it was before there were tools, has no id. It is answered by its name."""
+    """Only a legacy `function_call` has no id; it is answered by its name."""
     if reply.call.id is None:
         return {"role": "function", "name": reply.call.name, "content": content}
     return {"role": "tool", "tool_call_id": reply.call.id, "content": content}

@@ -1,9 +1,7 @@
-"""The chunks of a Chat Completions stream, put together again as the response they were.
+"""The chunks of a Chat Completions stream, joined to a response.
 
-Not all who stream do it by the book: an index may be missing (it goes on with the last call, or with that of the same
-id), ids and names may come again with every chunk, a new id may come under an old index, and a call may come whole.
-
-Fragments of a JSON object, as a stream brings them.
+Not all providers follow the specification: an index may be missing (the chunk continues the last call, or that of the
+same id), ids and names may be repeated in every chunk, a new id may use an old index, and a call may come whole.
 """
 
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from app.core.runs import Unreadable
 
 
 class Fragments:
-    """Knows whether the object is closed without reading it from the start for every fragment."""
+    """Fragments of a JSON object. Whether it is closed is known without rescanning it for every fragment."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -52,8 +50,8 @@ class Fragments:
             self._is_closed = self._depth == 0
 
 
-SAYS_NOTHING = (None, "", "null")
-"""Ids that are none: fragments that go on with a call carry them."""
+NO_ID = (None, "", "null")
+"""Ids of chunks that continue a call."""
 
 
 @dataclass(slots=True)
@@ -67,8 +65,8 @@ class _Call:
     def view(self) -> dict[str, Any]:
         if self.kind == "custom":
             return {"id": self.id, "type": "custom", "custom": {"name": self.name, "input": self.text.joined()}}
-        given = self.text.joined() if self.whole is None else self.whole
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": given}}
+        arguments = self.text.joined() if self.whole is None else self.whole
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
 
 @dataclass(slots=True)
@@ -78,7 +76,7 @@ class _Choice:
     calls: list[_Call] = field(default_factory=list)
     by_index: dict[int, _Call] = field(default_factory=dict)
     by_id: dict[str, _Call] = field(default_factory=dict)
-    old_call: _Call | None = None
+    legacy_call: _Call | None = None
     finish: str | None = None
 
     def view(self, finish: str | None) -> dict[str, Any]:
@@ -87,22 +85,22 @@ class _Choice:
             "refusal": "".join(self.refusals),
             "tool_calls": [call.view() for call in self.calls],
         }
-        if self.old_call is not None:
-            message["function_call"] = self.old_call.view()["function"]
+        if self.legacy_call is not None:
+            message["function_call"] = self.legacy_call.view()["function"]
         return {"message": message, "finish_reason": finish}
 
 
-def is_stream(given: Sequence[Any]) -> bool:
-    """Whether these are chunks: they say so, or have deltas, which no whole response has."""
+def is_stream(chunks: Sequence[Any]) -> bool:
+    """Whether these are chunks: by their `object`, or by deltas, which no response has."""
     return any(
         chunk.get("object") == "chat.completion.chunk"
         or any(isinstance(choice, dict) and "delta" in choice for choice in _choices(chunk))
-        for chunk in map(_chunk, given)
+        for chunk in map(_chunk, chunks)
     )
 
 
-def gather(chunks: Sequence[Any]) -> dict[str, Any]:
-    """One response out of all chunks. One that nobody finished was cut off."""
+def to_response(chunks: Sequence[Any]) -> dict[str, Any]:
+    """The response of all chunks. Without a `finish_reason` it was cut off."""
     choices: dict[int, _Choice] = {}
     ids: list[str] = []
     for chunk in map(_chunk, chunks):
@@ -110,17 +108,17 @@ def gather(chunks: Sequence[Any]) -> dict[str, Any]:
             ids.append(chunk["id"])
         for choice in _choices(chunk):
             if not isinstance(choice, dict):
-                raise Unreadable("A choice is no object.")
+                raise Unreadable("A choice is not an object.")
             index = choice.get("index")
-            _take(choices.setdefault(index if isinstance(index, int) else 0, _Choice()), choice)
-    is_finished = any(one.finish is not None for one in choices.values())
-    finished = [one.view(one.finish if is_finished else "length") for one in choices.values()]
+            _add_choice(choices.setdefault(index if isinstance(index, int) else 0, _Choice()), choice)
+    is_finished = any(choice.finish is not None for choice in choices.values())
+    finished = [choice.view(choice.finish if is_finished else "length") for choice in choices.values()]
     return {"id": next(filter(None, ids), None), "choices": finished}
 
 
-def _chunk(given: Any) -> dict[str, Any]:
-    """A chunk, out of the event it may have come in. What is none tells nothing."""
-    inner = given.get("data", given) if isinstance(given, dict) else None
+def _chunk(event: Any) -> dict[str, Any]:
+    """A chunk, or the chunk in the `data` of an SSE event; empty for anything else."""
+    inner = event.get("data", event) if isinstance(event, dict) else None
     return inner if isinstance(inner, dict) else {}
 
 
@@ -128,27 +126,27 @@ def _choices(chunk: dict[str, Any]) -> list[Any]:
     return chunk["choices"] if isinstance(chunk.get("choices"), list) else []
 
 
-def _take(into: _Choice, choice: dict[str, Any]) -> None:
+def _add_choice(into: _Choice, choice: dict[str, Any]) -> None:
     reason = choice.get("finish_reason")
     if isinstance(reason, str):
         into.finish = reason or into.finish or ""
     delta = choice.get("delta", choice.get("message"))
     if not isinstance(delta, dict):
         return
-    into.texts.append(_said(delta.get("content")))
-    into.refusals.append(_said(delta.get("refusal")))
+    into.texts.append(_text(delta.get("content")))
+    into.refusals.append(_text(delta.get("refusal")))
     if isinstance(delta.get("function_call"), dict):
-        into.old_call = into.old_call or _Call()
-        _add(into.old_call, {"function": delta["function_call"]})
+        into.legacy_call = into.legacy_call or _Call()
+        _add_fragment(into.legacy_call, {"function": delta["function_call"]})
     fragments = delta.get("tool_calls")
     for fragment in fragments if isinstance(fragments, list) else []:
         if not isinstance(fragment, dict):
-            raise Unreadable("A fragment of a call is no object.")
-        _add(_call_for(into, fragment), fragment)
+            raise Unreadable("A fragment of a call is not an object.")
+        _add_fragment(_call_for(into, fragment), fragment)
 
 
 def _call_for(choice: _Choice, fragment: dict[str, Any]) -> _Call:
-    """The call that a fragment goes on with, or a new one."""
+    """The call that a fragment continues, or a new one."""
     index, call_id = fragment.get("index"), _id(fragment)
     if isinstance(index, int):
         call = choice.by_index.get(index)
@@ -167,23 +165,23 @@ def _call_for(choice: _Choice, fragment: dict[str, Any]) -> _Call:
 
 
 def _is_new(call: _Call, fragment: dict[str, Any]) -> bool:
-    """By another id; without any, by a name that comes when the call had said all."""
+    """By another id; without one, by a name after the call was complete."""
     call_id = _id(fragment)
     if call_id is not None:
-        return call.id not in (*SAYS_NOTHING, call_id)
+        return call.id not in (*NO_ID, call_id)
     inner = _inner(fragment)
-    name, more = inner.get("name"), inner.get("arguments")
+    name, arguments = inner.get("name"), inner.get("arguments")
     if not name or not call.name:
         return False
     is_other = name != call.name
     if is_other and not isinstance(fragment.get("index"), int):
         return True
-    is_start = isinstance(more, dict) or (isinstance(more, str) and more.lstrip().startswith("{"))
+    is_start = isinstance(arguments, dict) or (isinstance(arguments, str) and arguments.lstrip().startswith("{"))
     return (is_other or is_start) and (call.whole is not None or call.text.is_whole())
 
 
-def _add(call: _Call, fragment: dict[str, Any]) -> None:
-    """Ids and names are set: who repeats them means the same."""
+def _add_fragment(call: _Call, fragment: dict[str, Any]) -> None:
+    """Repeated ids and names are the same call's."""
     inner = _inner(fragment)
     if isinstance(fragment.get("id"), str):
         call.id = _id(fragment) or call.id or fragment["id"]
@@ -191,16 +189,16 @@ def _add(call: _Call, fragment: dict[str, Any]) -> None:
         call.name = inner["name"] or call.name
     if isinstance(fragment.get("custom"), dict):
         call.kind = "custom"
-    more = inner.get("input" if call.kind == "custom" else "arguments")
-    if isinstance(more, dict):
-        call.whole = more
-    elif isinstance(more, str):
-        call.text.add(more)
+    piece = inner.get("input" if call.kind == "custom" else "arguments")
+    if isinstance(piece, dict):
+        call.whole = piece
+    elif isinstance(piece, str):
+        call.text.add(piece)
 
 
 def _id(fragment: dict[str, Any]) -> str | None:
     call_id = fragment.get("id")
-    return call_id if isinstance(call_id, str) and call_id not in SAYS_NOTHING else None
+    return call_id if isinstance(call_id, str) and call_id not in NO_ID else None
 
 
 def _inner(fragment: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +206,7 @@ def _inner(fragment: dict[str, Any]) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
-def _said(content: Any) -> str:
+def _text(content: Any) -> str:
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
     return "".join(text for text in texts if isinstance(text, str))

@@ -188,9 +188,9 @@ class _Call:
 
     def _arguments(self) -> Arguments:
         if self.is_open:
-            return call_arguments.cut_short(json.dumps(self._pieces or self._args, ensure_ascii=False))
+            return call_arguments.incomplete(json.dumps(self._pieces or self._args, ensure_ascii=False))
         if not self._pieces:
-            return call_arguments.read(self._args)
+            return call_arguments.parse(self._args)
         try:
             return {"arguments": assemble(self._args if isinstance(self._args, dict) else {}, self._pieces)}
         except ValueError as error:

@@ -12,8 +12,8 @@ from app.providers import reply_content
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, NameRule, Quirks, Supports, Wire
 from app.providers.gemini.calls import read_calls
 from app.providers.gemini.schema import to_openapi
-from app.providers.reply_content import PDF, kind_of, told
-from app.providers.tool_limits import FittedTool, fit, mode_of, refuse, wire_name
+from app.providers.reply_content import PDF, media_type, text_with_placeholders
+from app.providers.tool_limits import FittedTool, fit, supported_mode, warn_unsupported, wire_name
 
 NAMES = NameRule(re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*"))
 """What older and newer versions both take."""
@@ -49,7 +49,7 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
 def chosen(choice: Choice, quirks: Quirks, warnings: list[str]) -> tuple[str | None, list[str]]:
     """The mode, if anything is to be said of it, and the tools it is narrowed to. Names can be given only where a call
     is checked: with ANY, or with VALIDATED, which leaves the model free."""
-    mode = mode_of(choice, quirks, warnings)
+    mode = supported_mode(choice, quirks, warnings)
     names = [choice.name or ""] if mode == "tool" else [] if mode == "none" else list(choice.allowed)
     if mode is None and not names:
         return None, []
@@ -65,7 +65,7 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
 
 def _refused(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
     warnings = [STRICT] if options.strict == "on" else []
-    refuse(options, offers, ("cache", "defer", "namespace", "native"), warnings)
+    warn_unsupported(options, offers, ("cache", "defer", "namespace", "native"), warnings)
     return warnings
 
 
@@ -99,24 +99,24 @@ def _response(reply: Reply) -> Wire:
 def _said(reply: Reply) -> Wire:
     """An object of its own stands for itself, unless it would be taken for an error."""
     if reply.error is not None:
-        return {"error": told(reply, _is_sent)}
+        return {"error": text_with_placeholders(reply, _is_sent)}
     match reply.parts:
         case (Json(dict(value)),) if not value.keys() & RESERVED:
             return value
         case (Json(value),):
             return {"output": value}
     attached = [reply_content.placeholder(media) for media in reply_content.media_of(reply)]
-    return {"output": told(reply, _is_sent) or "\n".join(attached) or reply_content.NOTHING}
+    return {"output": text_with_placeholders(reply, _is_sent) or "\n".join(attached) or reply_content.NO_OUTPUT}
 
 
 def _is_sent(media: Media) -> bool:
-    kind = kind_of(media)
+    kind = media_type(media)
     return media.data is not None and (kind in IMAGES or kind == PDF or kind.startswith("text/"))
 
 
 def _inline(media: Media, names: set[str]) -> Wire:
     """Of texts only plain ones are known, and any text is one. A name may be used once, so `names` are those taken."""
-    kind = kind_of(media)
+    kind = media_type(media)
     made: Wire = {"mimeType": "text/plain" if kind.startswith("text/") else kind, "data": media.data}
     if media.name and media.name not in names:
         names.add(media.name)
@@ -132,7 +132,7 @@ dialect = Dialect(
     read_calls=read_calls,
     write_results=write_results,
     supports=Supports(images=True, files=True),
-    quirks=Quirks(names=NAMES, most_tools=512, says_parallel=False),
+    quirks=Quirks(names=NAMES, max_tools=512, has_parallel_choice=False),
     numbers_calls=True,
 )
 openapi_dialect = replace(

@@ -10,8 +10,8 @@ from app.core.runs import Json, Known, Media, ModelCall, ParsedMessage, Reply, T
 from app.providers import call_arguments, reply_content
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
 from app.providers.gemini.dialect import IMAGES, NAMES, chosen
-from app.providers.reply_content import PDF, kind_of, told
-from app.providers.tool_limits import fit, refuse
+from app.providers.reply_content import PDF, media_type, text_with_placeholders
+from app.providers.tool_limits import fit, warn_unsupported
 
 PICTURES = IMAGES | {"image/gif", "image/bmp", "image/tiff"}
 DOCUMENTS = frozenset({PDF, "text/csv"})
@@ -22,7 +22,7 @@ _NO_MESSAGE = "This is no interaction: one with its `steps`, a list of steps or 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
     exported = Exported()
-    refuse(options, offers, ("strict", "cache", "defer", "namespace", "native"), exported.warnings)
+    warn_unsupported(options, offers, ("strict", "cache", "defer", "namespace", "native"), exported.warnings)
     for tool in fit(offers, options.quirks, exported.warnings):
         described = {"description": tool.description} if tool.description else {}
         exported.tools.append({"type": "function", "name": tool.name, **described, "parameters": tool.schema})
@@ -87,7 +87,7 @@ def _call(step: Wire, is_cut: bool) -> ModelCall:
     name, given = step.get("name"), step.get("arguments")
     if not isinstance(name, str) or not name:
         raise Unreadable("A function_call needs a name.")
-    read = call_arguments.cut_short(given if isinstance(given, str) else "") if is_cut else call_arguments.read(given)
+    read = call_arguments.incomplete(given if isinstance(given, str) else "") if is_cut else call_arguments.parse(given)
     return ModelCall(id=_text(step.get("id")) or None, name=name, **read)
 
 
@@ -164,18 +164,18 @@ def _result(reply: Reply) -> Any:
         case (Json(dict(value)),) if reply.error is None:
             return value
     files = [media for media in reply_content.media_of(reply) if _is_sent(media)]
-    text = told(reply, _is_sent)
+    text = text_with_placeholders(reply, _is_sent)
     if not files:
-        return text or reply_content.NOTHING
+        return text or reply_content.NO_OUTPUT
     return [*([{"type": "text", "text": text}] if text else []), *(_content(media) for media in files)]
 
 
 def _is_sent(media: Media) -> bool:
-    return media.data is not None and kind_of(media) in PICTURES | DOCUMENTS
+    return media.data is not None and media_type(media) in PICTURES | DOCUMENTS
 
 
 def _content(media: Media) -> Wire:
-    kind = kind_of(media)
+    kind = media_type(media)
     return {"type": "image" if kind in PICTURES else "document", "data": media.data, "mime_type": kind}
 
 
@@ -191,5 +191,5 @@ dialect = Dialect(
         files=True,
         note="What is appended goes into `input`, alone with `previous_interaction_id` or behind the steps so far.",
     ),
-    quirks=Quirks(names=NAMES, most_tools=512, says_parallel=False),
+    quirks=Quirks(names=NAMES, max_tools=512, has_parallel_choice=False),
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.core.runs import CallType, ModelCall, Unreadable
-from app.providers.call_arguments import Arguments, cut_short, read
+from app.providers.call_arguments import Arguments, incomplete, parse
 from app.providers.dialects import Wire
 
 Problem = Callable[[dict[str, Any]], str | None]
@@ -58,7 +58,7 @@ def _call(item: Wire, place: int, *, is_cut: bool) -> ModelCall | None:
     match item.get("type"):
         case "function_call":
             given = item.get("arguments")
-            return _named(item, place, "function", cut_short(_raw(given)) if is_cut else read(given))
+            return _named(item, place, "function", incomplete(_raw(given)) if is_cut else parse(given))
         case "custom_tool_call":
             return _custom(item, place, is_cut)
         case "apply_patch_call":
@@ -77,7 +77,7 @@ def _call(item: Wire, place: int, *, is_cut: bool) -> ModelCall | None:
 def _custom(item: Wire, place: int, is_cut: bool) -> ModelCall:
     text = item.get("input")
     if is_cut:
-        return _named(item, place, "custom", cut_short(_raw(text)))
+        return _named(item, place, "custom", incomplete(_raw(text)))
     if not isinstance(text, str):
         return _named(item, place, "custom", {"arguments_error": "The input is no text.", "raw_arguments": _raw(text)})
     return _named(item, place, "custom", {}, text)
@@ -100,7 +100,7 @@ def _named(item: Wire, place: int, kind: CallType, fields: Arguments, text: str 
 
 
 def _built_in(item: Wire, kind: CallType, given: Any, is_cut: bool, problem: Problem) -> ModelCall:
-    fields = cut_short(_raw(given)) if is_cut else read(given)
+    fields = incomplete(_raw(given)) if is_cut else parse(given)
     if "arguments" in fields and (wrong := problem(fields["arguments"])) is not None:
         fields = {"arguments_error": wrong, "raw_arguments": _raw(given)}
     return ModelCall(id=_text(item, "call_id"), name=kind, type=kind, caller=_caller(item), **fields)

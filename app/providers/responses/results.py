@@ -6,8 +6,9 @@ from typing import Any
 
 from app.core.runs import CommandEnd, Failure, Media, ModelCall, Part, Reply
 from app.providers import reply_content
-from app.providers.builtin_calls import cut
+from app.providers.builtin_calls import limit_output
 from app.providers.dialects import ExportOptions, Wire
+from app.providers.parallel_wrapper import merge
 from app.providers.responses.tools import QUIRKS, define
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -33,6 +34,7 @@ SEARCHED = ExportOptions(strict="off", defers=lambda name: True, quirks=QUIRKS)
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
     """One item for each call. What an item has no place for comes after all of them, as a message."""
+    replies = merge(replies)
     items = [WRITERS[reply.call.type](reply) for reply in replies]
     beside = [{"type": "input_text", "text": text} for reply in replies if (text := _beside(reply))]
     return [*items, {"type": "message", "role": "user", "content": beside}] if beside else items
@@ -60,7 +62,9 @@ def _shell(reply: Reply) -> Wire:
     asked = reply.call.arguments or {}
     most = asked.get("max_output_length")
     limit: Wire = {"max_output_length": most} if isinstance(most, int) and not isinstance(most, bool) else {}
-    ends = [cut(end, limit.get("max_output_length")) for end in _ends(reply, len(asked.get("commands") or [None]))]
+    ends = [
+        limit_output(end, limit.get("max_output_length")) for end in _ends(reply, len(asked.get("commands") or [None]))
+    ]
     return _answer("shell_call_output", reply, output=[_ended(end) for end in ends], **limit) | _caller(reply.call)
 
 
@@ -113,7 +117,7 @@ def _output(reply: Reply) -> str | list[Wire]:
     blocks = [_text(_failed(reply.error))] if reply.error else []
     blocks += [block for part in reply.parts if (block := _block(part)) is not None]
     if all(block["type"] == "input_text" for block in blocks):
-        return "\n".join(block["text"] for block in blocks) or reply_content.NOTHING
+        return "\n".join(block["text"] for block in blocks) or reply_content.NO_OUTPUT
     return blocks
 
 
@@ -126,7 +130,7 @@ def _said(reply: Reply) -> str:
 def _block(part: Part) -> Wire | None:
     if isinstance(part, Media):
         return _file(part) or _text(reply_content.placeholder(part))
-    said = reply_content.plain(part)
+    said = reply_content.part_text(part)
     return _text(said) if said else None
 
 

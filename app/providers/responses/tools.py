@@ -9,9 +9,9 @@ from app.core.runs import ToolOffer
 from app.providers.dialects import Choice, Exported, ExportOptions, Quirks, Wire
 from app.providers.schema import openai_strict
 from app.providers.schema.document import NotExpressible
-from app.providers.tool_limits import FREE_FORM, named, shortened, wire_name, with_their_search, within
+from app.providers.tool_limits import FREE_FORM, fit_count, fit_description, fit_name, wire_name, without_own_search
 
-QUIRKS = Quirks(strict="full", most_tools=128, takes_freeform=True)
+QUIRKS = Quirks(strict="full", max_tools=128, takes_freeform=True)
 PATCHING = "apply_patch"
 SHELLS = ("shell", "shell_command")
 OLD_SHELL_MODELS = "codex-mini"
@@ -23,7 +23,7 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
     exported = Exported()
     _warn_of_strict(options, exported.warnings)
     entries = group = exported.tools
-    offers = with_their_search(offers, options, exported.warnings)
+    offers = without_own_search(offers, options, exported.warnings)
     for offer in _fitting(offers, options, exported.warnings):
         native = _native(offer, options)
         if native is not None:
@@ -39,12 +39,12 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 
 def define(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> Wire:
     """One tool that is ours: a function, or a free-form tool where the model knows such."""
-    name = named(offer, options.quirks, warnings)
+    name = fit_name(offer, options.quirks, warnings)
     if _is_freeform(offer, options):
-        description = shortened(offer, offer.description, options.quirks, warnings)
+        description = fit_description(offer, offer.description, options.quirks, warnings)
         wire: Wire = {"type": "custom", "name": name, "description": description, "format": _format(offer.grammar)}
     else:
-        description = shortened(offer, _described(offer), options.quirks, warnings)
+        description = fit_description(offer, _described(offer), options.quirks, warnings)
         parameters, is_strict = _parameters(offer, options, warnings)
         wire = {"type": "function", "name": name, "description": description, "parameters": parameters}
         wire["strict"] = is_strict  # left out, it would not mean false
@@ -54,11 +54,11 @@ def define(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> Wir
 
 def _fitting(offers: Sequence[ToolOffer], options: ExportOptions, warnings: list[str]) -> Sequence[ToolOffer]:
     """As many as may be offered; where some are found by search, that takes a place of its own."""
-    most = options.quirks.most_tools
+    most = options.quirks.max_tools
     if most is None or len(offers) < most:
         return offers
     is_searched = options.defers is not None and any(options.defers(offer.name) for offer in offers)
-    return within(offers, most - 1 if is_searched else most, warnings)
+    return fit_count(offers, most - 1 if is_searched else most, warnings)
 
 
 def _native(offer: ToolOffer, options: ExportOptions) -> Wire | None:
@@ -111,7 +111,7 @@ def _parameters(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -
         try:
             return openai_strict.rewrite(schema), True
         except NotExpressible as reason:
-            warnings.append(f"{offer.name}: strict was given up: {reason}")
+            warnings.append(f"{offer.name}: not strict: {reason}")
     return copy.deepcopy(schema), False
 
 
@@ -134,7 +134,7 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
     chosen = _chosen(tools, choice, quirks, warnings)
     if chosen is not None:
         request["tool_choice"] = chosen
-    if choice.parallel is not None and quirks.says_parallel:
+    if choice.parallel is not None and quirks.has_parallel_choice:
         request["parallel_tool_calls"] = choice.parallel
     elif choice.parallel is not None:
         warnings.append("Whether several tools may be called at once cannot be said here.")

@@ -10,7 +10,7 @@ from typing import Any
 from app.providers.dialects import ExportOptions
 from app.providers.schema.document import NotExpressible
 from app.providers.schema.simplify import simplify
-from app.providers.tool_limits import NOT_KNOWN, FittedTool
+from app.providers.tool_limits import UNSUPPORTED, FittedTool
 
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
@@ -42,12 +42,12 @@ class GrammarBudget:
             self._left[what] -= cost
 
 
-def allowance_for(options: ExportOptions, warnings: list[str]) -> GrammarBudget | None:
+def grammar_budget(options: ExportOptions, warnings: list[str]) -> GrammarBudget | None:
     """What strict tools may have; None when there shall be none, or the provider knows none."""
     if options.strict != "on":
         return None
     if options.quirks.strict == "never":
-        warnings.append(NOT_KNOWN["strict"])
+        warnings.append(UNSUPPORTED["strict"])
         return None
     return GrammarBudget()
 

@@ -17,7 +17,7 @@ OPENS = {"{": "object", "[": "array"}
 UNIONS = ("anyOf", "oneOf", "allOf")
 
 
-def coerced(text: str, name: str, schema: Schema) -> Repaired:
+def coerce(text: str, name: str, schema: Schema) -> Repaired:
     """The value of the argument `name`, for a tool that takes arguments by this schema."""
     nodes = [node for whole in _of_member(name, schema) for node in _nodes(whole, schema)]
     options = [option for node in nodes for option in _options(node)]

@@ -11,8 +11,8 @@ from app.core.runs import Known, ParsedMessage, Reply, ToolOffer
 from app.providers import reply_content
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
 from app.providers.text_calls.extract import read
-from app.providers.text_calls.message_text import utterance
-from app.providers.tool_limits import FREE_FORM, named, shortened, wire_name, within
+from app.providers.text_calls.message_text import message_text
+from app.providers.tool_limits import FREE_FORM, fit_count, fit_description, fit_name, wire_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PromptTemplate:
 def teach(offers: Sequence[ToolOffer], options: ExportOptions, lesson: PromptTemplate) -> Exported:
     """One block of a system prompt that teaches the convention and lists the tools."""
     exported = Exported(warnings=_unsaid(offers, options))
-    offers = within(offers, options.quirks.most_tools, exported.warnings)
+    offers = fit_count(offers, options.quirks.max_tools, exported.warnings)
     if not offers:
         return exported
     lines = [_line(offer, options.quirks, lesson, exported.warnings) for offer in offers]
@@ -58,15 +58,15 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
     """The calls in a model's text, by whatever convention it wrote them."""
-    said = utterance(message)
+    said = message_text(message)
     found = read(said.text, known)
     return ParsedMessage(calls=found.calls, text=found.text, message_id=said.message_id, is_response=said.is_response)
 
 
-def said_by(reply: Reply) -> str:
+def reply_text(reply: Reply) -> str:
     """All of a reply as text. Files cannot be sent along, so it says where they are."""
     placeholders = [reply_content.placeholder(media) for media in reply_content.media_of(reply)]
-    return "\n".join(filter(None, [reply_content.text_of(reply), *placeholders])) or reply_content.NOTHING
+    return "\n".join(filter(None, [reply_content.text_of(reply), *placeholders])) or reply_content.NO_OUTPUT
 
 
 def unclosing(dumped: str) -> str:
@@ -91,7 +91,7 @@ def _line(offer: ToolOffer, quirks: Quirks, lesson: PromptTemplate, warnings: li
     takes_text = offer.takes == "input"
     told = _described(offer) if takes_text else offer.description
     schema = FREE_FORM if takes_text else offer.schema
-    shown = lesson.show(named(offer, quirks, warnings), shortened(offer, told, quirks, warnings), schema)
+    shown = lesson.show(fit_name(offer, quirks, warnings), fit_description(offer, told, quirks, warnings), schema)
     return unclosing(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -157,7 +157,7 @@ def write_json_results(replies: Sequence[Reply]) -> list[Wire]:
 
 def _response_block(reply: Reply) -> str:
     error = {} if reply.error is None else {"error": reply.error.code}
-    put = unclosing(json.dumps({"name": reply.call.name, **error, "content": said_by(reply)}, ensure_ascii=False))
+    put = unclosing(json.dumps({"name": reply.call.name, **error, "content": reply_text(reply)}, ensure_ascii=False))
     return f"<tool_response>\n{put}\n</tool_response>"
 
 
@@ -223,7 +223,7 @@ def _result_element(reply: Reply) -> str:
     code = ""
     if reply.error is not None:
         tag, code = "error", f' code="{html.escape(reply.error.code)}"'
-    return f'<{tag} name="{name}"{code}>\n{_OUR_END.sub("&lt;", said_by(reply))}\n</{tag}>'
+    return f'<{tag} name="{name}"{code}>\n{_OUR_END.sub("&lt;", reply_text(reply))}\n</{tag}>'
 
 
 xml_dialect = Dialect(

@@ -21,7 +21,7 @@ class MessageText(NamedTuple):
     is_response: bool = False
 
 
-def utterance(message: Any) -> MessageText:
+def message_text(message: Any) -> MessageText:
     """The text of a message. Raises `Unreadable` for anything else."""
     if isinstance(message, str):
         return MessageText(message)

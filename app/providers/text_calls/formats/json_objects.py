@@ -43,7 +43,7 @@ def call(name: str, offer: ToolOffer, given: Any, *, is_repaired: bool) -> Model
     """A call with arguments as they were given."""
     if isinstance(given, str):
         return call_from_text(name, offer, given, is_repaired=is_repaired)
-    return ModelCall(id=None, name=name, is_repaired=is_repaired, **call_arguments.read(given))
+    return ModelCall(id=None, name=name, is_repaired=is_repaired, **call_arguments.parse(given))
 
 
 def call_from_text(name: str, offer: ToolOffer, given: str, *, is_repaired: bool) -> ModelCall:
@@ -63,7 +63,7 @@ def call_from_text(name: str, offer: ToolOffer, given: str, *, is_repaired: bool
 
 def broken_call(name: str, error: Broken, raw: str) -> ModelCall:
     return ModelCall(
-        id=None, name=name, arguments_error=f"The arguments are no JSON: {error}.", raw_arguments=raw.strip()
+        id=None, name=name, arguments_error=f"The arguments are not JSON: {error}.", raw_arguments=raw.strip()
     )
 
 

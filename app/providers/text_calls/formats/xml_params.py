@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from app.core.runs import ModelCall, ToolOffer
-from app.providers.text_calls.coercion import coerced
+from app.providers.text_calls.coercion import coerce
 from app.providers.text_calls.scanner import CallFormat, FoundCall, ScannedText, Span
 
 
@@ -154,7 +154,7 @@ def _refused(page: ScannedText, name: str, offer: ToolOffer | None, inside: Span
 
 
 def _call(name: str, offer: ToolOffer, members: Members) -> ModelCall:
-    values = {member: coerced(text, member, offer.schema) for member, text in members.texts.items()}
+    values = {member: coerce(text, member, offer.schema) for member, text in members.texts.items()}
     return ModelCall(
         id=None,
         name=name,
