@@ -282,6 +282,7 @@ class Service:
             resources=resources,
             tracer=self._open_tracer(stack),
         )
+        sessions.on_delete.append(self._dispatcher.end_session)
         stack.push_async_callback(self._end_processes)
         return Pipeline(
             dispatcher=self._dispatcher,

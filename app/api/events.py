@@ -56,7 +56,7 @@ async def list_events(
     removed; `after=0` is everything that is stored. With `Accept: application/json` the response is a page of stored
     events instead. A key that may only answer asks gets `ask.*` and nothing else."""
     event_types = _visible_types(key, _read_types(types))
-    session_filter = await services.sessions.outlook(key)
+    session_filter = await services.sessions.live_filter(key)
     filter = EventFilter(principal=key.sees, session=session, types=event_types, session_filter=session_filter)
     start = after if after is not None else last_event_id
     with_output = 0 if event_types is not None and EventType.CALL_OUTPUT in event_types else None

@@ -114,7 +114,7 @@ async def delete_session(id: SessionId, key: Runner, services: ServicesDep, prin
     session = await session_seen(services, key, id, principal)
     require_power(session, set(BOUNDARIES), key)
     try:
-        is_deleted = await services.sessions.delete(session, services.dispatcher)
+        is_deleted = await services.sessions.delete(session)
     except InvalidSession as error:
         raise Problem(409, "SessionNeeded", str(error)) from None
     if not is_deleted:

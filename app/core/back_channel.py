@@ -1,4 +1,4 @@
-"""Attendants: who made a call and still waits for it, when that is somebody who can be asked things meanwhile."""
+"""The MCP client that waits for a call and can be sent requests meanwhile."""
 
 from typing import Any, Protocol
 
@@ -13,17 +13,17 @@ class BackChannel(Protocol):
         ...
 
     async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Have it answer one; raises `Declined` when it will not, or has left."""
+        """Send it a request; raises `Declined` when it refuses or has disconnected."""
         ...
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tell it something (`notifications/message`); whether it hears it is not said."""
+        """Send it a notification (`notifications/message`), without an acknowledgement."""
         ...
 
     def opened(self, ask: Ask) -> None:
-        """The call, or one below it, waits for a person now. The ask is committed."""
+        """The call, or a child of it, waits for a person. The ask is committed."""
         ...
 
     def ended(self, ask: Ask) -> None:
-        """That ask has its end, by whomever."""
+        """The ask has ended."""
         ...

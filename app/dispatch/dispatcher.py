@@ -14,7 +14,7 @@ from typing import Any
 
 from app.core.back_channel import BackChannel
 from app.core.calls import Call, CallRequest, Status, Waiting, current_call
-from app.core.errors import CallError, Internal, Interrupted, ToolUnavailable
+from app.core.errors import CallError, Canceled, Internal, Interrupted, ToolUnavailable
 from app.core.hooks import Point
 from app.core.ports import TraceContext, Tracer, Workspace
 from app.core.principals import Key
@@ -33,6 +33,7 @@ from app.dispatch.live_calls import Capacity, LiveCall, LiveCalls, Suspended, Ti
 from app.dispatch.permission.stage import PermissionStage
 from app.dispatch.prepared_call import FILE_PERMISSIONS, PreparedCall, payload_of
 from app.dispatch.redaction import CallRedactor
+from app.dispatch.session.sessions import DELETED
 from app.dispatch.tool_context import CallContext, ToolResources
 from app.dispatch.tools.listing import visible
 from app.dispatch.tools.registry import Registry
@@ -147,6 +148,13 @@ class Dispatcher:
         if live.call.status is Status.RUNNING and not live.is_done:
             self._journal.request_cancel(live)
         await self.live_calls.cancel(live, reason)
+
+    async def end_session(self, principal: str, session: str) -> None:
+        """Cancel the calls of a session that is deleted; end its interpreters and terminals."""
+        lives = [live for live in self.live_calls if (live.session.principal, live.session.id) == (principal, session)]
+        await asyncio.gather(*(self.cancel(live, Canceled(DELETED)) for live in lives))
+        await self.resources.kernels.end_session(principal, session)
+        await self.resources.terminals.end_session(principal, session)
 
     def tools(self, session: Session, key: Key | None) -> list[Tool]:
         """The tools a caller sees."""

@@ -23,7 +23,7 @@ from app.dispatch.call_records import originals_of
 from app.dispatch.call_stats import CallStats
 from app.dispatch.client_run import resume_client_run
 from app.dispatch.events.hub import EventHub
-from app.dispatch.events.output_spool import CHUNK, Spool, shown_of
+from app.dispatch.events.output_spool import CHUNK_BYTES, Spool, load_shown
 from app.dispatch.live_calls import LiveCall
 from app.dispatch.redaction import CallRedactor
 from app.dispatch.retries import submit_until_stored
@@ -271,7 +271,7 @@ class Journal:
 
     async def partial(self, call: Call, policy: Truncation) -> Result:
         """The stored output of a call, truncated as it is shown."""
-        return await shown_of(self._engine, call.id, policy)
+        return await load_shown(self._engine, call.id, policy)
 
     def elapsed_us(self, live: LiveCall) -> int:
         """Microseconds since the start."""
@@ -344,7 +344,7 @@ class Journal:
         call.output_dropped = len(data) - kept
         rows, start = [], 0
         while start < kept:
-            size = whole_characters(data[start : min(start + CHUNK + 1, kept)], CHUNK)
+            size = whole_characters(data[start : min(start + CHUNK_BYTES + 1, kept)], CHUNK_BYTES)
             rows.append((start, data[start : start + size]))
             start += size
         return rows

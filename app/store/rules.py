@@ -39,5 +39,5 @@ async def load_all(engine: AsyncEngine) -> list[StoredRule]:
     async with engine.connect() as db:
         for row in (await db.execute(select(rules).order_by(rules.c.id))).mappings():
             fields = {name: value for name, value in row.items() if name not in ("permission", "pattern", "action")}
-            loaded.append(StoredRule(**fields | {"rule": to_rule(row), "scope": RuleScope(row["scope"])}))
+            loaded.append(StoredRule(**fields | {"rule": to_rule(dict(row)), "scope": RuleScope(row["scope"])}))
     return loaded

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.dispatch.events.output_throttle import A_SECOND, BURST
+from app.dispatch.events.output_throttle import BURST, PER_SECOND
 from app.tools import BUILTINS
 from tests.support.ask_calls import answer, asked_by, ended
 from tests.support.services import RunningService, kinds, listening, until
@@ -173,7 +173,7 @@ async def test_output_is_told_live_in_few_pieces_and_without_a_gap(client: httpx
     kept, total, _ = await output(client, frames[0].data["call"])
     assert "".join(piece["text"] for piece in pieces).encode() == kept
     assert total == at == sum(len(f"out {i}\nerr {i}\n") for i in range(1, 61))
-    assert 1 < len(pieces) <= BURST + A_SECOND * seconds
+    assert 1 < len(pieces) <= BURST + PER_SECOND * seconds
     assert kinds(frames)[-1] == "call.completed"
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.api.http.sse import EventStream
-from app.dispatch.events.subscriptions import PIECE
+from app.dispatch.events.subscriptions import PIECE_BYTES
 from tests.support.services import HANG, KEY, RunningService, frames_of, kinds, listening, until
 from tests.support.toy_tools import ToyHook, Toys
 
@@ -312,19 +312,19 @@ async def test_the_stream_of_a_call_kept_for_the_next_start_ends_and_goes_on_the
 
 async def test_a_client_that_leaves_is_forgotten(service: RunningService) -> None:
     async with listening(service.client, "/v1/events"):
-        assert len(service.services.hub._everything) == 1
+        assert len(service.services.hub._all_calls) == 1
 
-    await until(lambda: not service.services.hub._everything)
+    await until(lambda: not service.services.hub._all_calls)
 
 
 async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
     service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100_000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_QUEUE_BYTES", 100_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1024)
     writer.write(f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
-    await until(lambda: service.services.hub._everything)
-    (subscription,) = service.services.hub._everything
+    await until(lambda: service.services.hub._all_calls)
+    (subscription,) = service.services.hub._all_calls
 
     while not subscription.is_lagged:
         await create(service.client, "echo", {"text": "x" * 300_000})
@@ -335,7 +335,7 @@ async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
     writer.close()
 
     assert b"too slow; reconnect with Last-Event-ID to go on" in received
-    await until(lambda: not service.services.hub._everything)
+    await until(lambda: not service.services.hub._all_calls)
 
 
 async def test_a_stream_that_is_given_up_closes_what_feeds_it() -> None:
@@ -367,7 +367,7 @@ async def test_a_stream_that_is_given_up_closes_what_feeds_it() -> None:
 
 
 async def test_what_is_large_is_handed_over_in_small_parts() -> None:
-    whole = [b"a" * 10, b"b" * (3 * PIECE + 1), b"", b"c" * PIECE]
+    whole = [b"a" * 10, b"b" * (3 * PIECE_BYTES + 1), b"", b"c" * PIECE_BYTES]
     bodies = list[bytes]()
 
     async def frames() -> Any:
@@ -385,7 +385,15 @@ async def test_what_is_large_is_handed_over_in_small_parts() -> None:
         await EventStream(frames(), lambda: True)({}, receive, send)
 
     assert b"".join(bodies) == b": connected\n\n" + b"".join(whole)
-    assert [len(body) for body in bodies[2:]] == [10, PIECE, PIECE, PIECE, 1, PIECE, 0]
+    assert [len(body) for body in bodies[2:]] == [
+        10,
+        PIECE_BYTES,
+        PIECE_BYTES,
+        PIECE_BYTES,
+        1,
+        PIECE_BYTES,
+        0,
+    ]
 
 
 async def test_a_client_that_takes_nothing_for_too_long_has_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ async def test_who_sends_without_end_instead_of_listening_is_let_go(small: Runni
         assert (await line.answer()).status == 200
         await line.flood(b"1000\r\n" + b"x" * 4096 + b"\r\n")
 
-    await until(lambda: not small.services.stream_slots.taken and not small.services.hub._everything)
+    await until(lambda: not small.services.stream_slots.taken and not small.services.hub._all_calls)
 
 
 async def test_a_packed_body_is_not_unpacked(small: RunningService) -> None:

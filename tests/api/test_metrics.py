@@ -150,7 +150,7 @@ async def test_a_stream_that_falls_behind_is_counted_and_the_largest_queue_is_to
     await call(service, "echo", arguments={"text": "x" * 1000})
     await quick.take(0)
     behind = await scrape(service)
-    monkeypatch.setattr(subscriptions, "QUEUE_BYTES", 1)
+    monkeypatch.setattr(subscriptions, "MAX_QUEUE_BYTES", 1)
     await call(service, "echo")
     await call(service, "echo")
     lost = await scrape(service)

@@ -388,10 +388,10 @@ async def test_a_stream_ends_with_its_client_even_if_requests_wait_behind_it(ser
     async with connected(service.port) as line:
         await line.send(head("GET /v1/events") + HEALTH)
         assert (await line.answer()).status == 200
-        await until(lambda: service.services.hub._everything)
+        await until(lambda: service.services.hub._all_calls)
         connection_of(service).flow.resume_reading()
 
-    await until(lambda: not service.services.hub._everything)
+    await until(lambda: not service.services.hub._all_calls)
     await until(lambda: not service.services.stream_slots.taken)
 
 

@@ -12,7 +12,7 @@ from app.core.calls import Call
 from app.core.events import Event, EventType
 from app.core.util.head_tail import whole_characters
 from app.dispatch.events.hub import HEARTBEAT, EventHub
-from app.dispatch.events.subscriptions import HUGE_AT_ONCE, PIECE, QueueUsage, Subscription
+from app.dispatch.events.subscriptions import MAX_LARGE_LOADS, PIECE_BYTES, QueueUsage, Subscription
 from app.dispatch.events.subscriptions import Frame as Queued
 from app.store import events, outputs
 from app.store.events import EventFilter
@@ -55,7 +55,7 @@ async def close(stream: AsyncGenerator[bytes, None]) -> None:
 
 def listeners(crib: Crib) -> int:
     hub = crib.services.hub
-    return len(hub._everything) + sum(len(some) for some in hub._by_call.values())
+    return len(hub._all_calls) + sum(len(some) for some in hub._by_call.values())
 
 
 async def test_a_stream_without_a_start_begins_now(crib: Crib) -> None:
@@ -98,7 +98,7 @@ async def test_a_stream_after_an_event_begins_right_behind_it(crib: Crib) -> Non
 async def test_two_hundred_cuts_and_resumes_against_a_live_publisher_lose_and_repeat_nothing(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 7)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE_SIZE", 7)
     await crib.open()
     dice = random.Random(4711)
     is_over = asyncio.Event()
@@ -294,7 +294,7 @@ async def test_silence_is_filled_with_signs_of_life(crib: Crib) -> None:
 async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_QUEUE_BYTES", 1000)
     await crib.open()
     stream = follow(crib, 0)
     await tell(crib, "first")
@@ -319,8 +319,8 @@ async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
 async def test_one_overrun_while_it_reads_the_past_reads_on_and_does_not_lag(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 1000)
-    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 5)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_QUEUE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE_SIZE", 5)
     await crib.open()
     for number in range(20):
         await tell(crib, f"past {number}")
@@ -340,8 +340,8 @@ async def test_one_overrun_while_it_reads_the_past_reads_on_and_does_not_lag(
 async def test_one_overrun_on_a_calls_stream_still_gets_its_end(
     crib: Crib, toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100)
-    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 1)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE_SIZE", 1)
     await crib.open()
     call = crib.submit("wait", {"say": "text"})
     await crib.started("wait")
@@ -359,7 +359,7 @@ async def test_one_overrun_on_a_calls_stream_still_gets_its_end(
 
 
 async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_QUEUE_BYTES", 100)
     await crib.open()
     live = crib.submit("wait", {"name": "w"})
     await crib.started("w")
@@ -379,7 +379,7 @@ async def test_one_overrun_in_the_tick_of_the_end_is_told_so(crib: Crib, monkeyp
 
 
 async def test_a_frame_larger_than_the_queue_still_comes_through(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.events.subscriptions.QUEUE_BYTES", 100)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_QUEUE_BYTES", 100)
     await crib.open()
     stream = follow(crib, None)
     reading = asyncio.create_task(read(stream, 1))
@@ -405,7 +405,7 @@ async def test_when_the_service_stops_a_stream_ends_after_what_is_queued(crib: C
 
 async def test_a_queue_hands_out_what_is_small_as_one_piece() -> None:
     held = QueueUsage()
-    subscription = Subscription(ALL, 0, with_output=True, held=held)
+    subscription = Subscription(ALL, 0, with_output=True, usage=held)
     subscription.push(Queued(b"one"))
     subscription.push(Queued(b"old output", 5))
     subscription.push(Queued(b"new output", 9))
@@ -421,8 +421,11 @@ async def test_a_queue_hands_out_what_is_small_as_one_piece() -> None:
 
 
 async def test_a_queue_hands_out_what_is_large_bit_by_bit_and_a_large_frame_alone() -> None:
-    subscription = Subscription(ALL, 0, with_output=False, held=QueueUsage())
-    frames = [bytes([number]) * size for number, size in enumerate([PIECE // 2, PIECE // 2, 1, PIECE * 3, 2, 3])]
+    subscription = Subscription(ALL, 0, with_output=False, usage=QueueUsage())
+    frames = [
+        bytes([number]) * size
+        for number, size in enumerate([PIECE_BYTES // 2, PIECE_BYTES // 2, 1, PIECE_BYTES * 3, 2, 3])
+    ]
     for frame in frames:
         subscription.push(Queued(frame))
 
@@ -434,7 +437,7 @@ async def test_a_queue_hands_out_what_is_large_bit_by_bit_and_a_large_frame_alon
 
 async def test_a_frame_in_many_queues_is_held_once_until_the_last_lets_go() -> None:
     held = QueueUsage()
-    quick, slow, gone = [Subscription(ALL, 0, with_output=False, held=held) for _ in range(3)]
+    quick, slow, gone = [Subscription(ALL, 0, with_output=False, usage=held) for _ in range(3)]
     frame = Queued(b"x" * 100)
     for subscription in (quick, slow, gone):
         subscription.push(frame)
@@ -451,7 +454,7 @@ async def test_when_all_queues_together_are_too_large_the_slowest_is_let_go(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two fill their queues with different events; the one with more in it goes, and the quick one hears all."""
-    monkeypatch.setattr("app.dispatch.events.hub.HELD_BYTES", 5000)
+    monkeypatch.setattr("app.dispatch.events.hub.MAX_QUEUED_BYTES", 5000)
     await crib.open()
     hub = crib.services.hub
     quick = follow(crib, 0)
@@ -463,20 +466,20 @@ async def test_when_all_queues_together_are_too_large_the_slowest_is_let_go(
 
     assert [frame.id for frame in heard] == list(range(1, 19))
     assert (slow.is_lagged, slower.is_lagged) == (True, False)
-    assert hub._held.size == slower.size <= 5000
+    assert hub._usage.size == slower.size <= 5000
     hub.unsubscribe(slow)
     hub.unsubscribe(slower)
     await close(quick)
-    assert hub._held.size == 0
+    assert hub._usage.size == 0
 
 
 async def test_a_replay_reads_only_so_much_at_a_time(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is small goes together, whatever is large goes alone, and it is the same log."""
     monkeypatch.setattr("app.dispatch.events.hub.REPLAY_BYTES", 2000)
-    monkeypatch.setattr("app.dispatch.events.subscriptions.RECENT_BYTES", 0)
-    monkeypatch.setattr("app.dispatch.events.hub.PIECE", 2000)
-    monkeypatch.setattr("app.dispatch.events.hub.HUGE_BYTES", 4000)
-    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 4)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_RECENT_BYTES", 0)
+    monkeypatch.setattr("app.dispatch.events.hub.PIECE_BYTES", 2000)
+    monkeypatch.setattr("app.dispatch.events.hub.LARGE_EVENT_BYTES", 4000)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE_SIZE", 4)
     await crib.open()
     sizes = [10, 10, 1500, 10, 6000, 10, 1000, 1000, 10, 10, 10, 9000, 10]
     for size in sizes:
@@ -493,27 +496,27 @@ async def test_a_replay_reads_only_so_much_at_a_time(crib: Crib, monkeypatch: py
 
     assert [frame.id for frame in frames_of(b"".join(pieces))] == list(range(1, len(sizes) + 7))
     assert all(len(piece) <= 2000 or len(frames_of(piece)) == 1 for piece in pieces)
-    assert crib.services.hub._huge._room._value == HUGE_AT_ONCE
+    assert crib.services.hub._large_events._room._value == MAX_LARGE_LOADS
 
 
 async def test_a_huge_event_is_replayed_from_one_copy_and_only_some_are_at_a_time(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.hub.HUGE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.hub.LARGE_EVENT_BYTES", 1000)
     monkeypatch.setattr("app.dispatch.events.hub.REPLAY_BYTES", 1000)
-    monkeypatch.setattr("app.dispatch.events.subscriptions.RECENT_BYTES", 0)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_RECENT_BYTES", 0)
     await crib.open()
-    for number in range(HUGE_AT_ONCE + 1):
+    for number in range(MAX_LARGE_LOADS + 1):
         await tell(crib, str(number) * 2000)
-    holders = [follow(crib, number) for number in range(HUGE_AT_ONCE)]
+    holders = [follow(crib, number) for number in range(MAX_LARGE_LOADS)]
     held = [await anext(stream) for stream in holders]
-    one_more, small = follow(crib, HUGE_AT_ONCE), follow(crib, 0, EventFilter(principal=None, session="none"))
+    one_more, small = follow(crib, MAX_LARGE_LOADS), follow(crib, 0, EventFilter(principal=None, session="none"))
     also_first = follow(crib, 0)
 
     waiting = asyncio.create_task(read(one_more, 1))
     assert await anext(also_first) is held[0]
     hearing = asyncio.create_task(read(small, 1))
-    await until(lambda: listeners(crib) == HUGE_AT_ONCE + 3)
+    await until(lambda: listeners(crib) == MAX_LARGE_LOADS + 3)
     await tell(crib, "live", session="none")
     assert (await hearing)[0].data["data"] == {"text": "live"}
     assert not waiting.done()
@@ -521,17 +524,17 @@ async def test_a_huge_event_is_replayed_from_one_copy_and_only_some_are_at_a_tim
     await asyncio.sleep(0)
     assert not waiting.done()  # the other one is still at it
     await close(also_first)
-    assert (await waiting)[0].id == HUGE_AT_ONCE + 1
+    assert (await waiting)[0].id == MAX_LARGE_LOADS + 1
     for stream in (*holders, one_more, small):
         await close(stream)
-    huge = crib.services.hub._huge
-    assert (huge._room._value, huge._shared) == (HUGE_AT_ONCE, {})
+    huge = crib.services.hub._large_events
+    assert (huge._room._value, huge._shared) == (MAX_LARGE_LOADS, {})
 
 
 async def test_who_leaves_while_a_huge_event_is_read_does_not_keep_others_from_it(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.hub.HUGE_BYTES", 1000)
+    monkeypatch.setattr("app.dispatch.events.hub.LARGE_EVENT_BYTES", 1000)
     monkeypatch.setattr("app.dispatch.events.hub.REPLAY_BYTES", 1000)
     await crib.open()
     await tell(crib, "x" * 2000)
@@ -572,7 +575,7 @@ async def test_a_thousand_listeners_hear_the_same(crib: Crib) -> None:
 async def test_what_was_told_lately_is_replayed_without_reading_it_again(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dispatch.events.subscriptions.RECENT_BYTES", 3000)
+    monkeypatch.setattr("app.dispatch.events.subscriptions.MAX_RECENT_BYTES", 3000)
     await crib.open()
     await tell(crib, "nobody listened")
     live = follow(crib, 1)
@@ -582,7 +585,7 @@ async def test_what_was_told_lately_is_replayed_without_reading_it_again(
         heard += await read(live, 1)
     whole = await read(follow(crib, 1), 12)
     recent = crib.services.hub._recent
-    assert recent._size == sum(len(frame) for _, frame in recent._told) <= 3000
+    assert recent._size == sum(len(frame) for _, frame in recent._events) <= 3000
 
     monkeypatch.setattr("app.store.events.spans", None)
     monkeypatch.setattr("app.dispatch.events.subscriptions.REPLAY_BYTES", 1000)
@@ -616,7 +619,7 @@ async def test_of_a_live_piece_only_what_the_replay_did_not_show_is_told() -> No
     """Live output is told in larger pieces than it is stored in, so a replay may end in the middle of one."""
     hub, call = EventHub(0, 0, 15.0), Call("call_1", "admin", "toy", 0)
     subscription = hub.subscribe(EventFilter(principal=None, call="call_1"), with_output=True)
-    assert hub.hears_output(call)
+    assert hub.has_output_listeners(call)
 
     hub.publish_output(call, 0, "stdout", b"shown ")
     hub.publish_output(call, 6, "stdout", "half shöwn ".encode())
@@ -629,5 +632,5 @@ async def test_of_a_live_piece_only_what_the_replay_did_not_show_is_told() -> No
         {"offset": 18, "text": "new", "stream": "stderr"},
     ]
     subscription.cut()
-    assert not hub.hears_output(call)
+    assert not hub.has_output_listeners(call)
     hub.unsubscribe(subscription)

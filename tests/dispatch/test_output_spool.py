@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.calls import Call
 from app.core.redaction import OutputStream, Redactor
 from app.core.results import Keep, Result, Truncation, truncate
-from app.dispatch.events.output_spool import CHUNK, Spool, shown_of
+from app.dispatch.events.output_spool import CHUNK_BYTES, Spool, load_shown
 from app.store import outputs
 from tests.support.services import HANG, Crib, until
 
@@ -21,7 +21,7 @@ class Heard:
     def __init__(self) -> None:
         self.pieces: list[tuple[int, str, bytes]] = []
 
-    def hears_output(self, call: Call) -> bool:
+    def has_output_listeners(self, call: Call) -> bool:
         return True
 
     def publish_output(self, call: Call, start: int, stream: str, data: bytes) -> None:
@@ -50,7 +50,7 @@ def spool_on(crib: Crib, heard: Heard, limit: int = 1 << 30) -> Spool:
 def stored(crib: Crib) -> list[tuple[int, str, bytes]]:
     rows = crib.rows("SELECT * FROM outputs ORDER BY start")
     assert all(row["stop"] == row["start"] + len(row["data"]) for row in rows)
-    assert all(len(row["data"]) <= CHUNK for row in rows)
+    assert all(len(row["data"]) <= CHUNK_BYTES for row in rows)
     return [(row["start"], row["stream"], row["data"]) for row in rows]
 
 
@@ -158,7 +158,7 @@ async def test_a_tool_that_writes_faster_than_the_store_takes_it_waits(open_crib
 
     async def write_much() -> None:
         for number in range(20):
-            await spool.write("x" * (CHUNK // 2), "stdout")
+            await spool.write("x" * (CHUNK_BYTES // 2), "stdout")
             written.append(number)
 
     with open_crib.stalled_writer():
@@ -171,7 +171,7 @@ async def test_a_tool_that_writes_faster_than_the_store_takes_it_waits(open_crib
         await writing
     await spool.finish()
 
-    assert len(assert_contiguous(heard.pieces)) == 20 * CHUNK // 2
+    assert len(assert_contiguous(heard.pieces)) == 20 * CHUNK_BYTES // 2
 
 
 async def test_beyond_the_limit_everything_is_dropped_and_counted(open_crib: Crib, heard: Heard) -> None:
@@ -283,9 +283,9 @@ async def test_of_a_long_output_what_is_shown_is_the_same_as_of_the_whole(
 
     for limit in (100, 101, 9999, 10_004, 20_000):
         policy = Truncation(limit, keep)
-        assert await shown_of(open_crib.services.engine, CALL.id, policy) == truncate(Result(text), policy)
+        assert await load_shown(open_crib.services.engine, CALL.id, policy) == truncate(Result(text), policy)
     assert asked[:2] == [400, 400]
 
 
 async def test_what_is_not_there_is_shown_as_nothing(open_crib: Crib) -> None:
-    assert (await shown_of(open_crib.services.engine, "call_9", Truncation())).output == ""
+    assert (await load_shown(open_crib.services.engine, "call_9", Truncation())).output == ""

@@ -3,7 +3,7 @@
 import asyncio
 
 from app.core.calls import Call
-from app.dispatch.events.output_throttle import A_SECOND, BURST, MIXED, OutputThrottle
+from app.dispatch.events.output_throttle import BURST, MIXED, PER_SECOND, OutputThrottle
 from tests.support.services import HANG, until
 
 CALL = Call("call_1", "admin", "toy", 0)
@@ -16,7 +16,7 @@ class Ears:
         self.is_listening = True
         self.pieces: list[tuple[int, str, bytes]] = []
 
-    def hears_output(self, call: Call) -> bool:
+    def has_output_listeners(self, call: Call) -> bool:
         return self.is_listening
 
     def publish_output(self, call: Call, start: int, stream: str, data: bytes) -> None:
@@ -38,7 +38,7 @@ def rows(count: int, *streams: str) -> list[tuple[int, str, bytes]]:
 async def test_the_first_pieces_are_told_at_once() -> None:
     ears = Ears()
 
-    OutputThrottle(CALL, ears).tell(rows(1, "stdout"))
+    OutputThrottle(CALL, ears).publish(rows(1, "stdout"))
 
     assert ears.pieces == [(0, "stdout", b"000 ")]
 
@@ -49,12 +49,12 @@ async def test_a_flood_is_told_at_most_twenty_times_a_second() -> None:
     telling = OutputThrottle(CALL, ears)
 
     for row in (flood := rows(300, "stdout")):
-        telling.tell([row])
+        telling.publish([row])
         await asyncio.sleep(0.001)
     telling.finish()
 
     assert ears.whole() == b"".join(data for _, _, data in flood)
-    assert len(ears.pieces) <= BURST + A_SECOND * (loop.time() - begun)
+    assert len(ears.pieces) <= BURST + PER_SECOND * (loop.time() - begun)
     assert {stream for _, stream, _ in ears.pieces} == {"stdout"}
 
 
@@ -62,7 +62,7 @@ async def test_two_streams_in_turns_are_told_apart_as_long_as_that_is_few_pieces
     ears = Ears()
     few = rows(3, "stdout", "stderr")
 
-    OutputThrottle(CALL, ears).tell(few)
+    OutputThrottle(CALL, ears).publish(few)
 
     assert ears.pieces == few
 
@@ -74,12 +74,12 @@ async def test_two_streams_in_quick_turns_are_told_mixed() -> None:
     many = rows(400, "stdout", "stderr")
 
     for first in range(0, 400, 40):
-        telling.tell(many[first : first + 40])
+        telling.publish(many[first : first + 40])
         await asyncio.sleep(0.01)
     telling.finish()
 
     assert ears.whole() == b"".join(data for _, _, data in many)
-    assert len(ears.pieces) <= BURST + A_SECOND * (loop.time() - begun)
+    assert len(ears.pieces) <= BURST + PER_SECOND * (loop.time() - begun)
     assert MIXED in {stream for _, stream, _ in ears.pieces}
 
 
@@ -87,7 +87,7 @@ async def test_what_has_to_wait_is_told_without_more_coming() -> None:
     ears = Ears()
     telling = OutputThrottle(CALL, ears)
     for row in rows(20, "stdout"):
-        telling.tell([row])
+        telling.publish([row])
     assert len(ears.pieces) < BURST
 
     async with asyncio.timeout(HANG):
@@ -100,7 +100,7 @@ async def test_the_end_waits_for_nothing_and_leaves_nothing() -> None:
     ears = Ears()
     telling = OutputThrottle(CALL, ears)
     for row in rows(50, "stdout", "stderr"):
-        telling.tell([row])
+        telling.publish([row])
 
     telling.finish()
 
@@ -113,11 +113,11 @@ async def test_where_nobody_listens_nothing_is_held() -> None:
     ears = Ears()
     telling = OutputThrottle(CALL, ears)
     for row in rows(20, "stdout"):
-        telling.tell([row])
+        telling.publish([row])
     told = list(ears.pieces)
 
     ears.is_listening = False
-    telling.tell([(80, "stdout", b"more")])
+    telling.publish([(80, "stdout", b"more")])
     telling.finish()
 
     assert ears.pieces == told

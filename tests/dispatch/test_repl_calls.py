@@ -74,7 +74,7 @@ async def test_a_session_ends_with_its_interpreters_and_no_other_sees_them(crib:
     hanging = crib.services.dispatcher.submit(CallRequest(tool="python", arguments={"code": "while True: pass"}), BLUE)
 
     async with asyncio.timeout(HANG):
-        assert await crib.services.sessions.delete(BLUE, crib.services.dispatcher)
+        assert await crib.services.sessions.delete(BLUE)
         await hanging.wait()
 
     assert other["result"]["output"] == "'undefined'\n"

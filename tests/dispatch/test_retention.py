@@ -191,7 +191,7 @@ async def test_the_window_is_remembered_over_a_restart(service: RunningService) 
 
 
 async def test_a_stream_that_retention_overtakes_is_told_so(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dispatch.events.hub.PAGE", 3)
+    monkeypatch.setattr("app.dispatch.events.hub.PAGE_SIZE", 3)
     await crib.open()
     age(crib, await ended_calls(crib, 4), hours=99)
     frames = crib.services.hub.follow(crib.services.engine, EventFilter(principal=None), 0)

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.errors import Canceled, StoreUnavailable
 from app.core.tools import Effect
-from app.dispatch.events.output_spool import CHUNK
+from app.dispatch.events.output_spool import CHUNK_BYTES
 from app.dispatch.gate import BatchOrder
 from app.dispatch.live_calls import LiveCall
 from app.store import db
@@ -119,7 +119,7 @@ async def test_a_tool_waits_while_its_output_is_refused(impatient: Crib, toys: T
 
     async def write_much() -> None:
         for number in range(8):
-            await toys.contexts[-1].output("x" * (CHUNK // 2))
+            await toys.contexts[-1].output("x" * (CHUNK_BYTES // 2))
             written.append(number)
 
     with crib.stalled_writer():
@@ -131,7 +131,7 @@ async def test_a_tool_waits_while_its_output_is_refused(impatient: Crib, toys: T
     toys.go["wait"].set()
     await ended_well(crib, live)
 
-    assert crib.rows("SELECT max(stop) AS size FROM outputs")[0]["size"] == 4 * CHUNK
+    assert crib.rows("SELECT max(stop) AS size FROM outputs")[0]["size"] == 4 * CHUNK_BYTES
 
 
 async def test_a_call_canceled_while_its_output_is_refused_keeps_it(

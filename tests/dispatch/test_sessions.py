@@ -58,7 +58,7 @@ def bound(**bounds: Any) -> Key:
 
 async def delete(crib: Crib, session: Session = BLUE) -> bool:
     async with asyncio.timeout(HANG * 2):
-        return await crib.services.sessions.delete(session, crib.services.dispatcher)
+        return await crib.services.sessions.delete(session)
 
 
 async def test_a_new_session_is_there_at_once_and_told_with_its_view(crib: Crib) -> None:
@@ -113,7 +113,7 @@ async def test_the_default_session_is_always_there_and_can_be_changed(crib: Crib
     assert [one and one.agent for one in changed] == ["x", "x"]
     assert [await fresh(crib).find(p, "default") for p in ("admin", "nobody")] == changed
     with pytest.raises(InvalidSession, match="always there"):
-        await sessions.delete(admins, crib.services.dispatcher)
+        await sessions.delete(admins)
 
 
 async def test_changes_at_the_same_time_all_count(crib: Crib) -> None:
@@ -175,7 +175,7 @@ async def test_what_was_read_before_a_change_is_not_remembered_after_it(
     finding = asyncio.create_task(sessions.find("admin", "blue"))
     async with asyncio.timeout(HANG):
         await reading.wait()
-        assert await sessions.delete(BLUE, crib.services.dispatcher)
+        assert await sessions.delete(BLUE)
         go.set()
         found = await finding
 
@@ -230,13 +230,13 @@ async def test_a_deleted_session_is_gone_and_what_happened_in_it_stays(crib: Cri
 async def test_no_call_finds_a_session_that_is_being_deleted(crib: Crib) -> None:
     stubborn = submit(crib, "stubborn")
     await crib.started("stubborn")
-    deleting = asyncio.create_task(crib.services.sessions.delete(BLUE, crib.services.dispatcher))
+    deleting = asyncio.create_task(crib.services.sessions.delete(BLUE))
     await crib.started("canceled")
 
     assert crib.services.sessions.peek("admin", "blue") is None
     assert await crib.services.sessions.find("admin", "blue") is None
     assert not await crib.services.sessions.create(BLUE)
-    assert not await crib.services.sessions.delete(BLUE, crib.services.dispatcher)
+    assert not await crib.services.sessions.delete(BLUE)
     assert crib.services.sessions.departures == 1
     crib.toys.go["stubborn"].set()
     async with asyncio.timeout(HANG):
@@ -248,7 +248,7 @@ async def test_no_call_finds_a_session_that_is_being_deleted(crib: Crib) -> None
 async def test_who_gives_up_deleting_leaves_the_session_open(crib: Crib) -> None:
     submit(crib, "stubborn")
     await crib.started("stubborn")
-    deleting = asyncio.create_task(crib.services.sessions.delete(BLUE, crib.services.dispatcher))
+    deleting = asyncio.create_task(crib.services.sessions.delete(BLUE))
     await crib.started("canceled")
     deleting.cancel()
     await asyncio.wait([deleting])
@@ -321,7 +321,7 @@ async def test_records_of_a_deleted_session_are_seen_by_its_name_but_not_by_wher
 async def test_who_looks_on_sees_sessions_come_and_go(crib: Crib) -> None:
     placed, apart = Session("admin", "in", workspace="/srv/in"), Session("admin", "out", workspace="/else")
     assert await crib.services.sessions.create(replace(placed, id="early"))
-    session_filter = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
+    session_filter = await crib.services.sessions.live_filter(bound(workspaces=("/srv",)))
     assert session_filter is not None
 
     def sees(id: str) -> bool:
@@ -337,16 +337,16 @@ async def test_who_looks_on_sees_sessions_come_and_go(crib: Crib) -> None:
 
 
 async def test_nothing_is_kept_for_those_who_stopped_looking(crib: Crib) -> None:
-    session_filter = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
-    assert len(crib.services.sessions._outlooks) == 1
+    session_filter = await crib.services.sessions.live_filter(bound(workspaces=("/srv",)))
+    assert len(crib.services.sessions._live_filters) == 1
 
     del session_filter
 
-    assert len(crib.services.sessions._outlooks) == 0
+    assert len(crib.services.sessions._live_filters) == 0
 
 
 async def test_the_creation_is_told_to_those_who_see_it(crib: Crib) -> None:
-    session_filter = await crib.services.sessions.outlook(bound(workspaces=("/srv",)))
+    session_filter = await crib.services.sessions.live_filter(bound(workspaces=("/srv",)))
     assert session_filter is not None
     passed: list[Event] = []
     publish = crib.services.hub.publish

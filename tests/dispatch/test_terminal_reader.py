@@ -11,7 +11,7 @@ from app.core.sandbox import Backend, ExitStatus, Isolation, Network, OutputChun
 from app.core.sessions import Profile
 from app.core.util.clocks import SystemClock
 from app.dispatch.session import terminal_reader
-from app.dispatch.session.terminal_reader import MOST_SHOWN, LiveTerminal, OutputBuffer, TerminalInfo
+from app.dispatch.session.terminal_reader import MAX_SHOWN_BYTES, LiveTerminal, OutputBuffer, TerminalInfo
 from tests.support.services import HANG, until
 
 SECRET = "hunter2hunter2"
@@ -99,11 +99,11 @@ class Stage:
             TerminalInfo(1234, "admin", "default", "call_1", "toy", is_tty=True, takes_input=True),
             self.child,
             SystemClock(),
-            cover=redactor.stream,
+            redaction=redactor.stream,
             show=lambda start, text: self.shown.append((start, text)),
             opened=self.opened,
-            over=lambda terminal: self.ends.append(terminal.reason),
-            told=lambda terminal: self._told(),
+            on_exit=lambda terminal: self.ends.append(terminal.reason),
+            on_exit_read=lambda terminal: self._told(),
         )
 
     def _told(self) -> None:
@@ -189,8 +189,8 @@ async def test_who_cannot_listen_keeps_nobody_else_from_it(stage: Stage, caplog:
 
 
 async def test_what_nobody_waits_for_is_read_slowly(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal_reader, "UNHEARD", 10)
-    monkeypatch.setattr(terminal_reader, "UNHEARD_SPEED", 0.001)
+    monkeypatch.setattr(terminal_reader, "MAX_UNREAD_BYTES", 10)
+    monkeypatch.setattr(terminal_reader, "MAX_UNREAD_BYTES_PER_SECOND", 0.001)
     for _ in range(3):
         stage.child.say("eleven more")
     await unread(stage, 11)
@@ -301,10 +301,10 @@ async def test_a_screen_shows_at_most_twenty_times_a_second(monkeypatch: pytest.
 
 async def test_of_too_much_a_screen_shows_the_latest_in_whole_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     at = Screening(monkeypatch)
-    at.screen.feed("x" * MOST_SHOWN)
-    at.screen.feed("ä" * (MOST_SHOWN // 2) + "y")
+    at.screen.feed("x" * MAX_SHOWN_BYTES)
+    at.screen.feed("ä" * (MAX_SHOWN_BYTES // 2) + "y")
     at.ring()
 
     [(start, text)] = at.shown
-    assert text == "ä" * (MOST_SHOWN // 2 - 1) + "y"
-    assert start == MOST_SHOWN * 2 + 1 - len(text.encode())
+    assert text == "ä" * (MAX_SHOWN_BYTES // 2 - 1) + "y"
+    assert start == MAX_SHOWN_BYTES * 2 + 1 - len(text.encode())

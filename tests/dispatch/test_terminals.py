@@ -281,7 +281,7 @@ async def test_what_runs_in_a_deleted_session_ends(open_crib: Crib, breath: Brea
     await open_crib.ended(open_crib.services.dispatcher.submit(open_crib.request("exec_command", started), session))
     await until(lambda: breath.is_held)
 
-    await open_crib.services.sessions.delete(session, open_crib.services.dispatcher)
+    await open_crib.services.sessions.delete(session)
 
     assert not breath.is_held
     assert terminals(open_crib).list("admin", "brief") == []

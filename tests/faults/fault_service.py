@@ -170,7 +170,7 @@ class Inside:
             "tasks": len(asyncio.all_tasks()),
             "threads": sum("_connection_worker_thread" not in thread.name for thread in threading.enumerate()),
             "fds": open_files(),
-            "subscribers": len(hub._everything) + sum(map(len, hub._by_call.values())),
+            "subscribers": len(hub._all_calls) + sum(map(len, hub._by_call.values())),
         }
         return Result(output="", structured=held, metadata={"objects": len(gc.get_objects())})
 
@@ -215,7 +215,7 @@ def keep_little() -> None:
     if os.environ.get("FAULT_SMALL_CACHES"):
         with closing(sqlite3.connect(":memory:")) as small:
             small.execute("PRAGMA soft_heap_limit=1000000").close()  # of all connections of this process
-        subscriptions.RECENT_BYTES = 64 * 1024
+        subscriptions.MAX_RECENT_BYTES = 64 * 1024
 
 
 def settings_of(data_dir: Path, **flags: Any) -> Settings:

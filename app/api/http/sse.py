@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.http.problems import Problem
 from app.core.principals import Key
-from app.dispatch.events.subscriptions import PIECE
+from app.dispatch.events.subscriptions import PIECE_BYTES
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -150,8 +150,8 @@ async def _sent(send: Send, frames: bytes, patience: Patience) -> bool:
     """In small parts: what is handed over waits in a buffer that only this client has."""
     patience.begin(len(frames))
     try:
-        for start in range(0, len(frames), PIECE):
-            await send({"type": "http.response.body", "body": frames[start : start + PIECE], "more_body": True})
+        for start in range(0, len(frames), PIECE_BYTES):
+            await send({"type": "http.response.body", "body": frames[start : start + PIECE_BYTES], "more_body": True})
     except asyncio.CancelledError:
         if patience.is_over:
             return False

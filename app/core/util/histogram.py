@@ -1,4 +1,4 @@
-"""Measures: what is counted while the service works, as plain data that is read when somebody looks."""
+"""A histogram for metrics."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Histogram:
         return sum(self.counts)
 
     def copy(self) -> "Histogram":
-        """The tally as it stands, for somebody who reads it later."""
+        """A copy that later values do not change."""
         copied = Histogram(self.bounds)
         copied.counts, copied.sum = self.counts.copy(), self.sum
         return copied

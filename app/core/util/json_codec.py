@@ -1,4 +1,4 @@
-"""JSON as the house writes it: compact UTF-8, integers of any size; NaN and infinity are null."""
+"""JSON as the service writes it: compact UTF-8, integers of any size; NaN and infinity are null."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -8,7 +8,7 @@ import orjson
 
 Fragment = orjson.Fragment
 Raw = dict[str, Any]
-"""An object as somebody else sent it. Nothing of it is lost on the way through."""
+"""A JSON object of another system, passed through unchanged."""
 
 
 def dumps(value: Any, *, sort: bool = False) -> bytes:

@@ -1,4 +1,4 @@
-"""URLs of the web, read strictly: one reading for whoever judges a host and whoever connects to it."""
+"""Strict parsing of http and https URLs, the same for the policy check and for the connection."""
 
 import re
 import unicodedata
@@ -18,7 +18,7 @@ _SAFE = "/?:@!$&'()*+,;=%-._~"
 
 
 class InvalidUrl(ValueError):
-    """What is no URL to send a request to, in a sentence."""
+    """The text is not a URL to send a request to; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def read_host(given: str) -> str:
     labels = host.split(".")
     if not host or len(host) > MAX_HOST or not all(_LABEL.fullmatch(label) for label in labels):
         raise InvalidUrl(f"{given[:80]!r} is not a host name or address.")
-    # Resolvers take 127.1, 0x7f.0.0.1 and 2130706433 for addresses; whoever judges a host should not have to.
+    # Resolvers take 127.1, 0x7f.0.0.1 and 2130706433 for addresses; a policy check should not have to.
     if _NUMBER.fullmatch(labels[-1]) and not _is_ipv4(host):
         raise InvalidUrl(f"{given[:80]!r} is not a host; write an address as four decimal numbers.")
     return host

@@ -1,12 +1,8 @@
-"""The event hub: tells what was committed to everybody who listens, in order, each event encoded once.
+"""The event hub: sends committed events to all subscribers, in order, each event encoded once.
 
-A subscriber that falls behind is told `lagged` and let go; it comes back with
-its Last-Event-ID and reads the rest from the store, which holds the truth.
-
-Memory is bounded whoever does not read: a queue by its own bytes, all queues
-together by the bytes of the frames in them, a replay by how much it reads at a
-time (or shares, if it is recent). What is handed out is small, because from
-there on each stream has a copy.
+A subscriber that falls behind gets `lagged` and is disconnected; it reconnects with its Last-Event-ID and reads the
+rest from the store. Memory is bounded: each queue by its bytes, all queues together by the bytes of the frames in
+them, a replay by how much it reads at a time.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
@@ -19,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.core.calls import Call
 from app.core.events import FINAL, Event, EventType, encode, encode_passing
 from app.dispatch.events.subscriptions import (
-    PIECE,
+    PIECE_BYTES,
     REPLAY_BYTES,
     Frame,
     LargeEventLoads,
@@ -31,12 +27,12 @@ from app.store import calls, events, outputs
 from app.store.events import EventFilter, Span
 from app.store.writer import CommittedEvent
 
-PAGE = 500
-HELD_BYTES = 64 * 1024 * 1024
-HUGE_BYTES = 1024 * 1024
+PAGE_SIZE = 500
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+LARGE_EVENT_BYTES = 1024 * 1024
 HEARTBEAT = b": keep-alive\n\n"
-EVERYTHING = 1 << 62
-LAGGED = encode_passing(EventType.LAGGED, {"reason": "too slow; reconnect with Last-Event-ID to go on"})
+NO_LIMIT = 1 << 62
+LAGGED = encode_passing(EventType.LAGGED, {"reason": "too slow; reconnect with Last-Event-ID to continue"})
 
 
 class HasOwner(Protocol):
@@ -64,7 +60,7 @@ class _Overtaken(Exception):
 
 
 class EventHub:
-    """Everybody who listens. Lives on the event loop; `publish` is called by the writer after each commit.
+    """All subscribers. Lives on the event loop; the writer calls `publish` after each commit.
 
     `floor` is the highest number that retention may have removed: above it the log is complete.
     """
@@ -73,18 +69,18 @@ class EventHub:
         self.last_seq = last_seq
         self.floor = floor
         self._heartbeat = heartbeat
-        self._held = QueueUsage()
+        self._usage = QueueUsage()
         self._recent = RecentEvents()
-        self._huge = LargeEventLoads()
-        self._everything: set[Subscription] = set()
+        self._large_events = LargeEventLoads()
+        self._all_calls: set[Subscription] = set()
         self._by_call: dict[str, set[Subscription]] = {}
         self._is_closed = False
 
-    def publish(self, told: list[CommittedEvent]) -> None:
-        self.last_seq = told[-1][0].seq
-        if not self._everything and not self._by_call:
+    def publish(self, committed: list[CommittedEvent]) -> None:
+        self.last_seq = committed[-1][0].seq
+        if not self._all_calls and not self._by_call:
             return
-        for event, call in told:
+        for event, call in committed:
             self._publish_one(event, call)
         self._relieve()
 
@@ -102,13 +98,13 @@ class EventHub:
             subscription.push(frame)
         self._relieve()
 
-    def hears_output(self, call: Call) -> bool:
-        """Whether anybody wants to hear what this call writes."""
+    def has_output_listeners(self, call: Call) -> bool:
+        """Whether a subscriber wants the output of this call."""
         return bool(self._output_listeners(call))
 
     def publish_terminal(self, at: TerminalOwner, start: int, text: str) -> None:
-        """Live output of a terminal, for those who named it. It is kept nowhere."""
-        listeners = [s for s in self._everything if _wants_terminals(s.wanted) and _may_see(s.wanted, at)]
+        """Live output of a terminal, for subscribers that asked for it. It is not stored."""
+        listeners = [s for s in self._all_calls if _wants_terminals(s.wanted) and _may_see(s.wanted, at)]
         if not listeners:
             return
         frame = Frame(encode_terminal(at, start, text))
@@ -117,19 +113,19 @@ class EventHub:
         self._relieve()
 
     def subscribe(self, wanted: EventFilter, with_output: bool) -> Subscription:
-        """Listen from now on; what was told until now is in the store up to `since`."""
-        subscription = Subscription(wanted, self.last_seq, with_output, self._held)
+        """Subscribe to events from now on; earlier ones are in the store up to `since`."""
+        subscription = Subscription(wanted, self.last_seq, with_output, self._usage)
         if self._is_closed:
             subscription.close()
         elif wanted.call is None:
-            self._everything.add(subscription)
+            self._all_calls.add(subscription)
         else:
             self._by_call.setdefault(wanted.call, set()).add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         subscription.leave()
-        self._everything.discard(subscription)
+        self._all_calls.discard(subscription)
         call = subscription.wanted.call
         if call is not None and call in self._by_call:
             self._by_call[call].discard(subscription)
@@ -144,17 +140,17 @@ class EventHub:
 
     @property
     def streams(self) -> int:
-        """How many listen."""
-        return len(self._everything) + sum(map(len, self._by_call.values()))
+        """How many streams are open."""
+        return len(self._all_calls) + sum(map(len, self._by_call.values()))
 
     @property
     def overruns(self) -> int:
-        """How many were let go because they were too slow."""
-        return self._held.cuts
+        """How many streams were cut because they were too slow."""
+        return self._usage.cuts
 
     @property
     def largest_queue(self) -> int:
-        """Bytes that the slowest listener has still to take."""
+        """Bytes in the longest queue."""
         return max((subscription.size for subscription in self._all()), default=0)
 
     async def follow(
@@ -166,7 +162,7 @@ class EventHub:
         try:
             while True:
                 is_over = wanted.call is not None and await _has_ended(engine, wanted.call)
-                upto = EVERYTHING if is_over else subscription.since
+                upto = NO_LIMIT if is_over else subscription.since
                 async with aclosing(self._replay(engine, wanted, cursor, upto)) as replay:
                     async for frames in replay:
                         yield frames
@@ -175,7 +171,7 @@ class EventHub:
                 cursor = max(cursor, subscription.since)
                 if not subscription.is_lagged:
                     break
-                self.unsubscribe(subscription)  # overrun while it read the past: read on from where it is
+                self.unsubscribe(subscription)  # overrun during the replay: continue from the cursor
                 subscription = self.subscribe(wanted, output_after is not None)
             if output_after is not None and wanted.call is not None:
                 async for frames in _replay_output(engine, subscription, wanted.call, output_after):
@@ -188,7 +184,7 @@ class EventHub:
             self.unsubscribe(subscription)
 
     def has_lost(self, after: int) -> bool:
-        """Whether events behind this one may be gone. Behind 0 is everything that is left, and that is there."""
+        """Whether retention may have removed events after this one. After 0 means all that are left."""
         return 0 < after < self.floor
 
     async def _live(self, subscription: Subscription) -> AsyncIterator[bytes]:
@@ -213,23 +209,23 @@ class EventHub:
                     yield piece
                 after = recent[-1][0].seq
                 continue
-            spans = await events.spans(engine, wanted, after, upto, limit=PAGE, max_bytes=REPLAY_BYTES)
+            spans = await events.spans(engine, wanted, after, upto, limit=PAGE_SIZE, max_bytes=REPLAY_BYTES)
             self._check(wanted, after)
             for span in spans:
-                if span.size > HUGE_BYTES and span.count == 1:
-                    frame = await self._huge.take(span.upto, partial(_load, engine, wanted, after, span))
+                if span.size > LARGE_EVENT_BYTES and span.count == 1:
+                    frame = await self._large_events.take(span.upto, partial(_load, engine, wanted, after, span))
                     try:
                         self._check(wanted, after)
                         yield frame
                     finally:
-                        self._huge.give(span.upto)
+                        self._large_events.release(span.upto)
                 else:
                     page = await events.page(engine, wanted, after, span.upto, span.count)
                     self._check(wanted, after)
                     for piece in _pieces(encode(event.view(call)) for event, call in page):
                         yield piece
                 after = span.upto
-            after = after if sum(span.count for span in spans) == PAGE else upto
+            after = after if sum(span.count for span in spans) == PAGE_SIZE else upto
 
     def _check(self, wanted: EventFilter, after: int) -> None:
         """The events of one call go together, so only a stream of all can be overtaken by retention."""
@@ -250,23 +246,23 @@ class EventHub:
                 subscription.close()
 
     def _relieve(self) -> None:
-        """Let go of the slowest until all queues together are small enough."""
-        if self._held.size <= HELD_BYTES:
+        """Cut the slowest streams until all queues together are small enough."""
+        if self._usage.size <= MAX_QUEUED_BYTES:
             return
         for subscription in sorted(self._all(), key=lambda s: s.size, reverse=True):
-            if self._held.size <= HELD_BYTES:
+            if self._usage.size <= MAX_QUEUED_BYTES:
                 return
             subscription.cut()
 
     def _all(self) -> list[Subscription]:
-        return [*self._everything, *(s for some in self._by_call.values() for s in some)]
+        return [*self._all_calls, *(s for some in self._by_call.values() for s in some)]
 
     def _output_listeners(self, call: Call) -> list[Subscription]:
-        mine = (s for s in self._listeners(call.id) if s.with_output and not s.is_lagged)
-        return [subscription for subscription in mine if _may_see(subscription.wanted, call)]
+        matching = (s for s in self._listeners(call.id) if s.with_output and not s.is_lagged)
+        return [subscription for subscription in matching if _may_see(subscription.wanted, call)]
 
     def _listeners(self, call: str | None) -> list[Subscription]:
-        return [*self._everything, *self._by_call.get(call or "", ())]
+        return [*self._all_calls, *self._by_call.get(call or "", ())]
 
 
 def encode_output(call: Call, start: int, stream: str, data: bytes) -> bytes:
@@ -294,7 +290,7 @@ def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
     """Frames joined, as long as they stay small together."""
     gathered, size = list[bytes](), 0
     for frame in frames:
-        if gathered and size + len(frame) > PIECE:
+        if gathered and size + len(frame) > PIECE_BYTES:
             piece, gathered, size = b"".join(gathered), [], 0
             yield piece
         gathered.append(frame)
@@ -303,7 +299,7 @@ def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def _replay_output(engine: AsyncEngine, subscription: Subscription, id: str, offset: int) -> AsyncIterator[bytes]:
-    """What is stored of a call's output. Live pieces that came meanwhile are told apart by where they start."""
+    """The stored output of a call. Live chunks that came meanwhile are recognized by their offset."""
     call = await calls.get(engine, id, None)
     assert call is not None, "its stream is open"
     upto = offset
@@ -319,5 +315,7 @@ def _wants_terminals(wanted: EventFilter) -> bool:
 
 
 def _may_see(wanted: EventFilter, what: HasOwner) -> bool:
-    is_wanted = wanted.principal in (None, what.principal) and wanted.session in (None, what.session)
-    return is_wanted and (wanted.session_filter is None or wanted.session_filter.matches(what.principal, what.session))
+    is_selected = wanted.principal in (None, what.principal) and wanted.session in (None, what.session)
+    return is_selected and (
+        wanted.session_filter is None or wanted.session_filter.matches(what.principal, what.session)
+    )

@@ -1,9 +1,8 @@
-"""The spool: a call's output on its way to the store, in few and bounded pieces.
+"""The spool: writes a call's output to the store in few and bounded chunks.
 
-Pieces are flushed at 256 KiB or after a quarter second, one at a time, and
-told only once they are committed. A tool that writes faster than the disk
-takes it waits; a piece that the store cannot take now is tried again. What
-comes when there is no more room is counted, and nothing else is done with it.
+Chunks are flushed at 256 KiB or after a quarter second, one at a time, and published once they are committed. A tool
+that writes faster than the disk waits; a chunk that the store cannot take is tried again. Output beyond the limit is
+counted and dropped.
 """
 
 import asyncio
@@ -25,24 +24,23 @@ from app.store.writer import Batch, Writer
 
 Rows = list[tuple[int, str, bytes]]
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 FLUSH_SECONDS = 0.25
-LONGEST = 4
-"""Bytes that a character can have."""
+MAX_CHARACTER_BYTES = 4
 
 
 class Spool:
     def __init__(
-        self, call: Call, writer: Writer, hub: EventHub, limit: int, cover: Callable[[], OutputStream]
+        self, call: Call, writer: Writer, hub: EventHub, limit: int, redaction: Callable[[], OutputStream]
     ) -> None:
         self._call = call
-        self._cover = cover
+        self._redaction = redaction
         self._streams: dict[str, OutputStream] = {}
         self._writer = writer
-        self._telling = OutputThrottle(call, hub)
+        self._throttle = OutputThrottle(call, hub)
         self._room = limit
         self._loop = asyncio.get_running_loop()
-        self._pieces: deque[tuple[str, bytearray]] = deque()
+        self._chunks: deque[tuple[str, bytearray]] = deque()
         self._size = 0
         self._offset = 0
         self._in_flight: asyncio.Future[None] | None = None
@@ -52,7 +50,7 @@ class Spool:
 
     @property
     def total(self) -> int:
-        """Bytes that were kept, or are on their way."""
+        """Bytes that are stored or being stored."""
         return self._offset + self._size
 
     async def write(self, text: str, stream: str) -> None:
@@ -60,21 +58,21 @@ class Spool:
             self._drop(text, stream)
             return
         if stream not in self._streams:
-            self._streams[stream] = self._cover()
+            self._streams[stream] = self._redaction()
         self._add(stream, self._streams[stream].feed(text))
-        while self._size >= CHUNK:
+        while self._size >= CHUNK_BYTES:
             await self._flush_one()
         if self._size and self._timer is None and self._in_flight is None:
             wait = self._last_flush + FLUSH_SECONDS - self._loop.time()
             self._timer = self._loop.call_later(max(wait, 0), self._send)
 
     async def finish(self) -> None:
-        """Bring everything to the store, also what may have been the beginning of a secret."""
+        """Store everything, also what the redaction held back."""
         for stream, held in self._streams.items():
             self._add(stream, held.finish())
         while self._size or self._in_flight:
             await self._flush_one()
-        self._telling.finish()
+        self._throttle.finish()
 
     def _drop(self, text: str, stream: str) -> None:
         held = self._streams.pop(stream, None)
@@ -84,19 +82,19 @@ class Spool:
         data = self._fit(encoded(text))
         if not data:
             return
-        if not self._pieces or self._pieces[-1][0] != stream:
-            self._pieces.append((stream, bytearray()))
-        self._pieces[-1][1].extend(data)
+        if not self._chunks or self._chunks[-1][0] != stream:
+            self._chunks.append((stream, bytearray()))
+        self._chunks[-1][1].extend(data)
         self._size += len(data)
 
     def _fit(self, data: bytes) -> bytes:
         if len(data) <= self._room:
             self._room -= len(data)
             return data
-        kept = data[: whole_characters(data, self._room)]
-        self._room = 0  # also when a byte is left: what came later would have a hole before it
-        self.dropped += len(data) - len(kept)
-        return kept
+        fitting = data[: whole_characters(data, self._room)]
+        self._room = 0  # also when a byte is left: what came later would have a gap before it
+        self.dropped += len(data) - len(fitting)
+        return fitting
 
     async def _flush_one(self) -> None:
         if self._in_flight is None:
@@ -108,64 +106,64 @@ class Spool:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._in_flight is not None or not self._pieces:
+        if self._in_flight is not None or not self._chunks:
             return
         rows = self._take()
         self._last_flush = self._loop.time()
 
-        def keep(batch: Batch) -> None:
+        def store(batch: Batch) -> None:
             for start, stream, data in rows:
                 outputs.add(batch, self._call.id, start, stream, data)
 
-        self._carry(self._writer.submit(keep), keep, rows)
+        self._track(self._writer.submit(store), store, rows)
 
-    def _carry(self, piece: "asyncio.Future[None]", keep: Callable[[Batch], None], rows: Rows) -> None:
-        self._in_flight = piece
-        piece.add_done_callback(lambda done: self._sent(done, keep, rows))
+    def _track(self, stored: "asyncio.Future[None]", store: Callable[[Batch], None], rows: Rows) -> None:
+        self._in_flight = stored
+        stored.add_done_callback(lambda done: self._sent(done, store, rows))
 
     def _take(self) -> Rows:
-        """At most one chunk's worth, neighbours of one stream joined, characters whole."""
+        """At most one chunk's worth of bytes, without splitting a character."""
         rows: Rows = []
-        room = CHUNK
-        while self._pieces and (cut := whole_characters(self._pieces[0][1], room)):
-            stream, data = self._pieces[0]
+        room = CHUNK_BYTES
+        while self._chunks and (cut := whole_characters(self._chunks[0][1], room)):
+            stream, data = self._chunks[0]
             rows.append((self._offset, stream, bytes(data[:cut])))
             self._offset += cut
             self._size -= cut
             room -= cut
             del data[:cut]
             if not data:
-                self._pieces.popleft()
+                self._chunks.popleft()
         return rows
 
-    def _sent(self, done: "asyncio.Future[None]", keep: Callable[[Batch], None], rows: Rows) -> None:
+    def _sent(self, done: "asyncio.Future[None]", store: Callable[[Batch], None], rows: Rows) -> None:
         self._in_flight = None
         refused = None if done.cancelled() else done.exception()
         if isinstance(refused, StoreUnavailable) and not self._writer.is_closed:
-            self._carry(self._loop.create_task(submit_until_stored(self._writer, keep)), keep, rows)
+            self._track(self._loop.create_task(submit_until_stored(self._writer, store)), store, rows)
             return
         if done.cancelled() or refused is not None:
             self._give_up(rows)
             return
-        self._telling.tell(rows)
+        self._throttle.publish(rows)
         if self._size and self._timer is None:
             self._timer = self._loop.call_later(FLUSH_SECONDS, self._send)
 
     def _give_up(self, rows: Rows) -> None:
-        """The store will not take a piece: what follows would have a hole before it, so it is counted as dropped."""
+        """The store cannot take a chunk: what follows would have a gap before it, so all is counted as dropped."""
         lost = sum(len(data) for _, _, data in rows)
         self._offset -= lost
         self.dropped += lost + self._size
-        self._pieces.clear()
+        self._chunks.clear()
         self._size = self._room = 0
 
 
-async def shown_of(engine: AsyncEngine, call: str, policy: Truncation) -> Result:
-    """The stored output of a call as a model may see it. Of a long one only the ends are read, and the rest counted."""
-    size, most = await outputs.size(engine, call), LONGEST * policy.limit
-    head = await outputs.read(engine, call, 0, most)
-    if size <= most:
+async def load_shown(engine: AsyncEngine, call: str, policy: Truncation) -> Result:
+    """The stored output of a call, truncated for the model. Of a long one only both ends are read."""
+    size, limit = await outputs.size(engine, call), MAX_CHARACTER_BYTES * policy.limit
+    head = await outputs.read(engine, call, 0, limit)
+    if size <= limit:
         return truncate(Result(output=head.decode("utf-8", "replace")), policy)
-    tail = await outputs.read(engine, call, size - most, most)
+    tail = await outputs.read(engine, call, size - limit, limit)
     count = await outputs.characters(engine, call)
     return truncate_ends(head.decode("utf-8", "ignore"), tail.decode("utf-8", "ignore"), count, policy)

@@ -1,4 +1,4 @@
-"""Subscriptions: what waits for those who listen. Frames are shared by all queues; what a queue holds is bounded."""
+"""Queues of subscribers. Frames are shared by all queues; each queue is bounded."""
 
 import asyncio
 from collections import deque
@@ -8,22 +8,22 @@ from itertools import islice
 from app.core.events import Event
 from app.store.events import EventFilter
 
-PIECE = 32 * 1024
-QUEUE_BYTES = 1024 * 1024
-RECENT_BYTES = 8 * 1024 * 1024
+PIECE_BYTES = 32 * 1024
+MAX_QUEUE_BYTES = 1024 * 1024
+MAX_RECENT_BYTES = 8 * 1024 * 1024
 REPLAY_BYTES = 128 * 1024
-HUGE_AT_ONCE = 4
-ALWAYS = 1 << 62
+MAX_LARGE_LOADS = 4
+NO_OFFSET = 1 << 62
 
 
 class Frame:
-    """An encoded event, one for all the queues it waits in. One of output says where it starts and stops, and can be
-    told from a place in between on, so that what a replay showed is not shown again."""
+    """An encoded event, shared by the queues it is in. An output frame has its offsets and can be cut, so that what a
+    replay sent is not sent again."""
 
     __slots__ = ("_rest", "_start", "_stop", "data", "holders")
 
     def __init__(
-        self, data: bytes, start: int = ALWAYS, stop: int = ALWAYS, rest: Callable[[int], bytes] | None = None
+        self, data: bytes, start: int = NO_OFFSET, stop: int = NO_OFFSET, rest: Callable[[int], bytes] | None = None
     ) -> None:
         self.data = data
         self.holders = 0
@@ -32,14 +32,14 @@ class Frame:
         self._rest = rest
 
     def after(self, offset: int) -> bytes:
-        """What is left of it behind this place of the output."""
+        """The part of the frame after this offset of the output."""
         if self._start >= offset:
             return self.data
         return self._rest(offset) if self._rest is not None and offset < self._stop else b""
 
 
 class QueueUsage:
-    """How much waits in all queues together, each frame counted once, and how many queues were given up."""
+    """Bytes in all queues together, each frame counted once, and how many queues were cut."""
 
     __slots__ = ("cuts", "size")
 
@@ -59,48 +59,48 @@ class QueueUsage:
 
 
 class RecentEvents:
-    """The last events that were told live, without a gap. Those who were cut all come back for the same ones."""
+    """The last events that were published live, without a gap; subscribers that were cut read them again."""
 
-    __slots__ = ("_size", "_told")
+    __slots__ = ("_events", "_size")
 
     def __init__(self) -> None:
-        self._told: deque[tuple[Event, bytes]] = deque()
+        self._events: deque[tuple[Event, bytes]] = deque()
         self._size = 0
 
     def put(self, event: Event, frame: bytes) -> None:
-        if self._told and self._told[-1][0].seq != event.seq - 1:
-            self._told.clear()
+        if self._events and self._events[-1][0].seq != event.seq - 1:
+            self._events.clear()
             self._size = 0
-        self._told.append((event, frame))
+        self._events.append((event, frame))
         self._size += len(frame)
-        while self._size > RECENT_BYTES:
-            self._size -= len(self._told.popleft()[1])
+        while self._size > MAX_RECENT_BYTES:
+            self._size -= len(self._events.popleft()[1])
 
     def after(self, seq: int, upto: int) -> list[tuple[Event, bytes]]:
-        """The next ones behind an event: not many bytes, so that who holds them does not keep the past alive."""
-        begin = seq + 1 - self._told[0][0].seq if self._told else -1
+        """The next events after this one, up to a few bytes, so that old frames are not kept in memory."""
+        begin = seq + 1 - self._events[0][0].seq if self._events else -1
         if begin < 0:
             return []
-        found, size = list[tuple[Event, bytes]](), 0
-        for event, frame in islice(self._told, begin, None):
-            if event.seq > upto or (found and size + len(frame) > REPLAY_BYTES):
+        events, size = list[tuple[Event, bytes]](), 0
+        for event, frame in islice(self._events, begin, None):
+            if event.seq > upto or (events and size + len(frame) > REPLAY_BYTES):
                 break
-            found.append((event, frame))
+            events.append((event, frame))
             size += len(frame)
-        return found
+        return events
 
 
 class LargeEventLoads:
-    """Huge events that are being replayed: each is there once for all who are at it, and only some are at a time."""
+    """Large events that are being replayed: each is loaded once for all streams, and only a few at a time."""
 
     __slots__ = ("_room", "_shared")
 
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(HUGE_AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_LARGE_LOADS)
         self._shared: dict[int, _Shared] = {}
 
     async def take(self, seq: int, load: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The frame of an event; who took it gives it back."""
+        """The frame of an event; the caller releases it with `give`."""
         shared = self._shared.setdefault(seq, _Shared())
         shared.holders += 1
         try:
@@ -111,11 +111,11 @@ class LargeEventLoads:
                 if shared.data is None:
                     shared.data = await load()
         except BaseException:
-            self.give(seq)
+            self.release(seq)
             raise
         return shared.data
 
-    def give(self, seq: int) -> None:
+    def release(self, seq: int) -> None:
         shared = self._shared[seq]
         shared.holders -= 1
         if not shared.holders:
@@ -135,13 +135,13 @@ class _Shared:
 
 
 class Subscription:
-    """One listener's queue."""
+    """One subscriber's queue."""
 
     __slots__ = (
         "_frames",
-        "_held",
         "_silent_at",
         "_timer",
+        "_usage",
         "_wakeup",
         "is_closed",
         "is_lagged",
@@ -152,7 +152,7 @@ class Subscription:
         "with_output",
     )
 
-    def __init__(self, wanted: EventFilter, since: int, with_output: bool, held: QueueUsage) -> None:
+    def __init__(self, wanted: EventFilter, since: int, with_output: bool, usage: QueueUsage) -> None:
         self.wanted = wanted
         self.since = since
         self.with_output = with_output
@@ -161,7 +161,7 @@ class Subscription:
         self.is_closed = False
         self.size = 0
         self._frames: deque[Frame] = deque()
-        self._held = held
+        self._usage = usage
         self._wakeup: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._silent_at = 0.0
@@ -170,23 +170,23 @@ class Subscription:
         if self.is_lagged or self.is_closed:
             return
         self.size += len(frame.data)
-        if self.size > QUEUE_BYTES and self._frames:
+        if self.size > MAX_QUEUE_BYTES and self._frames:
             self.cut()
             return
         self._frames.append(frame)
-        self._held.add(frame)
+        self._usage.add(frame)
         self._wake()
 
     def cut(self) -> None:
-        """Too slow: what is queued is given up, and the listener is told so."""
+        """Too slow: drop the queue; the subscriber gets `lagged`."""
         self.is_lagged = True
-        self._held.cuts += 1
+        self._usage.cuts += 1
         self.drop()
         self._wake()
 
     def drop(self) -> None:
         while self._frames:
-            self._held.remove(self._frames.popleft())
+            self._usage.remove(self._frames.popleft())
         self.size = 0
 
     def close(self) -> None:
@@ -195,20 +195,20 @@ class Subscription:
         self._wake()
 
     async def take(self, seconds: float) -> bytes:
-        """The next frames, as one piece that is not large unless its one frame is; empty after `seconds` of silence
+        """The next frames, as one bounded piece unless a single frame is larger; empty after `seconds` without events
         or at the end."""
         if not self._frames and not self.is_closed and not self.is_lagged:
             loop = asyncio.get_running_loop()
             self._wakeup = loop.create_future()
-            self._listen_until(loop, loop.time() + seconds)
+            self._set_timer(loop, loop.time() + seconds)
             try:
                 await self._wakeup
             finally:
                 self._wakeup = None
         taken, size = list[bytes](), 0
-        while self._frames and (not taken or size + len(self._frames[0].data) <= PIECE):
+        while self._frames and (not taken or size + len(self._frames[0].data) <= PIECE_BYTES):
             frame = self._frames.popleft()
-            self._held.remove(frame)
+            self._usage.remove(frame)
             self.size -= len(frame.data)
             if left := frame.after(self.output_from):
                 taken.append(left)
@@ -216,27 +216,27 @@ class Subscription:
         return b"".join(taken)
 
     def leave(self) -> None:
-        """Nobody listens any more."""
+        """The subscriber has left."""
         self.drop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _listen_until(self, loop: asyncio.AbstractEventLoop, silent_at: float) -> None:
-        """One timer serves many waits: made anew only for an earlier time, and put off when it comes too soon."""
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, silent_at: float) -> None:
+        """One timer serves many waits: replaced only for an earlier time, and postponed when it fires too early."""
         self._silent_at = silent_at
         if self._timer is not None and self._timer.when() <= silent_at:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(silent_at, self._ring, loop)
+        self._timer = loop.call_at(silent_at, self._on_timer, loop)
 
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         if self._wakeup is None:
             return
         if loop.time() < self._silent_at:
-            self._timer = loop.call_at(self._silent_at, self._ring, loop)
+            self._timer = loop.call_at(self._silent_at, self._on_timer, loop)
         else:
             self._wake()
 

@@ -1,8 +1,8 @@
 """Kernels: the interpreters of sessions, each started when it is first needed.
 
-A kernel outlives the call that started it, and ends with its session, with the service, or when nobody used it for
-too long. One that is gone, or whose session now has other walls than it was started in, is replaced; the next call is
-told that what was defined went with it.
+A kernel outlives the call that started it. It ends with its session, with the service, or when it is idle for too
+long. One that has ended, or whose session now has another sandbox, is replaced; the next call's output says that its
+definitions are gone.
 """
 
 import asyncio
@@ -19,7 +19,9 @@ from app.core.terminals import Kernel, Recipe
 from app.dispatch.live_calls import LiveCall
 
 SWEEP_SECONDS = 15.0
-WITHIN = "The interpreter runs the cell that this call comes from, and nothing else meanwhile; do it in that cell."
+BUSY_WITH_CALLER = (
+    "The interpreter runs the cell that made this call and can run nothing else meanwhile; do it in that cell."
+)
 GONE = "so what was defined in it is gone."
 STOPPING = "The service is stopping."
 
@@ -28,24 +30,24 @@ Name = tuple[str, str, str]
 
 
 class Start(NamedTuple):
-    """What a kernel is started with, should it have to be."""
+    """What a kernel is started with."""
 
     workspace: Workspace
     environment: Callable[[], Awaitable[dict[str, str]]]
-    tell: Callable[[NetworkDecision], None]
+    report: Callable[[NetworkDecision], None]
 
 
 @dataclass(slots=True)
 class _Running:
-    """A kernel's process, the memory it may take, and the place and policy it was started for."""
+    """A kernel's process, its memory limit, and the workspace and network policy it was started for."""
 
     process: Process
     memory: int | None
-    standing: tuple[Any, ...]
+    environment: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Lent:
+class _KernelForCall:
     """The `Kernel` port, for one call."""
 
     process: Process
@@ -55,7 +57,7 @@ class _Lent:
 
 @dataclass(slots=True)
 class _Slot:
-    """Where a session has its kernel of one kind. `lost`: what the next call has to be told."""
+    """A session's kernel of one kind. `lost`: why the previous kernel's definitions are gone, for the next call."""
 
     used: float
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -76,14 +78,14 @@ class Kernels:
 
     def __init__(
         self,
-        walled: SandboxedProcesses,
+        processes: SandboxedProcesses,
         recipes: Mapping[str, Recipe],
         clock: Clock,
         *,
         memory: int,
         idle: float,
     ) -> None:
-        self._walled = walled
+        self._processes = processes
         self._recipes = recipes
         self._clock = clock
         self._memory = memory
@@ -94,18 +96,18 @@ class Kernels:
 
     @asynccontextmanager
     async def held(self, live: LiveCall, kind: str, memory: int | None, start: Start) -> AsyncIterator[Kernel]:
-        """The session's kernel, for one call alone. That it ended meanwhile its user knows, unless that was stopped."""
-        self._require_room(memory)
+        """The session's kernel, for one call at a time."""
+        self._check_memory(memory)
         name = (live.session.principal, live.session.id, kind)
         slot = self._slots.setdefault(name, _Slot(self._clock.monotonic()))
-        if _is_within(live, slot.user):
-            raise ToolUnavailable(WITHIN)
+        if _is_child_of(live, slot.user):
+            raise ToolUnavailable(BUSY_WITH_CALLER)
         slot.waiting += 1
         why = None
         try:
             async with slot.lock:
                 slot.user = live
-                yield await self._lend(slot, live.session, kind, memory, start)
+                yield await self._get_kernel(slot, live.session, kind, memory, start)
         except asyncio.CancelledError:
             why = f"The call before was stopped and the interpreter with it, {GONE}"
             raise
@@ -114,10 +116,10 @@ class Kernels:
             slot.used = self._clock.monotonic()
             if slot.user is live:
                 slot.user = None
-                await self._tidy(name, slot, why)
+                await self._clean_up(name, slot, why)
 
     async def drop(self, principal: str, session: str, kind: str) -> bool:
-        """End a kernel, whoever uses it; False when there was none."""
+        """End a kernel, also while a call uses it; False when there was none."""
         slot = self._slots.get((principal, session, kind))
         if slot is None or slot.kernel is None:
             return False
@@ -126,19 +128,19 @@ class Kernels:
         return was_alive
 
     async def end_session(self, principal: str, session: str) -> None:
-        """The session is deleted, and so is what runs in it."""
-        mine = [name for name in self._slots if name[:2] == (principal, session)]
-        await asyncio.gather(*(self._slots.pop(name).empty() for name in mine))
+        """End the kernels of a session that is deleted."""
+        own = [name for name in self._slots if name[:2] == (principal, session)]
+        await asyncio.gather(*(self._slots.pop(name).empty() for name in own))
 
     async def sweep(self) -> None:
-        """End those that nobody used for too long."""
+        """End the kernels that are idle for too long."""
         over = self._clock.monotonic() - self._idle
         why = f"The interpreter was ended after {self._idle:g} s without use, {GONE}"
         idle = [slot for slot in self._slots.values() if not slot.waiting and slot.kernel and slot.used <= over]
         await asyncio.gather(*(slot.empty(why) for slot in idle))
 
     async def close(self) -> None:
-        """The service stops. When this comes back none is alive."""
+        """End every kernel."""
         self._is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -146,49 +148,51 @@ class Kernels:
         slots, self._slots = self._slots, {}
         await asyncio.gather(*(slot.empty() for slot in slots.values()))
 
-    def _require_room(self, memory: int | None) -> None:
+    def _check_memory(self, memory: int | None) -> None:
         if memory is not None and memory > self._memory:
-            most = f"{self._memory / 1024**3:.3g}g"
-            raise InvalidArgs(f"An interpreter can have at most {most} of memory here; ask for less, or leave it out.")
+            limit = f"{self._memory / 1024**3:.3g}g"
+            raise InvalidArgs(f"An interpreter can have at most {limit} of memory here; ask for less, or leave it out.")
 
-    async def _lend(self, slot: _Slot, session: Session, kind: str, memory: int | None, start: Start) -> Kernel:
+    async def _get_kernel(self, slot: _Slot, session: Session, kind: str, memory: int | None, start: Start) -> Kernel:
         if (why := self._outdated(slot.kernel, session, memory, start)) is not None:
             await slot.empty(why)
         is_fresh = slot.kernel is None
         if slot.kernel is None:
-            slot.kernel = await self._started(session, kind, memory, start)
+            slot.kernel = await self._start(session, kind, memory, start)
         lost, slot.lost = slot.lost, None
-        return _Lent(slot.kernel.process, is_fresh, lost if is_fresh else None)
+        return _KernelForCall(slot.kernel.process, is_fresh, lost if is_fresh else None)
 
     def _outdated(self, kernel: _Running | None, session: Session, memory: int | None, start: Start) -> str | None:
-        """Why a kernel cannot go on, as it is told; None when it can, or there is none."""
+        """Why a kernel must be replaced, as a sentence; None when it need not be, or there is none."""
         if kernel is None:
             return None
         if kernel.process.ended is not None:
             return f"The interpreter had ended, {GONE}"
-        walls = self._walled.isolation(session)
-        if kernel.standing != _standing(session, start) or (walls is not None and walls != kernel.process.isolation):
-            return f"The session was changed and the interpreter started anew, {GONE}"
+        isolation = self._processes.isolation(session)
+        if kernel.environment != _environment(session, start) or (
+            isolation is not None and isolation != kernel.process.isolation
+        ):
+            return f"The session was changed and the interpreter restarted, {GONE}"
         if memory is not None and kernel.memory is not None and memory > kernel.memory:
-            return f"The interpreter was started anew to have more memory, {GONE}"
+            return f"The interpreter was restarted to have more memory, {GONE}"
         return None
 
-    async def _started(self, session: Session, kind: str, memory: int | None, start: Start) -> _Running:
+    async def _start(self, session: Session, kind: str, memory: int | None, start: Start) -> _Running:
         recipe = self._recipes.get(kind)
         if recipe is None:
-            raise ToolUnavailable(f"There is no interpreter of the kind {kind} here.")
+            raise ToolUnavailable(f"This service has no interpreter of the kind {kind}.")
         command = await recipe(memory)
         command = replace(command, env={**command.env, **await start.environment()})
-        process = await self._walled.start(command, session, start.workspace, start.tell)
+        process = await self._processes.start(command, session, start.workspace, start.report)
         if self._is_closed:
             await process.close()
             raise ToolUnavailable(STOPPING)
         if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep_on())
-        return _Running(process, command.memory, _standing(session, start))
+            self._sweeping = asyncio.create_task(self._sweep_forever())
+        return _Running(process, command.memory, _environment(session, start))
 
-    async def _tidy(self, name: Name, slot: _Slot, why: str | None) -> None:
-        """What ended while it was used is let go of, and a place that holds nothing is not kept."""
+    async def _clean_up(self, name: Name, slot: _Slot, why: str | None) -> None:
+        """Drop a kernel that ended while it was used, and a slot that holds nothing."""
         if self._slots.get(name) is not slot:
             await slot.empty()  # its session is gone, or the service stops
         elif slot.kernel is not None and slot.kernel.process.ended is not None:
@@ -196,18 +200,18 @@ class Kernels:
         if slot.kernel is None and slot.lost is None and not slot.waiting and self._slots.get(name) is slot:
             del self._slots[name]
 
-    async def _sweep_on(self) -> None:
+    async def _sweep_forever(self) -> None:
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self._idle / 4))
             await self.sweep()
 
 
-def _standing(session: Session, start: Start) -> tuple[Any, ...]:
+def _environment(session: Session, start: Start) -> tuple[Any, ...]:
     return start.workspace.root, session.network_policy
 
 
-def _is_within(live: LiveCall | None, user: LiveCall | None) -> bool:
-    """Whether a call was made by the one that uses the kernel."""
+def _is_child_of(live: LiveCall | None, user: LiveCall | None) -> bool:
+    """Whether the call that uses the kernel made this one."""
     while live is not None and user is not None:
         if live is user:
             return True

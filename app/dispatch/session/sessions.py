@@ -10,27 +10,23 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.errors import Canceled
 from app.core.events import Event, EventType
 from app.core.ports import Clock
 from app.core.principals import Key
 from app.core.sessions import DEFAULT_SESSION, InvalidSession, Session
 from app.core.util.json_codec import dumps
 from app.dispatch.permission.rules import RuleStore
-from app.store import rules
+from app.store import rules as stored_rules
 from app.store import sessions as stored
 from app.store.visibility import SessionFilter
 from app.store.writer import Batch, Writer
 
-if TYPE_CHECKING:
-    from app.dispatch.dispatcher import Dispatcher
-
-MOST = 10_000
+MAX_CACHED = 10_000
 DELETED = "The session was deleted."
 
 Name = tuple[str, str]
@@ -38,7 +34,7 @@ Name = tuple[str, str]
 
 
 class LiveSessionFilter:
-    """Which sessions lie in some folders, kept current for as long as somebody looks through it."""
+    """Which sessions lie in some folders, kept current for as long as a stream uses it."""
 
     __slots__ = ("__weakref__", "_filter", "_names", "_sees")
 
@@ -54,7 +50,7 @@ class LiveSessionFilter:
     def fill(self, names: set[Name]) -> None:
         self._names |= names
 
-    def note(self, session: Session) -> None:
+    def update(self, session: Session) -> None:
         if self._sees(session):
             self._names.add(_name_of(session))
 
@@ -63,25 +59,25 @@ class LiveSessionFilter:
 
 
 class Sessions:
-    """Nothing else writes sessions, but for the default one that comes with a principal.
+    """Nothing else writes sessions, except the default one that is created with a principal.
 
-    `departures` counts the deletions that began: who looks up several sessions can see whether one left meanwhile.
-    `on_delete` are those who have to end what runs for a session, besides the dispatcher.
+    `departures` counts the deletions that began, so that code that looks up several sessions can see one meanwhile.
+    `on_delete`: called in order with the principal and id of a session that is deleted, to end what runs for it.
     """
 
-    def __init__(self, engine: AsyncEngine, writer: Writer, clock: Clock, book: RuleStore, home: str) -> None:
+    def __init__(self, engine: AsyncEngine, writer: Writer, clock: Clock, rules: RuleStore, home: str) -> None:
         self.departures = 0
         self.on_delete: list[Callable[[str, str], Awaitable[None]]] = []
         self._engine = engine
         self._writer = writer
         self._clock = clock
-        self._book = book
+        self._rules = rules
         self._home = home
         self._known: OrderedDict[Name, Session] = OrderedDict()
         self._making: set[Name] = set()
         self._closing: set[Name] = set()
         self._loading: dict[Name, object] = {}
-        self._outlooks: WeakSet[LiveSessionFilter] = WeakSet()
+        self._live_filters: WeakSet[LiveSessionFilter] = WeakSet()
 
     def peek(self, principal: str, id: str) -> Session | None:
         """A session that is in memory; one that is not may be there all the same."""
@@ -112,7 +108,7 @@ class Sessions:
         return bounds.allows_session(session.id) and bounds.allows_workspace(session.workspace or self._home)
 
     async def shows_records(self, key: Key, principal: str, id: str) -> bool:
-        """Whether a key sees what happened in a session, which may be gone; then nobody knows where it worked."""
+        """Whether a key sees what happened in a session, which may be deleted; then its workspace is unknown."""
         if not key.bounds.allows_session(id):
             return False
         return not key.bounds.workspaces or await self.seen(key, id, principal) is not None
@@ -127,15 +123,15 @@ class Sessions:
             sessions=bounds.sessions, workspaces=bounds.workspaces, sees_default_workspace=sees_default_workspace
         )
 
-    async def outlook(self, key: Key) -> SessionFilter | None:
+    async def live_filter(self, key: Key) -> SessionFilter | None:
         """The same for what comes as it happens, in sessions that are there and in those still to come."""
         session_filter = self.session_filter(key)
         if session_filter is None or not session_filter.workspaces:
             return session_filter
-        outlook = LiveSessionFilter(session_filter, lambda session: self.shows(key, session))
-        self._outlooks.add(outlook)
-        outlook.fill(await stored.visible_keys(self._engine, key.sees, session_filter))
-        return replace(session_filter, is_in_workspaces=outlook)
+        live_filter = LiveSessionFilter(session_filter, lambda session: self.shows(key, session))
+        self._live_filters.add(live_filter)
+        live_filter.fill(await stored.visible_keys(self._engine, key.sees, session_filter))
+        return replace(session_filter, is_in_workspaces=live_filter)
 
     async def create(self, session: Session) -> bool:
         """Keep a new session; False when there is one of this id."""
@@ -143,8 +139,8 @@ class Sessions:
         if await self.find(*name) is not None or name in self._making or name in self._closing:
             return False
         self._making.add(name)
-        for outlook in self._outlooks:
-            outlook.note(session)  # before it is told, so that the telling is seen
+        for live_filter in self._live_filters:
+            live_filter.update(session)  # before its event is published, so that streams see it
         event = self._event(session, session.view())
 
         def add(batch: Batch) -> bool:
@@ -165,11 +161,11 @@ class Sessions:
             after = replace(edit(before), updated_at=max(self._clock.now(), before.updated_at + 1))
             if await self._replace(before, after):
                 return after
-            before = await self._load(_name_of(session))  # somebody else was faster
+            before = await self._load(_name_of(session))  # another change was committed first
         return None
 
-    async def delete(self, session: Session, dispatcher: "Dispatcher") -> bool:
-        """Stop what runs in a session, then forget it; False when it is gone already, or about to be."""
+    async def delete(self, session: Session) -> bool:
+        """Stop what runs in a session, then delete it; False when it is deleted already, or being deleted."""
         if session.is_default:
             raise InvalidSession("The default session is always there; it can be changed, not deleted.")
         name = _name_of(session)
@@ -178,10 +174,6 @@ class Sessions:
         self._closing.add(name)
         self.departures += 1
         try:
-            lives = [live for live in dispatcher.live_calls if _name_of(live.session) == name]
-            await asyncio.gather(*(dispatcher.cancel(live, Canceled(DELETED)) for live in lives))
-            await dispatcher.resources.kernels.end_session(*name)
-            await dispatcher.resources.terminals.end_session(*name)
             for end in self.on_delete:
                 await end(*name)
         except BaseException:
@@ -192,7 +184,7 @@ class Sessions:
         def remove(batch: Batch) -> bool:
             if not stored.remove(batch, session):
                 return False
-            rules.remove_of_session(batch, *name)
+            stored_rules.remove_of_session(batch, *name)
             batch.publish(event)
             return True
 
@@ -205,7 +197,7 @@ class Sessions:
 
         def write(batch: Batch) -> bool:
             if before.is_default:
-                stored.add(batch, before)  # it may be one that was only believed in
+                stored.add(batch, before)  # the default session may have no row yet
             if not stored.replace(batch, after, before.updated_at):
                 return False
             batch.publish(event)
@@ -236,7 +228,7 @@ class Sessions:
         name = _name_of(session)
         self._known[name] = session
         self._known.move_to_end(name)
-        if len(self._known) > MOST:
+        if len(self._known) > MAX_CACHED:
             self._known.popitem(last=False)
 
     def _made(self, done: "asyncio.Future[bool]", session: Session) -> None:
@@ -255,19 +247,19 @@ class Sessions:
     def _replaced(self, done: "asyncio.Future[bool]", session: Session) -> None:
         self._changed(done, session)
         if _is_true(done):
-            self._book.notify()
+            self._rules.notify()
 
     def _removed(self, done: "asyncio.Future[bool]", name: Name) -> None:
         if _is_true(done):
             self._leave(name)
-            self._book.forget_session(*name)
+            self._rules.forget_session(*name)
         self._closing.discard(name)
 
     def _leave(self, name: Name) -> None:
         self._loading.pop(name, None)
         self._known.pop(name, None)
-        for outlook in self._outlooks:
-            outlook.forget(name)
+        for live_filter in self._live_filters:
+            live_filter.forget(name)
 
     def _event(self, session: Session, data: dict[str, Any]) -> Event:
         text = dumps(data).decode()

@@ -1,7 +1,7 @@
-"""Pumps: what a terminal writes, read for its whole life and handed on to all who want it.
+"""Reads what a terminal writes for as long as it lives, and passes it on to calls and subscribers.
 
-It is decoded and redacted once, in one piece for all the calls that will ever
-read it, because a secret that is cut between two of them would not be found.
+The output is decoded and redacted once, for all the calls that will read it: a secret cut between two of them would
+not be found.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ log = logging.getLogger(__name__)
 HEAD = TAIL = 512 * 1024
 MARKER = "[... {omitted} bytes omitted ...]"
 PAUSE_SECONDS = 0.05
-MOST_SHOWN = 64 * 1024
-UNHEARD = 1024 * 1024
-UNHEARD_SPEED = 16 * 1024 * 1024
-"""Bytes in a second that are read of what no call waits for: nobody has a use for it, and others need the time."""
+MAX_SHOWN_BYTES = 64 * 1024
+MAX_UNREAD_BYTES = 1024 * 1024
+MAX_UNREAD_BYTES_PER_SECOND = 16 * 1024 * 1024
+"""How fast output is read that no call waits for, so that it does not take time from calls."""
 QUIET_SECONDS = 0.05
 WRITE_SECONDS = 10.0
-LAST_SECONDS = 5.0
+READ_SECONDS_AFTER_EXIT = 5.0
 INTERRUPT = "\x03"
 NO_STDIN = "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
-DEAF = "The program does not read what it is given; look at its output, or interrupt it with \\u0003."
+NOT_READING = "The program does not read what it is given; look at its output, or interrupt it with \\u0003."
 
 Show = Callable[[int, str], None]
-"""Tells those who watch: where in the stream a text begins, and the text."""
+"""Publishes a text to subscribers, with its offset in the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalInfo:
-    """What is written on a terminal's door: whose it is, and what runs in it."""
+    """Whose terminal it is, and what runs in it."""
 
     id: int
     principal: str
@@ -53,8 +53,10 @@ class TerminalInfo:
 
 
 class OutputBuffer:
-    """What is shown to those who watch, at most twenty times a second. Of what is too much the latest is shown; its
-    offset says how much was left out. Nothing is shown of a terminal before it was told that there is one."""
+    """Publishes output to subscribers at most twenty times a second, and only after `terminal.opened` is stored.
+
+    Of too much output the latest part is published; its offset says how much was left out.
+    """
 
     def __init__(self, show: Show, opened: "asyncio.Future[None]") -> None:
         self._show = show
@@ -69,7 +71,7 @@ class OutputBuffer:
         data = encoded(text)
         self._waiting += data
         self._size += len(data)
-        if (extra := len(self._waiting) - MOST_SHOWN) > 0:
+        if (extra := len(self._waiting) - MAX_SHOWN_BYTES) > 0:
             while extra < len(self._waiting) and self._waiting[extra] & 0xC0 == 0x80:
                 extra += 1
             del self._waiting[:extra]
@@ -94,72 +96,72 @@ class OutputBuffer:
 
 
 class _Reader:
-    """One stream of a process on its way from bytes to text without secrets."""
+    """Decodes and redacts one stream of a process."""
 
-    def __init__(self, cover: OutputStream) -> None:
+    def __init__(self, redaction: OutputStream) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._cover = cover
+        self._redaction = redaction
 
     def feed(self, data: bytes) -> str:
-        return self._cover.feed(self._decoder.decode(data))
+        return self._redaction.feed(self._decoder.decode(data))
 
     def pause(self) -> str:
-        return self._cover.pause()
+        return self._redaction.pause()
 
     def finish(self) -> str:
-        return self._cover.feed(self._decoder.decode(b"", final=True)) + self._cover.finish()
+        return self._redaction.feed(self._decoder.decode(b"", final=True)) + self._redaction.finish()
 
 
 class LiveTerminal:
-    """The `Terminal` port around a child. `opened` is done when its beginning was told, `over` is called when it has
-    ended, `told` when a call was told of that."""
+    """The `Terminal` port around a process. `opened` is done when `terminal.opened` is stored, `on_exit` is called when
+    the process has ended, `on_exit_read` when a call has read that."""
 
     def __init__(
         self,
-        plate: TerminalInfo,
+        info: TerminalInfo,
         child: Process,
         clock: Clock,
         *,
-        cover: Callable[[], OutputStream],
+        redaction: Callable[[], OutputStream],
         show: Show,
         opened: "asyncio.Future[None]",
-        over: Callable[["LiveTerminal"], None],
-        told: Callable[["LiveTerminal"], None],
+        on_exit: Callable[["LiveTerminal"], None],
+        on_exit_read: Callable[["LiveTerminal"], None],
     ) -> None:
-        self.plate = plate
+        self.info = info
         self.ended: ExitStatus | None = None
         self.reason = "exited"
         self.typed = ""
         self.is_dismissed = False
         self._child = child
         self._clock = clock
-        self._cover = cover
-        self._screen = OutputBuffer(show, opened)
+        self._redaction = redaction
+        self._buffer = OutputBuffer(show, opened)
         self._opened = opened
-        self._on_over = over
-        self._on_told = told
+        self._on_exit = on_exit
+        self._on_exit_read = on_exit_read
         self._unread = HeadTailBuffer(HEAD, TAIL)
-        self._inflows: dict[str, _Reader] = {}
+        self._readers: dict[str, _Reader] = {}
         self._last = float("-inf")
-        self._hearing: list[Tell] = []
-        self._heard = asyncio.Event()
+        self._listeners: list[Tell] = []
+        self._has_listener = asyncio.Event()
         self._users = 0
-        self._over = asyncio.Event()
+        self._has_ended = asyncio.Event()
         self._opened_at = self._used_at = clock.now()
         self.used = clock.monotonic()
         self._life = asyncio.get_running_loop().create_task(self._live())
 
     @property
     def id(self) -> int:
-        return self.plate.id
+        return self.info.id
 
     @property
     def command(self) -> str:
-        return self.plate.command
+        return self.info.command
 
     @property
     def takes_input(self) -> bool:
-        return self.plate.takes_input
+        return self.info.takes_input
 
     @property
     def isolation(self) -> Isolation:
@@ -167,15 +169,15 @@ class LiveTerminal:
 
     @property
     def is_used(self) -> bool:
-        """Whether a call is at it now."""
+        """Whether a call uses it now."""
         return self._users > 0
 
     def view(self) -> TerminalView:
         return TerminalView(
             id=self.id,
-            call=self.plate.call,
-            command=self.plate.command,
-            is_tty=self.plate.is_tty,
+            call=self.info.call,
+            command=self.info.command,
+            is_tty=self.info.is_tty,
             isolation=self.isolation,
             opened_at=self._opened_at,
             used_at=self._used_at,
@@ -185,28 +187,28 @@ class LiveTerminal:
     async def write(self, text: str) -> None:
         if not self.takes_input and text != INTERRUPT:
             raise InvalidArgs(NO_STDIN)
-        self.typed = _unfinished(self.typed + text)
+        self.typed = _last_line(self.typed + text)
         with self._in_use():
-            if text == INTERRUPT and not self.plate.is_tty:
+            if text == INTERRUPT and not self.info.is_tty:
                 self._child.signal(signal.SIGINT)
                 return
             try:
                 async with asyncio.timeout(WRITE_SECONDS):
                     await self._child.write(encoded(text))
             except TimeoutError:
-                raise ToolUnavailable(DEAF) from None
+                raise ToolUnavailable(NOT_READING) from None
             except BrokenPipeError:
                 if self._child.ended is None:
                     raise InvalidArgs(NO_STDIN) from None
 
-    async def collect(self, seconds: float, tell: Tell | None = None) -> Collected:
+    async def collect(self, seconds: float, send: Tell | None = None) -> Collected:
         with self._in_use(), suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._listen(tell)
-        await self._settle(tell)
+                await self._listen(send)
+        await self._flush_prompt(send)
         unread, self._unread = self._unread, HeadTailBuffer(HEAD, TAIL)
         if self.ended is not None:
-            self._on_told(self)
+            self._on_exit_read(self)
         return Collected(unread.rendered(MARKER), unread.size, unread.lines, unread.omitted, self.ended)
 
     def resize(self, window: WindowSize) -> None:
@@ -215,95 +217,96 @@ class LiveTerminal:
 
     async def end(self) -> None:
         await self.stop("killed")
-        self._on_told(self)
+        self._on_exit_read(self)
 
     async def stop(self, reason: str) -> None:
-        """End the process. Who asks after it is still told how."""
+        """End the process. A later call can still read how it ended."""
         if self._child.ended is None:
             self.reason = reason
-            if self.plate.is_tty:
-                self._child.signal(signal.SIGHUP)  # what a shell heeds that waits for input
+            if self.info.is_tty:
+                self._child.signal(signal.SIGHUP)  # an interactive shell ignores SIGTERM
         await self._child.end(GRACE_SECONDS)
-        await asyncio.wait([self._life], timeout=LAST_SECONDS)
-        if not self._life.done():  # whom it tells does not listen, and the process is gone anyway
+        await asyncio.wait([self._life], timeout=READ_SECONDS_AFTER_EXIT)
+        if not self._life.done():  # a listener does not return; the process has ended anyway
             self._life.cancel()
             await asyncio.wait([self._life])
 
-    async def _listen(self, tell: Tell | None) -> None:
-        """Until the end. Who hears is noted before what is unread is told, so that nothing comes between."""
-        self._hearing.append(tell or _nowhere)
-        self._heard.set()
+    async def _listen(self, send: Tell | None) -> None:
+        """Pass output to this listener until the end. It is registered before the unread output is sent, so that
+        nothing is missed."""
+        self._listeners.append(send or _discard)
+        self._has_listener.set()
         try:
-            if tell is not None and self._unread.size:
-                await tell(self._unread.rendered(MARKER), "stdout")
-            await self._over.wait()
+            if send is not None and self._unread.size:
+                await send(self._unread.rendered(MARKER), "stdout")
+            await self._has_ended.wait()
         finally:
-            self._hearing.remove(tell or _nowhere)
-            if not self._hearing:
-                self._heard.clear()
+            self._listeners.remove(send or _discard)
+            if not self._listeners:
+                self._has_listener.clear()
 
-    async def _settle(self, tell: Tell | None) -> None:
-        """A prompt does not end its line; when nothing follows it, it is all there is."""
+    async def _flush_prompt(self, send: Tell | None) -> None:
+        """Pass on an incomplete line, such as a prompt, when nothing follows it."""
         if asyncio.get_running_loop().time() - self._last < QUIET_SECONDS:
             return
-        for stream, inflow in self._inflows.items():
-            if text := inflow.pause():
+        for stream, reader in self._readers.items():
+            if text := reader.pause():
                 self._unread.feed(text)
-                self._screen.feed(text)
-                await (tell or _nowhere)(text, stream)
+                self._buffer.feed(text)
+                await (send or _discard)(text, stream)
 
     async def _live(self) -> None:
         try:
-            await self._pump()
+            await self._read_all()
             self.ended = await self._child.wait()
         except Exception:
-            log.exception("terminal %d of %s broke", self.id, self.plate.session)
+            log.exception("terminal %d of %s broke", self.id, self.info.session)
         finally:
             if self.ended is None:
                 self.ended = await self._child.end(0)
-            self._over.set()
+            self._has_ended.set()
             await self._child.close()
-            await self._say_so()
+            await self._publish_exit()
 
-    async def _say_so(self) -> None:
-        """Its end is told after its beginning and after all that it wrote."""
+    async def _publish_exit(self) -> None:
+        """`terminal.closed` is published after `terminal.opened` and after all output."""
         try:
             await asyncio.wait([self._opened])
         finally:
-            self._screen.flush()
-            self._on_over(self)
+            self._buffer.flush()
+            self._on_exit(self)
 
-    async def _pump(self) -> None:
-        unheard = 0
-        while (piece := await self._child.read()) is not None:
-            if piece.stream not in self._inflows:
-                self._inflows[piece.stream] = _Reader(self._cover())
+    async def _read_all(self) -> None:
+        unread = 0
+        while (chunk := await self._child.read()) is not None:
+            if chunk.stream not in self._readers:
+                self._readers[chunk.stream] = _Reader(self._redaction())
             self._last = asyncio.get_running_loop().time()
-            await self._hand_on(self._inflows[piece.stream].feed(piece.data), piece.stream)
-            unheard = 0 if self._hearing else unheard + len(piece.data)
-            if unheard > UNHEARD:
-                await self._linger(unheard / UNHEARD_SPEED)
-                unheard = 0
-        for stream, inflow in self._inflows.items():
-            await self._hand_on(inflow.finish(), stream)
+            await self._pass_on(self._readers[chunk.stream].feed(chunk.data), chunk.stream)
+            unread = 0 if self._listeners else unread + len(chunk.data)
+            if unread > MAX_UNREAD_BYTES:
+                await self._slow_down(unread / MAX_UNREAD_BYTES_PER_SECOND)
+                unread = 0
+        for stream, reader in self._readers.items():
+            await self._pass_on(reader.finish(), stream)
 
-    async def _linger(self, seconds: float) -> None:
-        """Let a process wait that writes much, unless somebody wants to hear it or it has ended."""
+    async def _slow_down(self, seconds: float) -> None:
+        """Let a process that writes much wait, unless a call listens or it has ended."""
         if self._child.ended is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._heard.wait()
+                    await self._has_listener.wait()
 
-    async def _hand_on(self, text: str, stream: str) -> None:
+    async def _pass_on(self, text: str, stream: str) -> None:
         if not text:
             return
         self._unread.feed(text)
-        self._screen.feed(text)
-        for tell in tuple(self._hearing):
+        self._buffer.feed(text)
+        for send in tuple(self._listeners):
             try:
-                await tell(text, stream)
+                await send(text, stream)
             except Exception:
-                log.exception("the output of terminal %d could not be kept with its call", self.id)
+                log.exception("the output of terminal %d could not be stored with its call", self.id)
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
@@ -316,9 +319,9 @@ class LiveTerminal:
             self.used = self._clock.monotonic()
 
 
-def _unfinished(text: str) -> str:
+def _last_line(text: str) -> str:
     return text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
 
 
-async def _nowhere(text: str, stream: str) -> None:
-    """For who wants to know only what is left to be told."""
+async def _discard(text: str, stream: str) -> None:
+    """The listener of a call that only reads the rest at its end."""

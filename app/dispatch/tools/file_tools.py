@@ -1,4 +1,4 @@
-"""Tools of files: read at start and again when asked. Running calls go on with the tool they have."""
+"""Tools from files: loaded at start and on reload. Running calls continue with the tool they have."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class FileTools:
-    """What files gave to the registry. `load` executes them; that takes time, so it is done in a thread."""
+    """The tools that files added to the registry. `load` executes the files in a thread, because that takes time."""
 
     def __init__(
         self,
@@ -35,27 +35,27 @@ class FileTools:
         self._load = load
         self._principals = principals
         self._tools: dict[str, Tool] = {}
-        self._turn = asyncio.Lock()
+        self._reloading = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        """Read them for the first time; nobody is there yet who would have to be told."""
-        self._shelve(await asyncio.to_thread(self._load))
+        """Load them for the first time, without an event."""
+        self._replace_tools(await asyncio.to_thread(self._load))
 
     async def reload(self) -> tuple[list[str], list[Unloaded]]:
-        """Read them anew, and ask every tool again whether it can be used. What is gone from the files is gone."""
-        async with self._turn:
+        """Load them again and ask every tool whether it can be used. Missing ones are removed."""
+        async with self._reloading:
             before = self._tools
-            failed = self._shelve(await asyncio.to_thread(self._load))
+            failed = self._replace_tools(await asyncio.to_thread(self._load))
             if changed := _difference(before, self._tools):
-                told, at = list(self._principals()), self._clock.now()
-                await self._writer.submit(lambda batch: changed.tell(batch, told, at))
+                recipients, at = list(self._principals()), self._clock.now()
+                await self._writer.submit(lambda batch: changed.publish(batch, recipients, at))
         await self._registry.availability.ask_all(self._registry.all(None))
         return sorted(self._tools), failed
 
     def schedule_reload(self) -> None:
-        """Read them anew without anybody waiting for it; the log tells what came of it."""
-        task = asyncio.create_task(self._reload_and_say())
+        """Load them again in the background; the result is logged."""
+        task = asyncio.create_task(self._reload_and_log())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
@@ -65,16 +65,16 @@ class FileTools:
         if self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _reload_and_say(self) -> None:
+    async def _reload_and_log(self) -> None:
         try:
             names, failed = await self.reload()
         except Exception:
-            log.exception("the tools of files could not be read anew")
+            log.exception("the tools from files could not be loaded again")
         else:
-            log.info("the tools of files were read anew: %s; %d failed", ", ".join(names) or "none", len(failed))
+            log.info("the tools from files were loaded again: %s; %d failed", ", ".join(names) or "none", len(failed))
 
-    def _shelve(self, loaded: Loaded) -> list[Unloaded]:
-        """Out with the old, in with the new. A name that another tool has costs only the tool that wants it."""
+    def _replace_tools(self, loaded: Loaded) -> list[Unloaded]:
+        """Replace the old tools by the new ones. A tool whose name is taken is skipped."""
         for name in self._tools:
             self._registry.remove(name, None)
         self._tools = {}

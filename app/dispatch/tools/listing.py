@@ -1,4 +1,4 @@
-"""Listings: which tools a caller gets to see, and what they say to this caller."""
+"""Which tools a caller sees, and how they are described to it."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ class ToolFilter:
     effect: Effect | None = None
     query: str | None = None
 
-    def lets_pass(self, tool: Tool) -> bool:
+    def matches(self, tool: Tool) -> bool:
         return (
             (self.source is None or tool.source == self.source)
             and (self.server is None or server_of(tool) == self.server)
@@ -41,7 +41,7 @@ class ToolFilter:
 
 
 def visible(tools: Iterable[Tool], session: Session, key: Key | None, permissions: Permissions) -> list[Tool]:
-    """The tools a caller gets to see: what the key is bound to, without what rules deny whatever it is used for."""
+    """The tools a caller sees: those its key allows, without those that rules deny for all arguments."""
     return [tool for tool in tools if not permissions.hides(tool, session, key)]
 
 
@@ -55,7 +55,7 @@ def server_of(tool: Tool) -> str | None:
 
 
 def shown_effect(tool: Tool) -> Effect:
-    """An effect that depends on the arguments is told as `write`."""
+    """An effect that depends on the arguments is shown as `write`."""
     return tool.effect if isinstance(tool.effect, Effect) else Effect.WRITE
 
 
@@ -65,7 +65,7 @@ def audience_of(session: Session) -> Audience:
 
 
 class Listing:
-    """Tools as they are shown. `redefine` is the hooks' say on it, `rank` puts what fits a query in order."""
+    """Tools as they are shown. `redefine` runs the definition hooks, `rank` sorts by a query."""
 
     def __init__(
         self, registry: Registry, permissions: Permissions, redactor: Redactor, *, rank: Rank, redefine: Redefine
@@ -79,7 +79,7 @@ class Listing:
     async def tools(self, session: Session, key: Key, wanted: ToolFilter, *, probe: bool = False) -> list[View]:
         """The tools this caller sees that fit, by name or, with a query, the best first."""
         seen = visible(self._registry.all(key.principal), session, key, self._permissions)
-        fitting = [tool for tool in seen if wanted.lets_pass(tool)]
+        fitting = [tool for tool in seen if wanted.matches(tool)]
         views = await asyncio.gather(*(self.show(tool, wanted.audience, probe=probe) for tool in fitting))
         return self._rank(wanted.query, views) if wanted.query is not None else views
 
@@ -97,7 +97,7 @@ class Listing:
 
     def _may_use(self, tool: Tool, session: Session, key: Key) -> bool:
         """Whether calls of an MCP tool are not all denied."""
-        assert tool.origin is not None, "only those of servers are looked at"
+        assert tool.origin is not None, "only MCP tools are checked"
         need = Need("mcp", f"{tool.origin.server}/{tool.origin.raw['name']}")
         return self._permissions.verdicts(tool, [need], session, key)[0].action is not Action.DENY
 
@@ -111,15 +111,15 @@ class Listing:
             return False
         return self._permissions.allows_mcp(server, part, session, key)
 
-    def redacted(self, said: View) -> View:
-        """What an MCP server says of itself, as it may be shown: it is not ours, and may hold anything."""
-        text = dumps(said).decode()
+    def redacted(self, info: View) -> View:
+        """What an MCP server says of itself, without secrets."""
+        text = dumps(info).decode()
         cleaned = self._redactor.json(text, is_output=True)
-        shown: View = said if cleaned == text else json.loads(cleaned)
+        shown: View = info if cleaned == text else json.loads(cleaned)
         return shown
 
     def quoted(self, text: str) -> str:
-        """What a caller sent, as it may be said back."""
+        """A caller's text as it may be repeated in an error."""
         return self._redactor.text(text)
 
     async def show(self, tool: Tool, audience: Audience = ANY_AUDIENCE, *, probe: bool = False) -> View:
@@ -134,11 +134,11 @@ class Listing:
         return await self._redefine(view) | {"owner": tool.owner, "available": reason is None, "reason": reason}
 
     async def _ready(self, tool: Tool, audience: Audience, probe: bool) -> Ready:
-        """What cannot be used by anybody is not asked what it would say to somebody."""
-        probes = self._registry.availability
-        answer = probes.known(tool) if not probe else None
-        answer = answer or await probes.ask(tool)
+        """A tool that cannot be used at all is not asked for this audience."""
+        availability = self._registry.availability
+        answer = availability.known(tool) if not probe else None
+        answer = answer or await availability.ask(tool)
         if audience == ANY_AUDIENCE or answer.reason is not None:
             return answer
-        known = probes.known(tool, audience) if not probe else None
-        return known or await probes.ask(tool, audience)
+        known = availability.known(tool, audience) if not probe else None
+        return known or await availability.ask(tool, audience)

@@ -1,4 +1,4 @@
-"""Tools that are registered at run time: kept with the event that tells of them, in the registry after the commit."""
+"""Tools registered at run time: stored with their event, and in the registry after the commit."""
 
 import asyncio
 import json
@@ -27,26 +27,26 @@ log = logging.getLogger(__name__)
 
 MAX_OWNED = 1_000
 MAX_DEFINITION = 256 * 1024
-WORDS = frozenset({"title", "description", "parameters"})
-"""What a model reads: where something in it looks like a secret, that is redacted; elsewhere it is refused."""
+MODEL_TEXT = frozenset({"title", "description", "parameters"})
+"""Texts that a model reads: what looks like a secret in them is redacted; in other fields it is refused."""
 
 _definitions: TypeAdapter[AnyDefinition] = TypeAdapter(AnyDefinition)
 
 
 class InvalidDefinition(ValueError):
-    """A tool that cannot be made; the sentence says why."""
+    """A tool cannot be made of this definition; says why."""
 
 
-class Made(NamedTuple):
-    """A tool, and the definition it was made of as it is kept."""
+class DefinedTool(NamedTuple):
+    """A tool, and its definition as it is stored."""
 
     tool: Tool
-    kept: StoredTool
+    stored: StoredTool
 
 
 @dataclass(slots=True)
 class ToolsChanged:
-    """What became of tools, by name."""
+    """Which tools changed, by name."""
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class ToolsChanged:
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
 
-    def tell(self, batch: Batch, principals: Iterable[str], at: int) -> None:
+    def publish(self, batch: Batch, principals: Iterable[str], at: int) -> None:
         """An event for each principal whose tools these are."""
         data = dumps(self).decode()
         for principal in sorted(principals):
@@ -63,7 +63,7 @@ class ToolsChanged:
 
 
 class RuntimeTools:
-    """All registered tools. `principals` says who there is to be told of a change that concerns everybody."""
+    """All registered tools. `principals` returns those that get the event of a change to shared tools."""
 
     def __init__(
         self,
@@ -83,41 +83,41 @@ class RuntimeTools:
         self._makers = makers
         self._importer = importer
         self._principals = principals
-        self._held: set[tuple[str | None, str]] = set()
+        self._registered: set[tuple[str | None, str]] = set()
 
     async def load(self, engine: AsyncEngine) -> None:
-        """Make every kept tool again. One that does not fit any more is reported, and costs only itself."""
-        for kept, made in await asyncio.to_thread(self._make_again, await tools.load_all(engine)):
+        """Make every stored tool again. One that cannot be made any more is logged and skipped."""
+        for stored, made in await asyncio.to_thread(self._make_stored, await tools.load_all(engine)):
             try:
                 if isinstance(made, Exception):
                     raise made
-                self._shelve(made)
+                self._add_to_registry(made)
             except Exception as error:  # noqa: BLE001 - whatever it is, the service starts
-                whose = kept.owner or "everybody"
-                log.warning("the registered tool %s of %s cannot be used: %s", kept.name, whose, error)
+                owner = stored.owner or "all principals"
+                log.warning("the registered tool %s of %s cannot be used: %s", stored.name, owner, error)
 
     def holds(self, name: str, owner: str | None) -> bool:
         """Whether this is a registered tool of this owner."""
-        return (owner, name) in self._held
+        return (owner, name) in self._registered
 
     async def register(self, definition: AnyDefinition, owner: str | None, *, replace: bool) -> tuple[Tool, bool]:
-        """Keep a tool; the answer says whether it is new. Raises `InvalidDefinition` or `NameTaken`."""
+        """Store a tool; returns it and whether it is new. Raises `InvalidDefinition` or `NameTaken`."""
         made = self._make(definition, owner)
         self._check(made, replace, 1)
-        done = await self._keep([made], owner, replace)
+        done = await self._store([made], owner, replace)
         if not done:
             raise NameTaken(made.tool.name)
         return made.tool, bool(done.added)
 
     async def import_api(
-        self, asked: OpenApiImport, principal: str, owner: str | None, *, replace: bool
+        self, request: OpenApiImport, principal: str, owner: str | None, *, replace: bool
     ) -> tuple[list[Tool], list[Skipped]]:
-        """Make tools of an API's operations. What cannot become one is skipped, and said."""
+        """Make tools of an API's operations. Operations that cannot become tools are listed as skipped."""
         try:
-            definitions, skipped = await self._importer(asked, principal)
+            definitions, skipped = await self._importer(request, principal)
         except (ValueError, CallError) as error:
             raise InvalidDefinition(str(error)) from None
-        fitting: dict[str, Made] = {}
+        fitting: dict[str, DefinedTool] = {}
         for name, made in await asyncio.to_thread(self._make_all, definitions, owner):
             try:
                 if isinstance(made, InvalidDefinition):
@@ -128,48 +128,48 @@ class RuntimeTools:
                 fitting[name] = made
             except (InvalidDefinition, NameTaken) as error:
                 skipped.append(Skipped(name, str(error)))
-        done = await self._keep(fitting.values(), owner, replace)
-        kept = {*done.added, *done.changed}
-        skipped += [Skipped(name, str(NameTaken(name))) for name in fitting if name not in kept]
-        return [made.tool for name, made in fitting.items() if name in kept], skipped
+        done = await self._store(fitting.values(), owner, replace)
+        stored = {*done.added, *done.changed}
+        skipped += [Skipped(name, str(NameTaken(name))) for name in fitting if name not in stored]
+        return [made.tool for name, made in fitting.items() if name in stored], skipped
 
     async def remove(self, name: str, owner: str | None) -> bool:
-        """Forget a tool; the answer is whether it was there."""
-        at, told = self._clock.now(), self._told(owner)
+        """Remove a tool; returns whether it existed."""
+        at, recipients = self._clock.now(), self._recipients(owner)
 
-        def forget(batch: Batch) -> bool:
+        def delete(batch: Batch) -> bool:
             if not tools.remove(batch, name, owner):
                 return False
-            ToolsChanged(removed=[name]).tell(batch, told, at)
+            ToolsChanged(removed=[name]).publish(batch, recipients, at)
             return True
 
-        change = self._writer.submit(forget)
+        change = self._writer.submit(delete)
         change.add_done_callback(lambda done: self._removed(done, name, owner))
         return await asyncio.shield(change)
 
-    async def _keep(self, fitting: Iterable[Made], owner: str | None, replace: bool) -> ToolsChanged:
-        """All of them in one commit with their event. The store has the last word on whether a name is free."""
+    async def _store(self, fitting: Iterable[DefinedTool], owner: str | None, replace: bool) -> ToolsChanged:
+        """Store all of them in one commit with their event. The store decides whether a name is free."""
         made = list(fitting)
-        at, told = self._clock.now(), self._told(owner)
+        at, recipients = self._clock.now(), self._recipients(owner)
 
-        def keep(batch: Batch) -> ToolsChanged:
+        def store(batch: Batch) -> ToolsChanged:
             done = ToolsChanged()
             for one in made:
-                if tools.add(batch, one.kept, at):
+                if tools.add(batch, one.stored, at):
                     done.added.append(one.tool.name)
                 elif replace:
-                    tools.put(batch, one.kept, at)
+                    tools.put(batch, one.stored, at)
                     done.changed.append(one.tool.name)
             if done:
-                done.tell(batch, told, at)
+                done.publish(batch, recipients, at)
             return done
 
-        change = self._writer.submit(keep)
-        change.add_done_callback(lambda done: self._kept(done, made))
-        # Shielded, because a change that was handed over is committed even if nobody waits for it any more.
+        change = self._writer.submit(store)
+        change.add_done_callback(lambda done: self._on_stored(done, made))
+        # Shielded: a submitted change is committed even if the request has ended.
         return await asyncio.shield(change)
 
-    def _kept(self, done: "asyncio.Future[ToolsChanged]", made: list[Made]) -> None:
+    def _on_stored(self, done: "asyncio.Future[ToolsChanged]", made: list[DefinedTool]) -> None:
         """Futures are resolved in the order of their commits, so the registry changes in that order too."""
         if done.cancelled() or done.exception():
             return
@@ -177,39 +177,39 @@ class RuntimeTools:
         for one in made:
             if one.tool.name in names:
                 try:
-                    self._shelve(one)
-                except NameTaken as error:  # by a file that was read in this very moment
+                    self._add_to_registry(one)
+                except NameTaken as error:  # by a file that was loaded meanwhile
                     log.warning("a registered tool cannot be used: %s", error)
 
     def _removed(self, done: "asyncio.Future[bool]", name: str, owner: str | None) -> None:
         if not (done.cancelled() or done.exception()) and self.holds(name, owner):
-            self._held.remove((owner, name))
+            self._registered.remove((owner, name))
             self._registry.remove(name, owner)
 
-    def _shelve(self, made: Made) -> None:
-        """Into the registry, but never in place of what somebody else put there."""
+    def _add_to_registry(self, made: DefinedTool) -> None:
+        """Add it to the registry, but never replace a tool of another source."""
         tool = made.tool
         if tool.owner is not None or self.holds(tool.name, None):
             self._registry.replace(tool)
         else:
             self._registry.add(tool)
-        self._held.add((tool.owner, tool.name))
+        self._registered.add((tool.owner, tool.name))
 
-    def _make_again(self, rows: list[StoredTool]) -> list[tuple[StoredTool, Made | Exception]]:
+    def _make_stored(self, rows: list[StoredTool]) -> list[tuple[StoredTool, DefinedTool | Exception]]:
         """In a thread, because schemas take time to compile."""
-        made: list[tuple[StoredTool, Made | Exception]] = []
-        for kept in rows:
+        made: list[tuple[StoredTool, DefinedTool | Exception]] = []
+        for row in rows:
             try:
-                made.append((kept, self._make(_definitions.validate_json(kept.definition), kept.owner)))
-            except Exception as error:  # noqa: BLE001 - it is told by whoever wanted it
-                made.append((kept, error))
+                made.append((row, self._make(_definitions.validate_json(row.definition), row.owner)))
+            except Exception as error:  # noqa: BLE001 - the caller logs it
+                made.append((row, error))
         return made
 
     def _make_all(
         self, definitions: Iterable[AnyDefinition], owner: str | None
-    ) -> list[tuple[str, Made | InvalidDefinition]]:
+    ) -> list[tuple[str, DefinedTool | InvalidDefinition]]:
         """In a thread too."""
-        made: list[tuple[str, Made | InvalidDefinition]] = []
+        made: list[tuple[str, DefinedTool | InvalidDefinition]] = []
         for definition in definitions:
             try:
                 made.append((definition.name, self._make(definition, owner)))
@@ -217,8 +217,8 @@ class RuntimeTools:
                 made.append((definition.name, error))
         return made
 
-    def _make(self, given: AnyDefinition, owner: str | None) -> Made:
-        definition = self._without_secrets(given)
+    def _make(self, definition: AnyDefinition, owner: str | None) -> DefinedTool:
+        definition = self._without_secrets(definition)
         text = definition.model_dump_json()
         if len(text) > MAX_DEFINITION:
             raise InvalidDefinition(f"The definition of {definition.name} is larger than {MAX_DEFINITION:,} bytes.")
@@ -228,28 +228,28 @@ class RuntimeTools:
             tool = self._makers[definition.kind](definition, owner)
         except (ValueError, CallError) as error:
             raise InvalidDefinition(str(error)) from None
-        return Made(tool, StoredTool(owner, definition.name, definition.kind, text))
+        return DefinedTool(tool, StoredTool(owner, definition.name, definition.kind, text))
 
-    def _check(self, made: Made, replace: bool, count: int) -> None:
+    def _check(self, made: DefinedTool, replace: bool, count: int) -> None:
         name, owner = made.tool.name, made.tool.owner
         is_new = not self.holds(name, owner)
         self._registry.check(made.tool, instead=replace and not is_new)
-        if is_new and sum(held[0] == owner for held in self._held) + count > MAX_OWNED:
-            raise InvalidDefinition(f"No more than {MAX_OWNED:,} tools are kept for one owner; remove one first.")
+        if is_new and sum(held[0] == owner for held in self._registered) + count > MAX_OWNED:
+            raise InvalidDefinition(f"No more than {MAX_OWNED:,} tools are stored for one owner; remove one first.")
 
     def _without_secrets(self, definition: AnyDefinition) -> AnyDefinition:
-        """A definition as it may be kept and shown."""
+        """The definition as it may be stored and shown."""
         text = definition.model_dump_json()
         cleaned = self._redactor.json(text)
         if cleaned == text:
             return definition
-        given, shown = json.loads(text), json.loads(cleaned)
-        if any(shown[name] != given[name] for name in given if name not in WORDS):
+        original, shown = json.loads(text), json.loads(cleaned)
+        if any(shown[name] != original[name] for name in original if name not in MODEL_TEXT):
             raise InvalidDefinition(
-                f"The definition of {definition.name} holds what looks like a secret. Keep that with "
+                f"The definition of {definition.name} contains what looks like a secret. Store it with "
                 'PUT /v1/secrets/{name}, and name it here: {"secret": name}.'
             )
         return _definitions.validate_python(shown)
 
-    def _told(self, owner: str | None) -> list[str]:
+    def _recipients(self, owner: str | None) -> list[str]:
         return list(self._principals()) if owner is None else [owner]

@@ -244,7 +244,7 @@ class ServerManager:
                 new.start()
 
         if new is not None:
-            self._tellings.tell(new)
+            self._tellings.publish(new)
             if old is not None:
                 old.is_told = False  # it goes on under the same name
         self._spawn(change())
@@ -279,7 +279,7 @@ class ServerManager:
             if write is not None:
                 write(batch, at)
                 for owner, changed in plan.changes.items():
-                    changed.tell(batch, self._told(owner), at)
+                    changed.publish(batch, self._told(owner), at)
 
         if write is not None:
             await self._writer.submit(commit)
