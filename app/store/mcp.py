@@ -146,8 +146,8 @@ class TokenStore:
         """Store a grant, replacing the old one of its server and issuer."""
         principal, server, issuer = _key(grant)
         sealed = self._vault.seal(_to_json(grant), _label(principal, server, issuer))
-        row = {"principal": principal, "server": server, "issuer": issuer, "value": sealed}
-        row["updated_at"] = self._clock.now()
+        key = {"principal": principal, "server": server, "issuer": issuer}
+        row = {**key, "value": sealed, "updated_at": self._clock.now()}
         change = self._writer.submit(lambda batch: batch.execute(PUT_GRANT, row))
         self._register(grant)  # before any request can use it
         change.add_done_callback(lambda done: self._on_stored(done, grant))

@@ -244,7 +244,7 @@ class ServerManager:
                 new.start()
 
         if new is not None:
-            self._tellings.publish(new)
+            self._tellings.tell(new)
             if old is not None:
                 old.is_told = False  # it goes on under the same name
         self._spawn(change())
