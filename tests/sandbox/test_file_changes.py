@@ -331,7 +331,7 @@ def test_where_the_service_may_not_write_it_says_so(ws: LocalWorkspace, root: Pa
 def test_a_commit_does_not_take_all_descriptors(
     ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parent_dirs, "MOST_FOLDERS", 20)
+    monkeypatch.setattr(parent_dirs, "MAX_FOLDERS", 20)
     world, before = tree(root), os.listdir("/proc/self/fd")
 
     for changes in ([put(ws, "n/" * 30 + "x", "x")], [put(ws, f"{number}/x", "x") for number in range(20)]):

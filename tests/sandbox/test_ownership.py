@@ -1,4 +1,4 @@
-"""Whose the folders and files are that a service which is root makes. Without root there is nobody to give to."""
+"""Whose the folders and files are that a service which is root makes. Without root there is nobody to set_owner to."""
 
 import os
 import stat
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from app.core.ports import Change
-from app.sandbox.files.ownership import TOOL_ID, Owner, give, make_data_dir, tool_owner
+from app.sandbox.files.ownership import TOOL_ID, Owner, make_data_dir, set_owner, tool_owner
 from app.sandbox.files.workspace import LocalWorkspace
 from app.sandbox.files.workspaces import Workspaces, make_workspace
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can set_owner files away")
 OWNER = Owner(61_234, 61_235)
 
 
@@ -53,9 +53,9 @@ def test_a_workspace_of_before_is_given_once_and_its_links_are_not_followed(tmp_
     (workspace / "deep").mkdir()
     (workspace / "deep" / "link").symlink_to(outside)
 
-    give(workspace, OWNER)
+    set_owner(workspace, OWNER)
     (workspace / "of root").write_text("")
-    give(workspace, OWNER)
+    set_owner(workspace, OWNER)
 
     assert owner_of(workspace / "deep" / "link") == owner_of(workspace / "deep") == OWNER
     assert owner_of(outside) == owner_of(workspace / "of root") == Owner(0, 0)

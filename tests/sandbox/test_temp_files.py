@@ -131,7 +131,7 @@ def test_a_folder_is_looked_through_once_an_hour(
 
 
 def test_only_so_many_folders_are_remembered(ws: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(temp_files, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(temp_files, "MAX_REMEMBERED", 3)
     for number in range(5):
         commit(ws, f"{number}/f")
 

@@ -142,7 +142,7 @@ def test_what_is_no_folder_is_said_when_it_is_entered(places: Workspaces, world:
     (world / "root/file").write_text("")
 
     for name in ("file", "nothing"):
-        with pytest.raises(InvalidSession, match=r"^workspace: .* is not there, or is no folder\.$"):
+        with pytest.raises(InvalidSession, match=r"^workspace: .* does not exist, or is not a folder\.$"):
             places.enter(str(world / "root" / name))
 
 
@@ -254,7 +254,7 @@ def test_a_session_whose_folder_is_gone_says_so(places: Workspaces, world: Path)
     places.of(mine)
     (world / "root/c").rmdir()
 
-    with pytest.raises(ToolUnavailable, match=r"cannot be used: .*/root/c is not there, or is no folder\.$"):
+    with pytest.raises(ToolUnavailable, match=r"cannot be used: .*/root/c does not exist, or is not a folder\.$"):
         places.of(mine)
 
     (world / "root/c").mkdir()
@@ -286,7 +286,7 @@ def test_what_the_operator_does_not_allow_any_more_is_not_opened(world: Path) ->
 def test_only_so_many_folders_are_held_and_those_in_use_stay_usable(
     world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspaces, "POOL", 3)
+    monkeypatch.setattr(workspaces, "MAX_OPEN", 3)
     places = Workspaces(LocalWorkspace(world / "home"), world / "data", [world / "root"])
     roots = [world / "root" / f"r{number}" for number in range(6)]
     for root in roots:

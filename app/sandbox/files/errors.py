@@ -1,4 +1,4 @@
-"""What the file system answers, as errors that show a path as the caller gave it, and no other."""
+"""Errors of the file system as `CallError`s, which show paths only as the caller wrote them."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from app.core.errors import CallError, FileFailed, OutsideWorkspace
 from app.sandbox.files.openat2 import StepRefused
 
-MOST_SHOWN = 300
+MAX_SHOWN_CHARS = 300
 
 READING = {
     errno.ENOENT: "{path} does not exist.",
@@ -34,52 +34,52 @@ WRITING = READING | {
 }
 
 
-def failed(number: int, path: str, sentence: str | None = None) -> FileFailed:
-    """A failed reading; another sentence where the usual one does not fit."""
+def read_error(number: int, path: str, sentence: str | None = None) -> FileFailed:
+    """A failed read; `sentence` replaces the usual one."""
     sentence = sentence or READING.get(number)
     return FileFailed(number, shown(path), sentence and sentence.format(path=shown(path)))
 
 
-def unwritten(number: int, path: str, sentence: str | None = None) -> FileFailed:
-    """A failed writing."""
-    return failed(number, path, sentence or WRITING.get(number))
+def write_error(number: int, path: str, sentence: str | None = None) -> FileFailed:
+    """A failed write."""
+    return read_error(number, path, sentence or WRITING.get(number))
 
 
-def outside(path: str) -> OutsideWorkspace:
+def outside_error(path: str) -> OutsideWorkspace:
     return OutsideWorkspace(
         f"{shown(path)} leads out of the workspace by `..` or a symlink (absolute symlinks count as outside);"
         " use a path that stays inside."
     )
 
 
-def explained(error: OSError, path: str) -> CallError:
-    """The system's error when something was opened."""
+def open_error(error: OSError, path: str) -> CallError:
+    """An error of opening a path."""
     if isinstance(error, StepRefused):
         return OutsideWorkspace(
             f"{shown(path)} goes through `{shown(error.filename)}`: symlinks and `..` are not followed"
             " on this system; name the file by its own path."
         )
     if error.errno == errno.EXDEV:
-        return outside(path)
-    if error.errno in (errno.ENXIO, errno.ENODEV):  # what opening a socket or a device without driver gives
-        return failed(errno.EINVAL, path)
-    return failed(error.errno or errno.EIO, path)
+        return outside_error(path)
+    if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without a driver
+        return read_error(errno.EINVAL, path)
+    return read_error(error.errno or errno.EIO, path)
 
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """What the system says in here is said of this path."""
+    """Errors inside are reported as failed writes of this path."""
     try:
         yield
     except StepRefused as error:
-        raise explained(error, path) from None
+        raise open_error(error, path) from None
     except OSError as error:
-        raise unwritten(error.errno or errno.EIO, path) from None
+        raise write_error(error.errno or errno.EIO, path) from None
 
 
 def shown(path: str) -> str:
     text = printable(path)
-    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
+    return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "…"
 
 
 def printable(path: str) -> str:

@@ -17,7 +17,7 @@ SYSCALL = 437  # the same on x86_64 and aarch64
 NO_MAGICLINKS = 0x02
 NO_SYMLINKS = 0x04
 BENEATH = 0x08
-MOST_RETRIES = 64
+MAX_RETRIES = 64
 
 # Where O_PATH is missing, a handle has to be a reader that never waits.
 O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
@@ -66,7 +66,7 @@ def is_supported() -> bool:
 
 def _openat2(root: int, path: str, flags: int, resolve: int = 0) -> int:
     how, name = _how(flags, BENEATH | NO_MAGICLINKS | resolve), os.fsencode(path)
-    for _ in range(MOST_RETRIES):
+    for _ in range(MAX_RETRIES):
         number = _syscall(root, name, how)
         if number >= 0:
             return number

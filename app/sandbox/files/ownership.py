@@ -1,7 +1,7 @@
-"""Ownership: whose the folders are that processes work in. A service that is root starts none of them as root.
+"""The owner of workspaces: a service that runs as root starts processes as another user.
 
-Then the data directory lets others pass through, to the workspaces in it, but shows them nothing: what else is there
-is closed file by file and folder by folder.
+Then that user can enter the data directory, to reach the workspaces in it, but not list it: everything else in it is
+closed to other users file by file.
 """
 
 import os
@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-TOOL_ID = 61_100  # in none of the ranges that Debian or systemd give out
-PASSABLE, PRIVATE = 0o711, 0o700
+TOOL_ID = 61_100  # outside the ranges of Debian and systemd
+ENTER_ONLY, PRIVATE = 0o711, 0o700
 OPEN_TO_OTHERS = 0o077
 
 
@@ -21,15 +21,15 @@ class Owner(NamedTuple):
 
 
 def tool_owner(uid: int | None) -> Owner | None:
-    """Whom processes and their workspaces belong to; None where that is the service's own user."""
+    """The user of processes and their workspaces; None: the service's own user."""
     if os.geteuid() != 0:
         return None
     chosen = TOOL_ID if uid is None else uid
     return Owner(chosen, chosen)
 
 
-def give(folder: Path, owner: Owner | None) -> None:
-    """Give a folder that was made by this service, and all in it, to whom it is for. Given once, it stays as it is."""
+def set_owner(folder: Path, owner: Owner | None) -> None:
+    """Change the owner of a folder made by this service, and of all in it, unless that was done before."""
     if owner is None or folder.lstat().st_uid != 0:
         return
     for _, folders, files, fd in os.fwalk(folder, follow_symlinks=False):
@@ -40,8 +40,8 @@ def give(folder: Path, owner: Owner | None) -> None:
 
 
 def make_data_dir(path: Path, owner: Owner | None, kept: tuple[str, ...]) -> None:
-    """The folder of the records. Where an owner is to pass through it, all in it is closed to others but what is kept
-    as it is: workspaces, and what is looked at by somebody else."""
+    """Make the data directory. If an owner has to enter it, everything in it is closed to others, except the names in
+    `kept`: workspaces, and files that others have to read."""
     path.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     if owner is None:
         return
@@ -49,10 +49,10 @@ def make_data_dir(path: Path, owner: Owner | None, kept: tuple[str, ...]) -> Non
         mode = entry.stat(follow_symlinks=False).st_mode
         if entry.name not in kept and not stat.S_ISLNK(mode) and mode & OPEN_TO_OTHERS:
             os.chmod(entry.path, stat.S_IMODE(mode) & ~OPEN_TO_OTHERS)
-    let_pass(path, owner)
+    allow_entering(path, owner)
 
 
-def let_pass(folder: Path, owner: Owner | None) -> None:
-    """Let an owner through a folder of the service, to what is its own; it sees nothing on the way."""
+def allow_entering(folder: Path, owner: Owner | None) -> None:
+    """Let the owner enter a folder of the service, but not list it."""
     if owner is not None:
-        os.chmod(folder, PASSABLE)
+        os.chmod(folder, ENTER_ONLY)

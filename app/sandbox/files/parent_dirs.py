@@ -1,4 +1,4 @@
-"""Parents: the folders that changes are made in. Each is opened once, and made where it is missing."""
+"""The parent folders of changed files. Each is opened once, and created if it is missing."""
 
 import errno
 import os
@@ -12,16 +12,16 @@ from app.sandbox.files.roots import ResolvedPath, Root, path_of
 from app.sandbox.files.temp_files import sweep
 
 FOLDER = os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY
-MOST_FOLDERS = 512
-SYNCLESS = (errno.EINVAL, errno.ENOTSUP)
+MAX_FOLDERS = 512
+NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)
 
-_turns = dict[int, Lock]()
+_locks = dict[int, Lock]()
 
 
 class Parent:
-    """A folder, open as far down as it is there; `missing` is what has to be made of it.
+    """A folder, open as far down as it exists; `missing` are the parts that have to be created.
 
-    What is made in it is to belong to whom `owner` belongs; None: to the service itself.
+    What is created in it gets the owner of `owner`; None: the service itself.
     """
 
     def __init__(self, fd: int, missing: list[str], owner: os.stat_result | None) -> None:
@@ -29,8 +29,8 @@ class Parent:
         self.missing = missing
         self.owner = owner
 
-    def about(self, name: str) -> os.stat_result | None:
-        """What has a name in here; a symlink is itself."""
+    def status(self, name: str) -> os.stat_result | None:
+        """The status of a file in it; symlinks are not followed."""
         if self.missing:
             return None
         try:
@@ -40,7 +40,7 @@ class Parent:
 
 
 class Parents:
-    """The folders of one commit. Nothing in them is reached by any other name than the canonical one."""
+    """The folders of one commit. Files in them are accessed by their canonical names only."""
 
     def __init__(self) -> None:
         self._found = dict[tuple[Root, str], Parent]()
@@ -61,7 +61,7 @@ class Parents:
             above, is_new = parent.fd, True
             try:
                 os.mkdir(part, dir_fd=above)
-            except FileExistsError:  # somebody else's, or of a change before
+            except FileExistsError:  # of another process, or of an earlier change
                 is_new = False
             else:
                 self._made.append((above, part))
@@ -71,20 +71,20 @@ class Parents:
             del parent.missing[0]
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """No other commit of this service is in here with the same devices: none sees what another may take back."""
+    def lock(self) -> Iterator[None]:
+        """Only one commit of this service per device: none sees what another may undo."""
         with ExitStack() as stack:
             for device in sorted(self._devices):
-                stack.enter_context(_turns.setdefault(device, Lock()))
+                stack.enter_context(_locks.setdefault(device, Lock()))
             yield
 
     def sync(self) -> None:
-        """Until here a power cut may bring the old names back; from here on it cannot."""
+        """After this a power failure cannot bring the old names back."""
         for fd in self._held:
             try:
                 os.fsync(fd)
             except OSError as error:
-                if error.errno not in SYNCLESS:
+                if error.errno not in NO_FSYNC:
                     raise
 
     def sweep(self) -> None:
@@ -92,7 +92,7 @@ class Parents:
             sweep(parent.fd)
 
     def undo(self) -> None:
-        """Take away what was made; where somebody has put something in meanwhile, it stays."""
+        """Remove the folders that were created, unless they are not empty any more."""
         for fd, part in reversed(self._made):
             with suppress(OSError):
                 os.rmdir(part, dir_fd=fd)
@@ -112,25 +112,25 @@ class Parents:
                 here, _, last = here.rpartition("/")
                 missing.insert(0, last)
             else:
-                _require_place(fd, os.path.join(place.base, here).rstrip("/") or "/")
+                _require_path(fd, os.path.join(place.base, here).rstrip("/") or "/")
                 return Parent(fd, missing, _owner(place.root))
 
     def _hold(self, fd: int) -> int:
-        """Descriptors are everybody's, so no commit has very many of them."""
+        """Descriptors are limited for the whole service, so a commit may not use too many."""
         self._held.append(fd)
         self._devices.add(os.fstat(fd).st_dev)
-        if len(self._held) > MOST_FOLDERS:
-            raise TooLarge(f"These changes are in more than {MOST_FOLDERS} folders; make them in several calls.")
+        if len(self._held) > MAX_FOLDERS:
+            raise TooLarge(f"These changes are in more than {MAX_FOLDERS} folders; make them in several calls.")
         return fd
 
 
 def _owner(root: Root) -> os.stat_result | None:
-    """Whose the root is. A service that is root gives away what it makes: processes run as somebody else."""
-    about = os.fstat(root.fd)
-    return about if os.geteuid() == 0 and about.st_uid != 0 else None
+    """The owner of the root. A service that is root gives files to it: processes run as another user."""
+    status = os.fstat(root.fd)
+    return status if os.geteuid() == 0 and status.st_uid != 0 else None
 
 
-def _require_place(fd: int, expected: str) -> None:
-    """What was opened must be where it was said to be when it was approved."""
-    if (where := path_of(fd)) is not None and where != expected:
+def _require_path(fd: int, expected: str) -> None:
+    """The opened folder must have the path that was approved."""
+    if (path := path_of(fd)) is not None and path != expected:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

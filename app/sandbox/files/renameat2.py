@@ -1,7 +1,7 @@
-"""Renames that lose nothing: two names exchanged at once, or a name given only where there is none yet.
+"""Renames that lose nothing: exchange two names, or rename only to a name that does not exist.
 
-The kernel does both in one step (renameat2, Linux 3.15), but not every file system does: NFS and some others know
-neither. There a hard link gives a name without taking one away; where there are no links, only looking first is left.
+The kernel does both in one step (renameat2, Linux 3.15), but not on every file system: NFS and some others support
+neither. There a hard link is used, and where there are no hard links, a check before the rename.
 """
 
 import ctypes
@@ -12,9 +12,9 @@ from functools import cache
 
 NOREPLACE = 1
 EXCHANGE = 2
-UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-UNLINKABLE = (*UNKNOWN, errno.EPERM, errno.EACCES, errno.EMLINK)
-"""What link() answers where there are no links, and where this file may have none: then there are other ways."""
+UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+UNLINKABLE = (*UNSUPPORTED, errno.EPERM, errno.EACCES, errno.EMLINK)
+"""The errors of link() on file systems without hard links, and for files that may not have one."""
 
 
 class Unsupported(OSError):
@@ -22,25 +22,25 @@ class Unsupported(OSError):
 
 
 def exchange(folder: int, one: str, other: str) -> None:
-    """Let two names of a folder change places. Raises `Unsupported`."""
+    """Exchange two names in a folder. Raises `Unsupported`."""
     _renameat2(folder, one, other, EXCHANGE)
 
 
-def give(folder: int, name: str, to: str) -> None:
-    """Call a file of a folder by another name. Raises `FileExistsError` where that name is taken."""
+def rename_new(folder: int, name: str, to: str) -> None:
+    """Rename a file in a folder. Raises `FileExistsError` if the new name exists."""
     try:
         _renameat2(folder, name, to, NOREPLACE)
     except Unsupported:
-        _give_by_link(folder, name, to)
+        _rename_by_link(folder, name, to)
 
 
 def move(folder: int, name: str, to: str) -> None:
-    """Call whatever has a name by another one; what had that is lost."""
+    """Rename a file in a folder, over an existing one."""
     os.rename(name, to, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def link(folder: int, name: str, to: str) -> bool:
-    """Call a file by a second name; whether that can be done here."""
+    """Make a hard link; whether that is possible here."""
     try:
         os.link(name, to, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
@@ -50,7 +50,7 @@ def link(folder: int, name: str, to: str) -> bool:
     return True
 
 
-def _give_by_link(folder: int, name: str, to: str) -> None:
+def _rename_by_link(folder: int, name: str, to: str) -> None:
     if link(folder, name, to):
         _unlink_first(folder, name, to)
         return
@@ -63,7 +63,7 @@ def _give_by_link(folder: int, name: str, to: str) -> None:
 
 
 def _unlink_first(folder: int, name: str, to: str) -> None:
-    """Of two names of a file, take the first away; if that cannot be done, the second."""
+    """Remove the first of two names of a file; if that fails, the second."""
     try:
         os.unlink(name, dir_fd=folder)
     except OSError:
@@ -73,7 +73,7 @@ def _unlink_first(folder: int, name: str, to: str) -> None:
 
 def _renameat2(folder: int, one: str, other: str, flags: int) -> None:
     number = _call(folder, os.fsencode(one), os.fsencode(other), flags)
-    if number in UNKNOWN:
+    if number in UNSUPPORTED:
         raise Unsupported(number, os.strerror(number), one)
     if number:
         raise OSError(number, os.strerror(number), one)
@@ -89,7 +89,7 @@ def _call(folder: int, one: bytes, other: bytes, flags: int) -> int:
 
 @cache
 def _function() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    """The C library's own, because the number of the system call is not the same everywhere."""
+    """From the C library, because the system call number depends on the architecture."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:

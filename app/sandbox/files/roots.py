@@ -1,4 +1,4 @@
-"""Roots: folders that are held open. What they are called may change; what they are does not."""
+"""Roots: folders that stay open, so that a rename does not change which folder is meant."""
 
 import errno
 import os
@@ -16,9 +16,9 @@ Access = Literal["read", "write"]
 
 
 class Root:
-    """A folder that exists, held open from the start; closed when it is told to, or when nobody has it any more.
+    """An existing folder, open until `close` or until it is garbage-collected.
 
-    An extra one lies beside the workspace: what is in it is called by its absolute path.
+    An extra root is outside the workspace: files in it are named by absolute paths.
     """
 
     fd = -1
@@ -39,25 +39,25 @@ class Root:
 
     @property
     def place(self) -> str:
-        """Where the folder is now, symlinks resolved, whatever it was opened by."""
+        """The current path of the folder, symlinks resolved."""
         return path_of(self.fd) or os.path.realpath(self.path)
 
     @property
     def is_in_place(self) -> bool:
-        """Whether its path still leads to the folder that is held open."""
+        """Whether its path still leads to the open folder."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self.fd))
         except OSError:
             return False
 
     def inner(self, path: str) -> str | None:
-        """What an absolute path is called in here, by either name of the root; None: it is not in here."""
+        """An absolute path relative to the root, by either path of the root; None: it is not inside."""
         inner = below(path, self.path)
         return inner if inner is not None else below(path, self.place)
 
 
 class ResolvedPath(NamedTuple):
-    """Where something is: in this root, which is at `base` now. `inner` is spelt as the system spells it."""
+    """A path in a root, whose current path is `base`. `inner` is spelled as in the file system."""
 
     root: Root
     base: str
@@ -69,13 +69,13 @@ class ResolvedPath(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The canonical name, as rules see it."""
+        """The canonical name, which rules match."""
         return printable(self.absolute if self.root.is_extra else self.inner)
 
 
 @dataclass(frozen=True, slots=True)
 class RootSet:
-    """What is around a workspace: the operator's extra roots, and the folder of the service's own records."""
+    """The operator's extra roots, and the data directory of the service (`records`)."""
 
     extras: tuple[Root, ...] = ()
     records: Root | None = None
@@ -85,18 +85,18 @@ class RootSet:
             root.close()
 
     def records_in(self, root: Root) -> Root | None:
-        """The records, if they lie in a root. A root that was put among them is there to be used."""
+        """The data directory, if it is inside a root. A root inside the data directory may be used."""
         return self.records if self.records and is_inside(self.records.place, root.place) else None
 
 
 def open_extras(settings: Iterable[tuple[Path, Access]], data_dir: Path) -> tuple[Root, ...]:
-    """The operator's extra roots, the longest first: it is the one that counts for what is in it."""
+    """Open the operator's extra roots, longest path first, so that the innermost one applies."""
     records, found = os.path.realpath(data_dir), dict[str, Root]()
     for path, access in settings:
-        root = _opened(path, access)
+        root = _open(path, access)
         if is_inside(root.place, records) or is_inside(records, root.place):
             raise Misconfigured(
-                f"extra_roots names {path}, which is in or around the data directory; name a folder apart from it."
+                f"extra_roots names {path}, which is in or around the data directory; name a folder outside of it."
             )
         if found.setdefault(root.place, root) is not root:
             raise Misconfigured(f"extra_roots names {path} twice; name each folder once.")
@@ -104,7 +104,7 @@ def open_extras(settings: Iterable[tuple[Path, Access]], data_dir: Path) -> tupl
 
 
 def path_of(fd: int) -> str | None:
-    """The kernel's own name for an open thing; None where there is no /proc to ask."""
+    """The path of an open descriptor; None without /proc."""
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
@@ -112,20 +112,21 @@ def path_of(fd: int) -> str | None:
 
 
 def normal(path: str) -> str:
-    """Lexically normal, with one leading slash (POSIX lets two mean something else)."""
+    """Lexically normalized, with one leading slash (POSIX allows a special meaning for two)."""
     return "/" + os.path.normpath(path).lstrip("/")
 
 
 def below(path: str, root: str) -> str | None:
+    """A path relative to a root; None if it is not inside."""
     if path == root:
         return "."
     prefix = root.rstrip("/") + "/"
     return path.removeprefix(prefix) if path.startswith(prefix) else None
 
 
-def _opened(path: Path, access: Access) -> Root:
+def _open(path: Path, access: Access) -> Root:
     try:
         return Root(path, access, is_extra=True)
     except OSError as error:
         reason = "there is no such folder" if error.errno in (errno.ENOENT, errno.ENOTDIR) else error.strerror
-        raise Misconfigured(f"extra_roots names {path}, and it cannot be opened: {reason}.") from None
+        raise Misconfigured(f"extra_roots names {path}, which cannot be opened: {reason}.") from None

@@ -1,4 +1,4 @@
-"""Uploads on this machine's disk: each a file in a folder of the service's own, where no workspace can be."""
+"""Uploads on the local disk: each is a file in a folder of the service, outside all workspaces."""
 
 import errno
 import hashlib
@@ -13,14 +13,14 @@ from typing import BinaryIO
 
 from app.core.errors import FileFailed, TooBusy
 
-WHAT = "the upload"
+NAME = "the upload"
 PART = ".part"
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
 class SpooledUpload:
-    """The `Upload` port. While it comes, its file has another name. The file is closed when nobody writes any more."""
+    """The `Upload` port. Until it is finished its file has another name."""
 
     def __init__(self, spool: "SpooledUploads") -> None:
         self.id = secrets.token_hex(16)
@@ -30,7 +30,7 @@ class SpooledUpload:
         try:
             self._file = os.fdopen(os.open(self._name + PART, NEW, 0o600), "wb", buffering=0)
         except OSError as error:
-            raise _refused(error) from None
+            raise _write_error(error) from None
 
     @property
     def sha256(self) -> str:
@@ -45,7 +45,7 @@ class SpooledUpload:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            raise _refused(error) from None
+            raise _write_error(error) from None
 
     def finish(self) -> None:
         try:
@@ -54,7 +54,7 @@ class SpooledUpload:
             os.rename(self._name + PART, self._name)
             _sync(self._spool.folder)
         except OSError as error:
-            raise _refused(error) from None
+            raise _write_error(error) from None
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -66,12 +66,12 @@ class SpooledUpload:
 
 
 class SpooledUploads:
-    """The `Uploads` port. All that is here has `most` bytes at most: who waits for a person keeps its upload."""
+    """The `Uploads` port. All uploads together may have `max_bytes`: calls that wait for an answer keep theirs."""
 
-    def __init__(self, folder: Path, most: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         self.folder = str(folder)
-        self._most = most
+        self._max_bytes = max_bytes
         self._sizes = {path.name.removesuffix(PART): path.stat().st_size for path in folder.iterdir()}
         self._lock = Lock()
 
@@ -84,14 +84,14 @@ class SpooledUploads:
         try:
             fd = os.open(self._path(id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (OSError, ValueError):
-            sentence = "The upload is not there any more; send the file again."
-            raise FileFailed(errno.ENOENT, WHAT, sentence) from None
+            sentence = "The upload does not exist any more; send the file again."
+            raise FileFailed(errno.ENOENT, NAME, sentence) from None
         return os.fdopen(fd, "rb")
 
     def discard(self, id: str) -> None:
-        if not _ID.fullmatch(id):  # it comes out of a call's arguments, and these can say anything
+        if not _ID.fullmatch(id):  # it comes from the arguments of a call
             return
-        for name in (id + PART, id):  # in this order, because one that is just being finished changes its name
+        for name in (id + PART, id):  # in this order, because `finish` renames the one to the other
             with suppress(OSError):
                 os.unlink(os.path.join(self.folder, name))
         with self._lock:
@@ -106,8 +106,8 @@ class SpooledUploads:
     def make_room(self, id: str, size: int) -> None:
         with self._lock:
             if id not in self._sizes:
-                raise FileFailed(errno.ENOENT, WHAT, "The upload was given up.")
-            if sum(self._sizes.values()) + size > self._most:
+                raise FileFailed(errno.ENOENT, NAME, "The upload was discarded.")
+            if sum(self._sizes.values()) + size > self._max_bytes:
                 raise TooBusy("More uploads wait for their calls than the service has room for; try again later.", 5)
             self._sizes[id] += size
 
@@ -125,6 +125,6 @@ def _sync(folder: str) -> None:
         os.close(fd)
 
 
-def _refused(error: OSError) -> FileFailed:
+def _write_error(error: OSError) -> FileFailed:
     number = error.errno or errno.EIO
-    return FileFailed(number, WHAT, f"The upload cannot be kept: {os.strerror(number)}.")
+    return FileFailed(number, NAME, f"The upload cannot be stored: {os.strerror(number)}.")

@@ -1,4 +1,4 @@
-"""A workspace on this machine's disk. Every path goes through the race-free opener, never by name."""
+"""A workspace on the local disk. Every path is opened race-free (openat2), never checked first and opened by name."""
 
 import errno
 import os
@@ -13,31 +13,32 @@ from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
 from app.core.files import require_editable
 from app.core.ports import MOST_LOADED, Change, Entry, EntryKind, Snapshot, Stamp
 from app.core.sessions import is_inside
-from app.sandbox.files.errors import explained, failed, outside, printable, shown, unwritten
+from app.sandbox.files import transaction
+from app.sandbox.files.errors import open_error, outside_error, printable, read_error, shown, write_error
 from app.sandbox.files.openat2 import O_PATH, open_beneath
 from app.sandbox.files.roots import ResolvedPath, Root, RootSet, below, normal, path_of
-from app.sandbox.files.transaction import Target, make
+from app.sandbox.files.transaction import Target
 
-# O_NONBLOCK: a pipe or a device must not keep us waiting before we know what it is.
+# O_NONBLOCK: opening a pipe or a device must not block before its type is known.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 FOLDER = os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY
-BUFFER = 65_536
-MOST_PATH_BYTES = 4095
-MOST_READINGS = 5
-ALONE = RootSet()
+BUFFER_BYTES = 65_536
+MAX_PATH_BYTES = 4095
+MAX_TRIES = 5
+NO_ROOTS = RootSet()
 
-RESTLESS = "{path} was changed again and again while it was looked at; try again."
+KEEPS_CHANGING = "{path} was changed again and again while it was read; try again."
 READ_ONLY_ROOT = "{path} is in a folder that the operator opened for reading only; nothing can be changed there."
 
 
 class LocalWorkspace:
-    """A folder that exists, held open from the start: renaming it changes nothing, leaving it is impossible.
+    """An existing folder, open from the start: renaming it changes nothing, and no path leads out of it.
 
-    It is closed when it is told to, or when nobody holds it any more. Its lane is its own, unless another is given.
-    What is `around` it counts too: absolute paths may be in an extra root, and the service's records are closed.
+    It is closed by `close`, or when it is garbage-collected. It has a lane of its own, unless another one is passed.
+    `around`: absolute paths may be in an extra root, and the data directory of the service is closed.
     """
 
-    def __init__(self, root: Path, lane: str | None = None, around: RootSet = ALONE) -> None:
+    def __init__(self, root: Path, lane: str | None = None, around: RootSet = NO_ROOTS) -> None:
         self._home = Root(root)
         self.root = self._home.path
         self.lane = lane or lane_of(os.fstat(self._home.fd))
@@ -55,12 +56,12 @@ class LocalWorkspace:
 
     @property
     def path(self) -> str:
-        """Where the folder is now, symlinks resolved, whatever it was opened by."""
+        """The current path of the folder, symlinks resolved."""
         return self._home.place
 
     @property
     def is_in_place(self) -> bool:
-        """Whether its path still leads to the folder that is held open."""
+        """Whether its path still leads to the open folder."""
         return self._home.is_in_place
 
     def display(self, path: str) -> str:
@@ -81,7 +82,7 @@ class LocalWorkspace:
 
     def open(self, path: str, *, approved: Collection[str] | None = None) -> BinaryIO:
         fd = self._open(path, FILE, approved, _require_regular)
-        return os.fdopen(fd, "rb", buffering=BUFFER)
+        return os.fdopen(fd, "rb", buffering=BUFFER_BYTES)
 
     def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
         fd = self._open(path, FOLDER, approved)
@@ -92,9 +93,9 @@ class LocalWorkspace:
 
     @contextmanager
     def hold(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[tuple[int, bool]]:
-        """A descriptor of a folder or a regular file, open for reading as long as it is held; and whether it is a file.
+        """A descriptor of a folder or a regular file, open for reading in the context; and whether it is a file.
 
-        It is checked as `open` and `scan` check. Whoever goes on from it by descriptor stays with what was checked.
+        It is checked as in `open` and `scan`; access by the descriptor stays with what was checked.
         """
         fd = self._open(path, FILE, approved, _require_readable)
         try:
@@ -103,25 +104,25 @@ class LocalWorkspace:
             os.close(fd)
 
     def closed_below(self, fd: int) -> str | None:
-        """Where the service's records are below a folder that is held, seen from it; None where they are not."""
-        where = path_of(fd)
-        return below(self._records.place, where) if self._records and where else None
+        """The data directory of the service, relative to an open folder; None if it is not inside."""
+        path = path_of(fd)
+        return below(self._records.place, path) if self._records and path else None
 
     def times(self, path: str, names: Iterable[str], *, approved: Collection[str] | None = None) -> list[int]:
         with self.hold(path, approved=approved) as (fd, _):
-            return [_changed(fd, name) for name in names]
+            return [_mtime(fd, name) for name in names]
 
     def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
         fd = self._open(path, FILE, approved, _require_regular)
         try:
-            for _ in range(MOST_READINGS):
-                about = os.fstat(fd)
-                data = _read(fd, about.st_size, limit, path)
-                if _is_same(os.fstat(fd), about):
-                    return Snapshot(data, Stamp.of(about), stat.S_IMODE(about.st_mode))
+            for _ in range(MAX_TRIES):
+                status = os.fstat(fd)
+                data = _read(fd, status.st_size, limit, path)
+                if _is_same(os.fstat(fd), status):
+                    return Snapshot(data, Stamp.of(status), stat.S_IMODE(status.st_mode))
         finally:
             os.close(fd)
-        raise failed(errno.ESTALE, path, RESTLESS)
+        raise read_error(errno.ESTALE, path, KEEPS_CHANGING)
 
     def stamp(self, path: str, *, approved: Collection[str] | None = None) -> Stamp | None:
         try:
@@ -140,50 +141,50 @@ class LocalWorkspace:
         if len({target.place.absolute for target in targets}) < len(targets):
             raise InvalidArgs("The same file is to be changed twice at once; make it one change.")
         if targets:
-            make(targets)
+            transaction.commit(targets)
 
     def _target(self, change: Change, approved: Collection[str] | None) -> Target:
-        """Where a change is to be made: symlinks are gone through now, and by nobody afterwards."""
+        """The resolved path of a change: symlinks are followed now, and not again later."""
         place = self._locate(change.path, change.path)
         if place.inner == "." or change.path.rpartition("/")[2] in ("", ".", ".."):
-            raise unwritten(errno.EISDIR, change.path)
+            raise write_error(errno.EISDIR, change.path)
         for name in (self._start(change.path)[1], place.name):  # `.git` may be a link, and its target anything
             require_editable(printable(name))
         if approved is not None and place.name not in approved:
-            raise failed(errno.ESTALE, change.path)
+            raise read_error(errno.ESTALE, change.path)
         if place.root.access == "read":
-            raise unwritten(errno.EROFS, change.path, READ_ONLY_ROOT)
+            raise write_error(errno.EROFS, change.path, READ_ONLY_ROOT)
         return Target(change, place)
 
     def _start(self, path: str) -> tuple[Root, str]:
-        """A path as the opener takes it: from which root, and how. Whether it stays inside is for the opener to say."""
+        """The root of a path, and the path relative to it. Whether it stays inside is checked when it is opened."""
         _require_sane(path)
         if not path.startswith("/"):
             return self._home, path
-        asked = normal(path)
+        absolute = normal(path)
         for root in (self._home, *self.around.extras):
-            if (inner := root.inner(asked)) is not None:
+            if (inner := root.inner(absolute)) is not None:
                 return root, inner
         raise OutsideWorkspace(f"{shown(path)} is outside the workspace; use a path inside {printable(self.root)}.")
 
-    def _locate(self, path: str, given: str) -> ResolvedPath:
-        """Where a path leads. What is renamed while it is looked at is not at the path's end any more."""
+    def _locate(self, path: str, shown_path: str) -> ResolvedPath:
+        """Where a path leads. It is looked up again if a link or a rename made the result differ."""
         root, relative = self._start(path)
-        place = self._look_up(root, relative, given)
+        place = self._look_up(root, relative, shown_path)
         if place.inner == os.path.normpath(relative) and place.root is root:
             return place
-        for _ in range(MOST_READINGS):  # through a link, or somebody came between: then the next look is another one
-            before, place = place, self._look_up(root, relative, given)
+        for _ in range(MAX_TRIES):  # through a link, or it was renamed meanwhile: the result must be stable
+            before, place = place, self._look_up(root, relative, shown_path)
             if place == before:
                 return place
-        raise failed(errno.ESTALE, given, RESTLESS)
+        raise read_error(errno.ESTALE, shown_path, KEEPS_CHANGING)
 
-    def _look_up(self, root: Root, here: str, given: str) -> ResolvedPath:
-        """Where a path leads now. As far as it does not exist, it is taken literally."""
+    def _look_up(self, root: Root, here: str, shown_path: str) -> ResolvedPath:
+        """Where a path leads now. A part that does not exist is taken literally."""
         rest, flags = list[str](), O_PATH
         while True:
             try:
-                fd = _open(root, here, flags, given)
+                fd = _open(root, here, flags, shown_path)
             except FileFailed as error:
                 if error.code not in ("ENOENT", "ENOTDIR") or here == ".":
                     raise
@@ -192,71 +193,73 @@ class LocalWorkspace:
             here, _, last = here.rstrip("/").rpartition("/")
             here, rest, flags = here or ".", [last, *rest], O_PATH | os.O_DIRECTORY
         try:
-            place = self._place(fd, root, here, given)
+            place = self._place(fd, root, here, shown_path)
         finally:
             os.close(fd)
-        return self._extended(place, rest, given)
+        return self._extended(place, rest, shown_path)
 
-    def _extended(self, folder: ResolvedPath, rest: list[str], given: str) -> ResolvedPath:
-        """A place below an existing folder. What `..` leads back from is not there; what it leads back to may be."""
+    def _extended(self, folder: ResolvedPath, rest: list[str], shown_path: str) -> ResolvedPath:
+        """A path below an existing folder. The folder before a `..` does not exist; the one after it may."""
         if not rest:
             return folder
         inner = os.path.normpath(os.path.join(folder.inner, *rest))
         if inner == ".." or inner.startswith("../"):
-            raise outside(given)
+            raise outside_error(shown_path)
         place = ResolvedPath(folder.root, folder.base, inner)
         if ".." in rest:
-            return self._locate(place.absolute if place.root.is_extra else inner, given)
-        return self._require_open(place, given)
+            return self._locate(place.absolute if place.root.is_extra else inner, shown_path)
+        return self._require_open(place, shown_path)
 
     def _open(
         self, path: str, flags: int, approved: Collection[str] | None, require: Callable[[int, str], None] | None = None
     ) -> int:
-        """A descriptor of what a path leads to, once it is known to be what may be opened."""
+        """A descriptor of what a path leads to, after checking that it may be opened."""
         root, relative = self._start(path)
         try:
             fd = _open(root, relative, flags, path)
         except FileFailed:
             if self._records:
-                self._locate(path, path)  # nobody is to learn what is missing among them
+                self._locate(path, path)  # do not reveal which of the service's files exist
             raise
         try:
             place = self._place(fd, root, relative, path)
             if require is not None:
                 require(fd, path)
             if approved is not None and place.name not in approved:
-                raise failed(errno.ESTALE, path)
+                raise read_error(errno.ESTALE, path)
         except BaseException:
             os.close(fd)
             raise
         return fd
 
-    def _place(self, fd: int, root: Root, relative: str, given: str) -> ResolvedPath:
-        """Where an open thing is now. What is in the workspace is the workspace's, whichever root led there."""
-        where = path_of(fd) or os.path.realpath(os.path.join(root.path, relative))
+    def _place(self, fd: int, root: Root, relative: str, shown_path: str) -> ResolvedPath:
+        """The current path of an open file. One in the workspace belongs to it, whichever root led there."""
+        path = path_of(fd) or os.path.realpath(os.path.join(root.path, relative))
         for owner in (self._home, *self.around.extras):
             base = owner.place
-            if (inner := below(where, base)) is not None:
-                return self._require_open(ResolvedPath(owner, base, inner), given)
-        raise OutsideWorkspace(f"{shown(given)} has been moved out of the workspace.")
+            if (inner := below(path, base)) is not None:
+                return self._require_open(ResolvedPath(owner, base, inner), shown_path)
+        raise OutsideWorkspace(f"{shown(shown_path)} has been moved out of the workspace.")
 
-    def _require_open(self, place: ResolvedPath, given: str) -> ResolvedPath:
-        """Not the service's own records. They may have been moved with a folder around them, so they are asked."""
+    def _require_open(self, place: ResolvedPath, shown_path: str) -> ResolvedPath:
+        """Refuse the data directory of the service. Its path is read, as a parent folder may have been moved."""
         if self._records and not place.root.is_extra and is_inside(place.absolute, self._records.place):
-            raise OutsideWorkspace(f"{shown(given)} belongs to the service's own records, which no tool may touch.")
+            raise OutsideWorkspace(
+                f"{shown(shown_path)} belongs to the service's own records, which no tool may touch."
+            )
         return place
 
 
-def lane_of(about: os.stat_result) -> str:
-    """The name of a folder's own gate: the same by whatever path it is reached."""
-    return f"workspace:{about.st_dev:x}:{about.st_ino:x}"
+def lane_of(status: os.stat_result) -> str:
+    """The lane of a folder: the same for every path that leads to it."""
+    return f"workspace:{status.st_dev:x}:{status.st_ino:x}"
 
 
 def _open(root: Root, relative: str, flags: int, path: str) -> int:
     try:
         return open_beneath(root.fd, relative, flags)
     except OSError as error:
-        raise explained(error, path) from None
+        raise open_error(error, path) from None
 
 
 def _require_sane(path: str) -> None:
@@ -268,16 +271,16 @@ def _require_sane(path: str) -> None:
         size = len(os.fsencode(path))
     except UnicodeEncodeError:
         raise InvalidArgs("The path contains characters that no file name can have (lone surrogates).") from None
-    if size > MOST_PATH_BYTES:
-        raise failed(errno.ENAMETOOLONG, path)
+    if size > MAX_PATH_BYTES:
+        raise read_error(errno.ENAMETOOLONG, path)
 
 
 def _require_regular(fd: int, path: str) -> None:
     mode = os.fstat(fd).st_mode
     if stat.S_ISDIR(mode):
-        raise failed(errno.EISDIR, path)
+        raise read_error(errno.EISDIR, path)
     if not stat.S_ISREG(mode):
-        raise failed(errno.EINVAL, path)
+        raise read_error(errno.EINVAL, path)
 
 
 def _require_readable(fd: int, path: str) -> None:
@@ -286,22 +289,22 @@ def _require_readable(fd: int, path: str) -> None:
 
 
 def _read(fd: int, size: int, limit: int, path: str) -> bytes:
-    """All of an open file from its start. Most often its size is told rightly, and two reads are enough."""
-    pieces, room, start = list[bytes](), limit + 1, 0
+    """The whole content of an open file. If its size is right, two reads are enough."""
+    chunks, room, start = list[bytes](), limit + 1, 0
     try:
-        while room and (piece := os.pread(fd, min(room, max(size - start, 0) + BUFFER), start)):
-            pieces.append(piece)
-            room, start = room - len(piece), start + len(piece)
+        while room and (chunk := os.pread(fd, min(room, max(size - start, 0) + BUFFER_BYTES), start)):
+            chunks.append(chunk)
+            room, start = room - len(chunk), start + len(chunk)
     except OSError as error:
-        raise explained(error, path) from None
+        raise open_error(error, path) from None
     if not room:
         raise TooLarge(f"{shown(path)} has more than {limit:,} bytes, which is more than this tool takes.")
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
-def _is_same(about: os.stat_result, before: os.stat_result) -> bool:
-    """Whether a file was left alone: its change time also tells of who sets the time back after a change."""
-    return Stamp.of(about) == Stamp.of(before) and about.st_ctime_ns == before.st_ctime_ns
+def _is_same(status: os.stat_result, before: os.stat_result) -> bool:
+    """Whether a file is unchanged. The ctime also shows a change whose mtime was set back."""
+    return Stamp.of(status) == Stamp.of(before) and status.st_ctime_ns == before.st_ctime_ns
 
 
 def _entries(fd: int, path: str) -> list[Entry]:
@@ -309,7 +312,7 @@ def _entries(fd: int, path: str) -> list[Entry]:
         with os.scandir(fd) as items:
             entries = [Entry(item.name, _kind(item)) for item in items]
     except OSError as error:
-        raise explained(error, path) from None
+        raise open_error(error, path) from None
     return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
 
@@ -320,11 +323,11 @@ def _kind(item: os.DirEntry[str]) -> EntryKind:
         if item.is_dir(follow_symlinks=False):
             return "directory"
         return "file" if item.is_file(follow_symlinks=False) else "other"
-    except OSError:  # gone, or in a folder that may be listed but not entered
+    except OSError:  # gone, or in a folder without search permission
         return "other"
 
 
-def _changed(folder: int, name: str) -> int:
+def _mtime(folder: int, name: str) -> int:
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
     except OSError:

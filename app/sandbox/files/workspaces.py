@@ -1,14 +1,11 @@
-"""Workspaces of sessions: where they may be, how they are made and opened, and whose turn counts in them.
+"""The workspaces of sessions: where they may be, how they are created and opened, and their lanes.
 
-A workspace that lies in another one shares its gate: its lane is that of the
-outermost root that is known around it. Known are the service's own workspace
-and those of all sessions, also of deleted ones until the next start. A root
-that comes later takes those inside it over, for the calls from then on.
+A workspace inside another one shares its lane: that of the outermost known root around it. Known are the service's
+own workspace and those of all sessions, also of deleted ones until the next start. When a root around others becomes
+known, they change to its lane for later calls.
 
-Folders that were made here outlive their session: nothing a tool wrote is
-lost, and who makes a session of the same name again gets a fresh one.
-
-Folders of our own: workspaces the service makes for those who did not bring one, and files the operator names.
+Folders that were created here outlive their session: nothing that a tool wrote is lost, and a new session of the same
+name gets a new folder.
 """
 
 import errno
@@ -25,7 +22,7 @@ from urllib.parse import quote
 from app.core.errors import ToolUnavailable
 from app.core.files import is_of_git
 from app.core.sessions import InvalidSession, Session, is_inside
-from app.sandbox.files.ownership import Owner, give, let_pass
+from app.sandbox.files.ownership import Owner, allow_entering, set_owner
 from app.sandbox.files.workspace import LocalWorkspace, lane_of
 
 log = logging.getLogger(__name__)
@@ -35,16 +32,16 @@ WELCOME = "Hello from your Toolcrib workspace.\nAgents see this folder and nothi
 
 
 def make_workspace(path: Path, owner: Owner | None = None) -> Path:
-    """Make a workspace with one file to read, if it is not there yet. It is an owner's, if there is one."""
+    """Create a workspace with one file to read, if it does not exist, and set its owner."""
     if not path.exists():
         path.mkdir(parents=True, mode=0o755)
         (path / "hello.txt").write_text(WELCOME)
-    give(path, owner)
+    set_owner(path, owner)
     return path
 
 
 def python_files(folder: Path) -> list[Path]:
-    """The Python files of a folder that are meant to be loaded, by name. A link may not lead out of the folder."""
+    """The Python files of a folder that are to be loaded, by name. A link may not lead out of the folder."""
     files = []
     for path in sorted(folder.iterdir()):
         if path.suffix != ".py" or path.name.startswith(("_", ".")) or not path.is_file():
@@ -56,16 +53,16 @@ def python_files(folder: Path) -> list[Path]:
     return files
 
 
-POOL = 128  # each holds a file descriptor
-MOST_NAME = 128
+MAX_OPEN = 128  # each has a file descriptor
+MAX_NAME_CHARS = 128
 OWN_FOLDER = "workspaces"
-GONE = (errno.ENOENT, errno.ENOTDIR)
+MISSING = (errno.ENOENT, errno.ENOTDIR)
 
 
 class Workspaces:
-    """The `Places` port on this machine's disk; `made` is the folder of those made here, which are given to an `owner`.
+    """The `WorkspaceLocator` port. `made` is the folder of workspaces created here, which belong to `owner`.
 
-    Of all it does, only `real`, `locate` and `make` may be done off the event loop.
+    Only `real`, `locate` and `make` may be called outside the event loop.
     """
 
     def __init__(self, home: LocalWorkspace, data_dir: Path, roots: Iterable[Path], owner: Owner | None = None) -> None:
@@ -79,7 +76,7 @@ class Workspaces:
         self._pool: OrderedDict[str, LocalWorkspace] = OrderedDict()
 
     def close(self) -> None:
-        """Close all, also what is still in use: the service is at its end."""
+        """Close all, even those in use: the service is shutting down."""
         for workspace in (self._home, *self._pool.values()):
             workspace.close()
         self._home.around.close()
@@ -99,7 +96,7 @@ class Workspaces:
         try:
             return os.path.realpath(os.path.join(self.home, path))
         except (OSError, ValueError):  # a NUL, or characters that no file name can have
-            raise InvalidSession("workspace: this is no path.") from None
+            raise InvalidSession("workspace: this is not a path.") from None
 
     def locate(self, principal: str, asked: str) -> str | None:
         real = self.real(asked)
@@ -123,14 +120,14 @@ class Workspaces:
         parent = os.path.join(self.made, _name(principal))
         os.makedirs(parent, exist_ok=True)
         for folder in (self.made, parent):
-            let_pass(Path(folder), self._owner)
+            allow_entering(Path(folder), self._owner)
         path = os.path.join(parent, _name(id))
         try:
             os.mkdir(path)
-        except FileExistsError:  # of an earlier session of this name
+        except FileExistsError:  # from an earlier session of this name
             path += f"-{secrets.token_hex(4)}"
             os.mkdir(path)
-        give(Path(path), self._owner)
+        set_owner(Path(path), self._owner)
         return path
 
     def discard(self, root: str) -> None:
@@ -139,7 +136,7 @@ class Workspaces:
             os.rmdir(root)
 
     def know(self, roots: Iterable[str]) -> None:
-        """Reckon with these roots. What was open inside them is opened anew, in the lane it has now."""
+        """Learn of roots. Workspaces inside them are opened again, in their new lane."""
         fresh = {root for root in roots if root not in self._known and not self._is_own(root)}
         if not fresh:
             return
@@ -151,7 +148,7 @@ class Workspaces:
                 self._home = self._home.in_lane(lane_of(os.stat(outer)))
 
     def _reopen(self, principal: str, root: str) -> LocalWorkspace:
-        """For a call: what keeps the folder from being used is said so that a model can tell its user."""
+        """Open it for a call: the error is a sentence for the model."""
         self._pool.pop(root, None)
         if not self._allows(principal, root):
             raise ToolUnavailable(
@@ -163,21 +160,19 @@ class Workspaces:
             raise ToolUnavailable(f"The workspace of this session cannot be used: {_reason(root, error)}") from None
 
     def _open(self, root: str) -> LocalWorkspace:
-        """Open a folder by its resolved path, and see that it is the one: a part of the path may be a link by now."""
+        """Open a folder by its resolved path, and check that it is the same: the path may contain a link by now."""
         opened = LocalWorkspace(Path(root), self._lane(root), self._home.around)
         if opened.path != root:
             raise OSError(errno.ESTALE, "moved or replaced")
         self._pool[root] = opened
         self._pool.move_to_end(root)
-        if len(self._pool) > POOL:
-            self._pool.popitem(last=False)  # closed when the last call that uses it lets go
+        if len(self._pool) > MAX_OPEN:
+            self._pool.popitem(last=False)  # closed when the last call that uses it ends
         return opened
 
     def _allows(self, principal: str, real: str) -> bool:
-        """Never the service's own records: nothing in the data directory but workspaces, and nothing around it.
-
-        Never git's either: seen from inside, it would not show that what is written there is run by git.
-        """
+        """Never the data directory, except workspaces in it, and nothing around it. Never a `.git` folder: a path
+        relative to it would not show that git executes what is written there."""
         around = [root for root in (self.home, *self._roots, self.made) if is_inside(real, root)]
         if around and is_of_git(real.removeprefix(max(around, key=len))):
             return False
@@ -189,11 +184,11 @@ class Workspaces:
         return any(root != self.made for root in around)
 
     def _is_in_home(self, real: str) -> bool:
-        """Whether it is in the service's own workspace, where that lies in the data directory."""
+        """Whether it is in the service's own workspace, if that is inside the data directory."""
         return self.home != self._data and is_inside(self.home, self._data) and is_inside(real, self.home)
 
     def _lane(self, root: str) -> str | None:
-        """The lane a root shares; None for its own."""
+        """The lane that a root shares; None: its own."""
         outer = self._outermost(root)
         if outer == root:
             return None
@@ -203,31 +198,31 @@ class Workspaces:
         return next((path for path in _ancestors(root) if path in self._known or self._is_own(path)), root)
 
     def _is_own(self, path: str) -> bool:
-        """Whether it is a folder made here: two levels below the folder of all."""
+        """Whether it is a folder created here: two levels below `made`."""
         return os.path.dirname(os.path.dirname(path)) == self.made
 
 
 def _ancestors(path: str) -> Iterator[str]:
-    """The folders on the way to a path, from the top, and the path itself."""
-    parts, here = path.split("/")[1:], ""
+    """The folders above a path, from the top, and the path itself."""
+    parts, ancestor = path.split("/")[1:], ""
     yield "/"
     for part in parts:
-        here += f"/{part}"
-        yield here
+        ancestor += f"/{part}"
+        yield ancestor
 
 
 def _name(text: str) -> str:
-    """A name as that of a folder: different ones stay different, and none is a path or hidden."""
+    """A text as a folder name: different texts stay different, and none is a path or hidden."""
     name = quote(text, safe="@")
     name = f"%2E{name[1:]}" if name.startswith(".") else name
-    if len(name) <= MOST_NAME:
+    if len(name) <= MAX_NAME_CHARS:
         return name
-    return f"{name[: MOST_NAME - 34]}--{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"{name[: MAX_NAME_CHARS - 34]}--{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _reason(root: str, error: OSError) -> str:
-    if error.errno in GONE:
-        return f"{root} is not there, or is no folder."
+    if error.errno in MISSING:
+        return f"{root} does not exist, or is not a folder."
     if error.errno == errno.ESTALE:
         return f"{root} was moved, or a part of its path was replaced by a link."
     return f"{root} cannot be opened by this service ({errno.errorcode.get(error.errno or 0, 'EIO')})."
