@@ -136,7 +136,7 @@ async def _stream(
         if live.record.failure is not None and not live.is_open:
             await committed_call(services.engine, live)  # raises why it was not recorded
     except BaseException:
-        slot.give_back()
+        slot.release()
         raise
     call_events = EventFilter(principal=live.call.principal, call=live.call.id)
     frames = services.hub.follow(services.engine, call_events, 0, output_after=0)

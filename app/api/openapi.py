@@ -20,7 +20,7 @@ PROBLEMS = {
     "401": "No valid key.",
     "403": "The key may not do that, or the host or origin is not allowed.",
     "404": "Not there, or not yours.",
-    "408": "The request took too long to come.",
+    "408": "The request took too long.",
     "413": "The body is larger than the service takes.",
     "422": "The request is not valid.",
     "431": "The headers are too large, or too many.",

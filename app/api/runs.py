@@ -83,7 +83,7 @@ async def create_run(scope: ASGIScope, receive: Receive, headers: Mapping[str, s
             await _require_recorded(services, started)
     except BaseException:
         if slot is not None:
-            slot.give_back()
+            slot.release()
         raise
     note_calls(scope, *(live.call.id for live in started.lives))
     cancel_on_disconnect = started.lives if options.cancel_on_disconnect else []

@@ -15,11 +15,11 @@ from app.api.schemas.sessions import (
     BOUNDARIES,
     SessionChange,
     SessionRequest,
-    edited,
-    keep_secrets,
+    apply_change,
     new_secrets,
-    require_fit,
     require_power,
+    require_valid,
+    store_secrets,
 )
 from app.api.schemas.views import Page, PlanView, SessionView
 from app.core.principals import Key, Scope
@@ -62,13 +62,13 @@ async def create_session(request: Request, body: SessionRequest, key: Runner, se
     session = Session(key.principal, body.id or id, is_trusted=is_trusted, created_at=at, updated_at=at)
     if not key.bounds.allows_session(session.id):
         raise _out_of_bounds("sessions it is bound to; name an `id` that matches")
-    session = edited(session, body, key)
+    session = apply_change(session, body, key)
     secrets = new_secrets(body, key)
-    require_fit(session, secrets, services.secrets, services.network_policy, request.app.state.redactor)
+    require_valid(session, secrets, services.secrets, services.network_policy, request.app.state.redactor)
     if await services.sessions.find(session.principal, session.id) is not None:
         raise _taken(session)
     session = await _place(services, key, session, body.workspace)
-    await keep_secrets(services.secrets, session.principal, secrets)
+    await store_secrets(services.secrets, session.principal, secrets)
     if not await services.sessions.create(session):
         if body.workspace is None and session.workspace is not None:
             services.workspaces.discard(session.workspace)
@@ -96,12 +96,12 @@ async def change_session(
     secrets = new_secrets(body, key)
 
     def edit(before: Session) -> Session:
-        after = edited(before, body, key)
-        require_fit(after, secrets, services.secrets, services.network_policy, request.app.state.redactor)
+        after = apply_change(before, body, key)
+        require_valid(after, secrets, services.secrets, services.network_policy, request.app.state.redactor)
         return after
 
     edit(session)  # refuses an invalid change before a secret is stored
-    await keep_secrets(services.secrets, session.principal, secrets)
+    await store_secrets(services.secrets, session.principal, secrets)
     changed = await services.sessions.change(session, edit)
     if changed is None:
         raise not_found(f"session {id}")

@@ -66,7 +66,7 @@ async def test_a_client_that_goes_away_stops_a_call_that_was_asked_to(service: R
 
     assert view["error"] == {
         "code": "Canceled",
-        "message": "The client that asked for this call went away.",
+        "message": "The client that requested this call disconnected.",
         "retryable": False,
     }
     assert view["result"]["output"] == "so far"

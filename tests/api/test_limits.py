@@ -266,7 +266,7 @@ class TestSlots:
             slots.slot(KEY).take()
         with slot:
             assert slots.taken == {"key": 1}
-        slot.give_back()
+        slot.release()
 
         assert not slots.taken
 

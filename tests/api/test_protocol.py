@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.api.http.protocol import LINGER_BYTES, MAX_URL, MAX_WAITING, LimitedProtocol
+from app.api.http.protocol import LINGER_BYTES, MAX_PIPELINED, MAX_URL_BYTES, LimitedProtocol
 from tests.support.raw_http import Line, connected, door, head, post
 from tests.support.services import HANG, RunningService, listening, until
 from tests.support.toy_tools import Toys
@@ -105,7 +105,7 @@ async def test_what_never_ends_is_refused_while_it_comes(begin: bytes, piece: by
 
 
 async def test_a_url_has_a_length(service: RunningService) -> None:
-    for size, status in [(MAX_URL - 10, 404), (MAX_URL, 414), (10 * MAX_URL, 414)]:
+    for size, status in [(MAX_URL_BYTES - 10, 404), (MAX_URL_BYTES, 414), (10 * MAX_URL_BYTES, 414)]:
         async with connected(service.port) as line:
             await line.send(head(f"GET /{'x' * size}"))
             answer = await line.answer()
@@ -337,17 +337,17 @@ async def test_requests_in_a_row_are_answered_in_a_row(service: RunningService) 
 async def test_only_so_many_requests_wait_on_one_connection(service: RunningService) -> None:
     async with connected(service.port) as line:
         await line.send(HEALTH * 1000)
-        answered = [(await line.answer()).status for _ in range(MAX_WAITING + 1)]
+        answered = [(await line.answer()).status for _ in range(MAX_PIPELINED + 1)]
         refused = await line.last_answer()
 
-    assert answered == [200] * (MAX_WAITING + 1)
+    assert answered == [200] * (MAX_PIPELINED + 1)
     assert (refused.status, refused.code) == (400, "MalformedRequest")
 
 
 async def test_small_chunks_of_a_request_are_not_held_against_the_next(
     service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.http.protocol.FRAMING", 10)
+    monkeypatch.setattr("app.api.http.protocol.MAX_FRAMING_BYTES", 10)
     request = head("POST /v1/calls", "Transfer-Encoding: chunked")
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in ECHO) + b"0\r\n\r\n"
     async with connected(service.port) as line:
@@ -376,7 +376,7 @@ async def test_a_slow_body_behind_a_request_is_answered_behind_it(hasty: Running
         connection = connection_of(hasty)
         connection.flow.resume_reading()
         connection.flow.was_paused = False
-        await until(lambda: connection._owed)
+        await until(lambda: connection._queued_problem)
         toys.go["wait"].set()
 
         assert (await line.answer()).status == 200

@@ -1,4 +1,4 @@
-"""Event streams as raw ASGI answers: bytes that are already encoded go straight to the socket."""
+"""Server-sent event streams as raw ASGI responses of encoded bytes."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ SEND_SECONDS = 60.0
 
 
 class StreamSlots:
-    """How many streams each key has open, and may have unless it is bound to another number."""
+    """Counts the open streams of each key. `per_key` is the limit unless the key's bounds have another."""
 
     def __init__(self, per_key: int) -> None:
         self.per_key = per_key
@@ -32,25 +32,25 @@ class StreamSlots:
 
 
 class Slot:
-    """Room for one stream of a key: taken when it is entered, or before, and given back once."""
+    """A slot for one stream of a key: taken on enter or by `take`, and released once."""
 
-    def __init__(self, slots: StreamSlots, key: str, most: int) -> None:
+    def __init__(self, slots: StreamSlots, key: str, limit: int) -> None:
         self._slots = slots
         self._key = key
-        self._most = most
+        self._limit = limit
         self._is_taken = False
 
     def take(self) -> "Slot":
         if self._is_taken:
             return self
-        if self._slots.taken[self._key] >= self._most:
-            sentence = f"This key has {self._most} event streams open; close one first."
-            raise Problem(429, "TooManyStreams", sentence, {"Retry-After": "1"})
+        if self._slots.taken[self._key] >= self._limit:
+            message = f"This key has {self._limit} event streams open; close one first."
+            raise Problem(429, "TooManyStreams", message, {"Retry-After": "1"})
         self._slots.taken[self._key] += 1
         self._is_taken = True
         return self
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         if self._is_taken:
             self._is_taken = False
             self._slots.taken[self._key] -= 1
@@ -61,23 +61,23 @@ class Slot:
         return self.take()
 
     def __exit__(self, *error: object) -> None:
-        self.give_back()
+        self.release()
 
 
 class EventStream(Response):
-    """Sends frames until they end, the client goes, or its key is revoked. `on_leave` is told when the client went."""
+    """Sends frames until they end, the client disconnects (then `on_leave` is called), or its key is revoked."""
 
     def __init__(
         self,
         frames: AsyncGenerator[bytes, None],
-        may_go_on: Callable[[], bool],
+        is_allowed: Callable[[], bool],
         on_leave: Callable[[], None] | None = None,
         headers: dict[str, str] | None = None,
         slot: AbstractContextManager[object] | None = None,
     ) -> None:
         super().__init__(media_type="text/event-stream")
         self._frames = frames
-        self._may_go_on = may_go_on
+        self._is_allowed = is_allowed
         self._on_leave = on_leave
         self._all_headers = [*HEADERS, *((k.encode(), v.encode()) for k, v in (headers or {}).items())]
         self._slot = slot or nullcontext()
@@ -101,66 +101,66 @@ class EventStream(Response):
             await asyncio.wait({pump, leave})
 
     async def _pump(self, send: Send) -> bool:
-        """Frames as they come, to the last one. A client that does not take them within a minute or two is let go;
-        large ones have a minute more for each MiB."""
+        """Send all frames. A client that does not read them within a minute or two is disconnected; large frames have a
+        minute more for each MiB."""
         await send({"type": "http.response.body", "body": b": connected\n\n", "more_body": True})
-        with Patience() as patience:
+        with SendTimeout() as timeout:
             async with aclosing(self._frames) as stream:
                 async for frames in stream:
-                    if not self._may_go_on():
+                    if not self._is_allowed():
                         break
-                    if frames and not await _sent(send, frames, patience):
+                    if frames and not await _send_frames(send, frames, timeout):
                         return False
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return True
 
 
-class Patience:
-    """How long a client may leave what it is sent. One timer for a whole stream, because a timer for each piece
-    would cost as much as sending it."""
+class SendTimeout:
+    """How long a client may take to read what it is sent. One timer for the whole stream, because a timer for each send
+    would cost as much as the send."""
 
     def __init__(self) -> None:
-        self.is_over = False
+        self.has_expired = False
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._until: float | None = None
+        self._deadline: float | None = None
 
-    def __enter__(self) -> "Patience":
-        self._timer = self._loop.call_later(SEND_SECONDS, self._look)
+    def __enter__(self) -> "SendTimeout":
+        self._timer = self._loop.call_later(SEND_SECONDS, self._check)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._timer.cancel()
 
     def begin(self, size: int) -> None:
-        self._until = self._loop.time() + SEND_SECONDS * (1 + size // (1024 * 1024))
+        self._deadline = self._loop.time() + SEND_SECONDS * (1 + size // (1024 * 1024))
 
     def end(self) -> None:
-        self._until = None
+        self._deadline = None
 
-    def _look(self) -> None:
-        if self._until is not None and self._loop.time() >= self._until and self._task is not None:
-            self.is_over = True
+    def _check(self) -> None:
+        if self._deadline is not None and self._loop.time() >= self._deadline and self._task is not None:
+            self.has_expired = True
             self._task.cancel()
         else:
-            self._timer = self._loop.call_later(SEND_SECONDS, self._look)
+            self._timer = self._loop.call_later(SEND_SECONDS, self._check)
 
 
-async def _sent(send: Send, frames: bytes, patience: Patience) -> bool:
-    """In small parts: what is handed over waits in a buffer that only this client has."""
-    patience.begin(len(frames))
+async def _send_frames(send: Send, frames: bytes, send_timeout: SendTimeout) -> bool:
+    """Send in small parts, because what is sent waits in a buffer of this client."""
+    send_timeout.begin(len(frames))
     try:
         for start in range(0, len(frames), PIECE_BYTES):
             await send({"type": "http.response.body", "body": frames[start : start + PIECE_BYTES], "more_body": True})
     except asyncio.CancelledError:
-        if patience.is_over:
+        if send_timeout.has_expired:
             return False
         raise
-    patience.end()
+    send_timeout.end()
     return True
 
 
 async def client_left(receive: Receive) -> None:
-    """Comes back when the client has closed the connection; raises when it sends beyond all limits instead."""
+    """Returns when the client has closed the connection; raises when it sends a body over the limit instead."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -26,13 +26,14 @@ class RunView(BaseModel):
     id: str = Field(description="The run's id.", examples=["run_06605af1f1f7394295dc6875"])
     dialect: str = Field(description="The dialect the message was read in.", examples=["openai-chat"])
     append: list[dict[str, Any]] = Field(
-        description="What to append to the conversation, as it is; empty until every call has ended."
+        description="What to append to the conversation; empty until every call has ended."
     )
     calls: list[CallView] = Field(description="The calls, in the order of the message.")
     pending: list[str] = Field(description="The ids of calls that have not ended.")
-    blocked: bool = Field(description="Whether a person said no to one of them, so that a loop may stop.")
+    blocked: bool = Field(description="Whether a person denied one of them, so that an agent loop may stop.")
     previous_response_id: str | None = Field(
-        default=None, description="openai-responses: the response that `append` goes with, given the whole response."
+        default=None,
+        description="openai-responses: the response `append` belongs to, if the whole response was sent.",
     )
 
 
@@ -43,41 +44,41 @@ class ModelCallView(BaseModel):
     type: Literal["function", "custom", "apply_patch", "shell", "local_shell", "computer", "tool_search"] = Field(
         description="A function, free text, or one of the provider's own tools."
     )
-    name: str = Field(description="The tool it names.", examples=["read_file"])
+    name: str = Field(description="The tool's name.", examples=["read_file"])
     arguments: dict[str, Any] | None = Field(default=None, description="Its arguments, if they could be read.")
     input: str | None = Field(default=None, description="Its free text.")
     arguments_error: str | None = Field(default=None, description="Why its arguments cannot be read.")
-    raw_arguments: str | None = Field(default=None, description="What was written then.")
-    repaired: bool = Field(default=False, description="Whether what was written had to be mended to be read.")
-    namespace: str | None = Field(default=None, description="The namespace it names the tool in.")
+    raw_arguments: str | None = Field(default=None, description="The unreadable arguments.")
+    repaired: bool = Field(default=False, description="Whether the arguments had to be repaired.")
+    namespace: str | None = Field(default=None, description="The tool's namespace.")
     caller: dict[str, Any] | None = Field(default=None, description="What made the call, if not the model itself.")
-    toolset: str | None = Field(default=None, description="The provider's own set of tools it belongs to.")
-    sub_index: int | None = Field(default=None, description="Its place in a wrapper that several calls came in.")
+    toolset: str | None = Field(default=None, description="The provider's toolset that it belongs to.")
+    sub_index: int | None = Field(default=None, description="Its index in a wrapper of several calls.")
 
 
 class ParsedView(BaseModel):
-    """What was found in a model's message."""
+    """The calls of a model's message."""
 
     dialect: str = Field(description="The dialect it was read in.")
     calls: list[ModelCallView] = Field(description="The calls, in order.")
-    remaining_text: str = Field(description="What the model said besides.")
+    remaining_text: str = Field(description="The model's other text.")
 
 
 class DialectView(BaseModel):
-    """How tools are spoken of, and by whom."""
+    """A dialect: a provider's format for tools, calls and results."""
 
-    name: str = Field(description="What to put into `format=` and into the path.", examples=["openai-chat"])
-    title: str = Field(description="Whose it is.")
-    alias_of: str | None = Field(description="The dialect it is, with quirks of its own; null for a dialect.")
-    native_tools: bool = Field(description="Whether calls are structured, or read out of the text.")
+    name: str = Field(description="Its name in `format=` and in the path.", examples=["openai-chat"])
+    title: str = Field(description="The provider or product.")
+    alias_of: str | None = Field(description="The dialect it is a variant of; null for a dialect of its own.")
+    native_tools: bool = Field(description="Whether calls are structured, or parsed from text.")
     strict: bool = Field(description="Whether schemas can be enforced.")
-    images: bool = Field(description="Whether results can have images; else they are told of, with an address.")
+    images: bool = Field(description="Whether results can have images; else they have a note with a URL.")
     files: bool = Field(description="The same for other files.")
     parallel: bool = Field(description="Whether one message can have several calls.")
-    freeform: bool = Field(description="Whether there are tools that take free text, for models that know it.")
-    builtins: list[str] = Field(description="The provider's own tools that are run here.")
+    freeform: bool = Field(description="Whether tools can take free text.")
+    builtins: list[str] = Field(description="The provider's own tools that Toolcrib runs.")
     streams: bool = Field(description="Whether the chunks of a finished stream are read.")
-    note: str | None = Field(description="What else there is to know.")
+    note: str | None = Field(description="A note.")
 
 
 class RunOptions(BaseModel, frozen=True):
@@ -121,4 +122,4 @@ MESSAGE_BODY = (
     "The whole response of the provider, the assistant's message, the bare list of its calls, or the chunks of a "
     "finished stream; for the text dialects `{text}`."
 )
-PENDING: dict[str, Any] = {"model": RunView, "description": "Some calls are not at their end: ask again."}
+PENDING: dict[str, Any] = {"model": RunView, "description": "Some calls have not ended: request it again."}
