@@ -12,7 +12,7 @@ from app.core.results import Result
 from app.core.runs import CallSpec, CommandEnd, ModelCall
 from app.core.tools import Context
 from app.dispatch.tools.registry import Registry
-from app.providers.builtin_calls import command_end, call_specs
+from app.providers.builtin_calls import call_specs, command_end
 from app.tools import BUILTINS
 
 registry = Registry(BUILTINS)
