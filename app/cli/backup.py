@@ -1,4 +1,4 @@
-"""Backup and restore for the command line: the checks before, the lock, and what is ended on the way."""
+"""Backup and restore of the database: checks, lock, and the end of calls that were waiting."""
 
 import asyncio
 import os
@@ -22,9 +22,9 @@ from app.store.integrity import SIDE_FILES, side_file
 from app.store.writer import Batch, Writer
 
 OWNER = "restore"
-WAITED = (
-    "The records were restored from a backup in which this call was still waiting. "
-    "Whether it has run since is not known, so it is not run."
+WAITING_IN_BACKUP = (
+    "The database was restored from a backup in which this call was still waiting. "
+    "It is unknown whether it has run since, so it is not run."
 )
 
 
@@ -33,76 +33,76 @@ class Restored:
     """What a restore did."""
 
     contents: Contents
-    kept: Path | None
+    saved: Path | None
     was_upgraded: bool
     ended: int
 
 
 def backup(settings: Settings, file: Path, *, force: bool) -> Contents:
-    """Write a checked copy of the records to a file, whether the service runs or not."""
+    """Write a checked copy of the database, whether the service runs or not."""
     database = _database(settings)
     if not database.exists():
         raise StoreUnavailable(f"There is no database {database} to back up.")
-    _refuse_own(file, database)
+    _refuse_database(file, database)
     if file.is_dir() or not file.parent.is_dir():
-        raise StoreUnavailable(f"{file} is no file name in a folder that exists.")
+        raise StoreUnavailable(f"{file} is not a file in an existing directory.")
     if file.exists() and not force:
-        raise StoreUnavailable(f"{file} exists. Give another name, or --force to overwrite it.")
+        raise StoreUnavailable(f"{file} exists. Use another name, or --force to overwrite it.")
     with atomic_write.atomic_file(file, replace=force) as part:
         backups.copy(database, part)
         return backups.contents(part)
 
 
 def restore(settings: Settings, file: Path, agree: Callable[[Contents], bool]) -> Restored | None:
-    """Put a backup in the place of the records, unless it is not agreed to: then None.
+    """Replace the database by a backup; None if `agree` returns False.
 
-    All that can fail is done with a copy; until the last step the records are as they were.
+    Everything that can fail is done on a copy; until the last step the database is unchanged.
     """
     data_dir, database = settings.data_dir.absolute(), _database(settings)
     if not file.is_file():
         raise StoreUnavailable(f"There is no backup {file}.")
-    _refuse_own(file, database)
+    _refuse_database(file, database)
     for folder in (data_dir, database.parent):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = lock.DataDirLock(data_dir)
+    data_dir_lock = lock.DataDirLock(data_dir)
     try:
-        with _staging(database) as part:
-            found = backups.stage(file, part)
-            if not agree(found):
+        with _temporary_database(database) as part:
+            contents = backups.stage(file, part)
+            if not agree(contents):
                 return None
             url = _url(settings).set(database=str(part))
             upgraded = migrate.upgrade(url)
             ended = asyncio.run(_end_waiting(url))
-            _give_to_owner(part, database if database.exists() else database.parent)
+            _copy_owner(part, database if database.exists() else database.parent)
             atomic_write.sync(part)
-            return Restored(found, backups.put_in_place(part, database), upgraded, ended)
+            return Restored(contents, backups.put_in_place(part, database), upgraded, ended)
     finally:
-        held.release()
+        data_dir_lock.release()
 
 
 async def _end_waiting(url: URL) -> int:
-    """A call that waited when the backup was made may have run since; running it again could do it twice."""
-    engine, writer = db.open_readers(url), Writer(url, lambda told: None)
+    """End the pending calls of a backup: they may have run since, and must not run twice."""
+    engine, writer = db.open_readers(url), Writer(url, lambda events: None)
     try:
         waiting = [call for call in await calls.unfinished(engine) if call.status is Status.PENDING]
         for call in waiting:
-            await writer.submit(partial(_end, call))
+            await writer.submit(partial(_end_call, call))
     finally:
         await engine.dispose()
         await writer.close()
     return len(waiting)
 
 
-def _end(call: Call, batch: Batch) -> None:
+def _end_call(call: Call, batch: Batch) -> None:
     at = max(SystemClock().now(), call.created_at)
-    error = dumps(Interrupted(WAITED).as_dict()).decode()
+    error = dumps(Interrupted(WAITING_IN_BACKUP).as_dict()).decode()
     end = replace(call, status=Status.ERROR, waiting=None, error=error, ended_at=at)
     if calls.adopt(batch, call, OWNER) and calls.close(batch, end, Status.PENDING, OWNER):
         batch.publish(Event(0, EventType.CALL_ERROR, call.id, call.principal, call.session, at, None), end)
 
 
 @contextmanager
-def _staging(database: Path) -> Iterator[Path]:
+def _temporary_database(database: Path) -> Iterator[Path]:
     """A temporary file beside the database for the new one."""
     part = atomic_write.temporary_file(database)
     try:
@@ -112,13 +112,13 @@ def _staging(database: Path) -> Iterator[Path]:
             side_file(part, suffix).unlink(missing_ok=True)
 
 
-def _refuse_own(file: Path, database: Path) -> None:
+def _refuse_database(file: Path, database: Path) -> None:
     if file.resolve() in {side_file(database, suffix) for suffix in ("", *SIDE_FILES)}:
-        raise StoreUnavailable(f"{file} is the database itself. Give another file.")
+        raise StoreUnavailable(f"{file} is the database itself. Use another file.")
 
 
-def _give_to_owner(part: Path, like: Path) -> None:
-    """Whoever restores, as root perhaps, the service must be able to open it."""
+def _copy_owner(part: Path, like: Path) -> None:
+    """The service must be able to open a database that root restored."""
     if os.geteuid() == 0:
         os.chown(part, like.stat().st_uid, like.stat().st_gid)
 

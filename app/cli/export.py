@@ -1,4 +1,4 @@
-"""Export: calls as JSON Lines, straight from the records, beside a running service or without one."""
+"""Exports calls as JSON Lines from the database, beside a running service or without one."""
 
 import asyncio
 import base64
@@ -20,24 +20,24 @@ from app.core.util.json_codec import dumps
 from app.store import atomic_write, calls, db, migrate, outputs
 from app.store.calls import CallFilter
 
-PAGE = 200
-PIECE = 256 * 1024
-IN_THREES = 3 * 64 * 1024
-"""Bytes whose base64 can be written one after the other."""
+PAGE_SIZE = 200
+READ_BYTES = 256 * 1024
+BASE64_BYTES = 3 * 64 * 1024
+"""A multiple of 3, so that the base64 of consecutive parts can be joined."""
 
 
-def export(settings: Settings, wanted: CallFilter, *, to: Path | None, with_output: bool) -> int:
-    """Write all that match, oldest first, to a file or to stdout; the answer is how many."""
-    url = _checked(db.database_url(settings.data_dir.absolute(), settings.database_url))
+def export(settings: Settings, where: CallFilter, *, to: Path | None, with_output: bool) -> int:
+    """Write all matching calls, oldest first, to a file or to stdout; returns their number."""
+    url = _check_schema(db.database_url(settings.data_dir.absolute(), settings.database_url))
     if to is None:
-        return _to_stdout(url, wanted, with_output)
+        return _to_stdout(url, where, with_output)
     if to.is_dir() or not to.parent.is_dir():
-        raise StoreUnavailable(f"{to} is no file name in a folder that exists.")
+        raise StoreUnavailable(f"{to} is not a file in an existing directory.")
     with atomic_write.atomic_file(to, replace=True) as part, part.open("wb") as sink:
-        return asyncio.run(_write(url, wanted, with_output, sink))
+        return asyncio.run(_write(url, where, with_output, sink))
 
 
-def _checked(url: URL) -> URL:
+def _check_schema(url: URL) -> URL:
     if not Path(str(url.database)).exists():
         raise StoreUnavailable(f"There is no database {url.database} to export from.")
     with db.translated_errors(url):
@@ -46,29 +46,29 @@ def _checked(url: URL) -> URL:
     return url
 
 
-def _to_stdout(url: URL, wanted: CallFilter, with_output: bool) -> int:
+def _to_stdout(url: URL, where: CallFilter, with_output: bool) -> int:
     sink = sys.stdout.buffer
     try:
-        count = asyncio.run(_write(url, wanted, with_output, sink))
+        count = asyncio.run(_write(url, where, with_output, sink))
         sink.flush()
-    except BrokenPipeError:  # whoever read has seen enough; nothing may be flushed there any more
+    except BrokenPipeError:  # the reader has closed the pipe; nothing may be flushed to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
         return 0
     return count
 
 
-async def _write(url: URL, wanted: CallFilter, with_output: bool, sink: BinaryIO) -> int:
+async def _write(url: URL, where: CallFilter, with_output: bool, sink: BinaryIO) -> int:
     engine = db.open_readers(url)
     try:
         with db.translated_errors(url):
-            return await _write_calls(engine, wanted, with_output, sink)
+            return await _write_calls(engine, where, with_output, sink)
     finally:
         await engine.dispose()
 
 
-async def _write_calls(engine: AsyncEngine, wanted: CallFilter, with_output: bool, sink: BinaryIO) -> int:
+async def _write_calls(engine: AsyncEngine, where: CallFilter, with_output: bool, sink: BinaryIO) -> int:
     count = 0
-    async for page in calls.iterate(engine, wanted, PAGE):
+    async for page in calls.iterate(engine, where, PAGE_SIZE):
         for call in page:
             line = dumps(call.view())
             if with_output:
@@ -83,23 +83,23 @@ async def _write_calls(engine: AsyncEngine, wanted: CallFilter, with_output: boo
 
 
 async def _write_attachments(engine: AsyncEngine, call: Call, sink: BinaryIO) -> None:
-    """What is kept beside the result, if anything is: its base64, by the number it has there."""
-    kept = sorted(await outputs.attachment_sizes(engine, call.id))
-    before = b'","full_attachments":{"'
-    for number in kept:
-        sink.write(before + b'%d":"' % number)
-        offset, before = 0, b'","'
-        while data := await outputs.read_attachment(engine, call.id, number, offset, IN_THREES):
+    """The attachments stored outside the result, as base64 by number."""
+    numbers = sorted(await outputs.attachment_sizes(engine, call.id))
+    separator = b'","full_attachments":{"'
+    for number in numbers:
+        sink.write(separator + b'%d":"' % number)
+        offset, separator = 0, b'","'
+        while data := await outputs.read_attachment(engine, call.id, number, offset, BASE64_BYTES):
             offset += len(data)
             sink.write(base64.b64encode(data))
-    sink.write(b'"}' if kept else b'"')
+    sink.write(b'"}' if numbers else b'"')
 
 
 async def _output(engine: AsyncEngine, call: Call) -> AsyncIterator[str]:
-    """The whole output in pieces, as `GET /v1/calls/{id}/output` has it."""
+    """The whole output in parts, as in `GET /v1/calls/{id}/output`."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     offset = 0
-    while data := await outputs.read(engine, call.id, offset, PIECE):
+    while data := await outputs.read(engine, call.id, offset, READ_BYTES):
         offset += len(data)
         yield decoder.decode(data)
     yield decoder.decode(b"", final=True)

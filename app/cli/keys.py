@@ -1,102 +1,84 @@
-"""Keys for the command line: over REST while the service runs, straight in its records while it does not."""
+"""The `key` commands: over HTTP while the service runs, in its database while it is stopped."""
 
-import asyncio
-import os
-import re
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+import json
+from typing import Annotated, Any
 
-from pydantic import ValidationError
-from sqlalchemy.ext.asyncio import AsyncEngine
+import typer
+from rich.table import Table
 
-from app.cli.offline_store import records
-from app.config import Settings
-from app.core.principals import PRINCIPAL_NAME, Bounds, Scope, make_key
-from app.core.sessions import InvalidSession
-from app.core.util.clocks import SystemClock
-from app.core.util.ids import Ids
-from app.net.service_client import ServiceClient, ServiceProblem
-from app.store import principals
-from app.store.writer import Writer
+from app.cli.options import Target, err, out, user_errors, with_target
+from app.core.principals import DEFAULT_SCOPES, Scope
 
-View = dict[str, Any]
-T = TypeVar("T")
+app = typer.Typer(no_args_is_help=True, help="API keys of the service.")
 
 
-class Keys(Protocol):
-    def create(self, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View: ...
+@app.command("create")
+@with_target("url", "data_dir", "config_file")
+def create_key(
+    target: Target,
+    principal: Annotated[str, typer.Argument(help="Owner of the key; created when new.")],
+    name: Annotated[str, typer.Option(help="What the key is for.")] = "",
+    scope: Annotated[list[Scope] | None, typer.Option(help="What the key may do; repeatable.")] = None,
+    session: Annotated[list[str] | None, typer.Option(help="Pattern of allowed sessions; repeatable.")] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="Pattern of allowed tools; repeatable.")] = None,
+    calls_per_minute: Annotated[int | None, typer.Option(help="Maximum number of calls per minute.")] = None,
+    bounds: Annotated[str, typer.Option(metavar="JSON", help="All bounds, as in `POST /v1/keys`.")] = "{}",
+) -> None:
+    """Create a key and print its token, which is shown only once."""
+    options = {"sessions": session, "tools": tool, "calls_per_minute": calls_per_minute}
+    bound = _json_object(bounds, "--bounds") | {name: value for name, value in options.items() if value}
+    scopes = scope or sorted(DEFAULT_SCOPES)
+    with user_errors():
+        if target.is_stopped():
+            from app.cli import offline_store
 
-    def list(self) -> list[View]: ...
-
-    def revoke(self, id: str) -> None: ...
-
-
-class ServiceKeys:
-    """The keys of a running service."""
-
-    def __init__(self, client: ServiceClient) -> None:
-        self._client = client
-
-    def create(self, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View:
-        body = {"principal": principal, "name": name, "scopes": [str(scope) for scope in scopes], "bounds": bounds}
-        made: View = self._client.request("POST", "/v1/keys", body)
-        return made
-
-    def list(self) -> list[View]:
-        known: list[View] = self._client.request("GET", "/v1/keys")["data"]
-        return known
-
-    def revoke(self, id: str) -> None:
-        self._client.request("DELETE", f"/v1/keys/{id}")
-
-
-class OfflineKeys:
-    """The keys of a service that does not run; the lock keeps it from starting meanwhile."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def create(self, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View:
-        if not re.fullmatch(PRINCIPAL_NAME, principal):
-            raise ServiceProblem("principal: up to 64 letters, digits, dots, dashes, underscores and @ are needed.")
-        bound = _read_bounds(bounds, scopes)
-
-        async def work(engine: AsyncEngine, writer: Writer) -> View:
-            made, token = make_key(Ids(SystemClock()), principal, name, scopes, bound)
-            await writer.submit(lambda batch: principals.add_key(batch, made))
-            return made.view() | {"token": token}
-
-        return self._run(work)
-
-    def list(self) -> list[View]:
-        async def work(engine: AsyncEngine, writer: Writer) -> list[View]:
-            return [key.view() for key in await principals.all_keys(engine)]
-
-        return self._run(work)
-
-    def revoke(self, id: str) -> None:
-        async def work(engine: AsyncEngine, writer: Writer) -> bool:
-            return await writer.submit(lambda batch: principals.revoke(batch, id, SystemClock().now()))
-
-        if not self._run(work):
-            raise ServiceProblem(f"There is no valid key {id}.")
-
-    def _run(self, work: Callable[[AsyncEngine, Writer], Coroutine[Any, Any, T]]) -> T:
-        async def inside() -> T:
-            async with records(self._settings) as (engine, writer):
-                return await work(engine, writer)
-
-        return asyncio.run(inside())
+            key = offline_store.create_key(target.settings(), principal, name, scopes, bound)
+        else:
+            body = {"principal": principal, "name": name, "scopes": [str(scope) for scope in scopes], "bounds": bound}
+            key = target.client().request("POST", "/v1/keys", body)
+    err.print(f"[dim]{key['id']} for {key['principal']}: {', '.join(key['scopes'])}[/]")
+    typer.echo(key["token"])
 
 
-def _read_bounds(given: View, scopes: Sequence[Scope]) -> Bounds:
-    """As the service would read them, and with the same sentences when they do not fit."""
-    from app.api.key_bounds import BoundsRequest
+@app.command("list")
+@with_target("url", "data_dir", "config_file")
+def list_keys(target: Target) -> None:
+    """List all keys, without their tokens."""
+    with user_errors():
+        if target.is_stopped():
+            from app.cli import offline_store
 
+            keys = offline_store.list_keys(target.settings())
+        else:
+            keys = target.client().request("GET", "/v1/keys")["data"]
+    table = Table("id", "principal", "name", "scopes", "bounds", "created", "revoked", box=None, header_style="bold")
+    for key in keys:
+        bounds = {name: value for name, value in key["bounds"].items() if value}
+        bound = json.dumps(bounds, ensure_ascii=False) if bounds else ""
+        row = (key["id"], key["principal"], key["name"], " ".join(key["scopes"]), bound, key["created_at"])
+        table.add_row(*row, key["revoked_at"] or "")
+    out.print(table)
+
+
+@app.command("revoke")
+@with_target("url", "data_dir", "config_file")
+def revoke_key(target: Target, id: Annotated[str, typer.Argument(help="The key's id.")]) -> None:
+    """Revoke a key; it stops working at once."""
+    with user_errors():
+        if target.is_stopped():
+            from app.cli import offline_store
+
+            offline_store.revoke_key(target.settings(), id)
+        else:
+            target.client().request("DELETE", f"/v1/keys/{id}")
+    err.print(f"[dim]{id} is revoked[/]")
+
+
+def _json_object(text: str, option: str) -> dict[str, Any]:
     try:
-        return BoundsRequest.model_validate(given).bounds(os.path.realpath, scopes)
-    except ValidationError as error:
-        parts = [f"bounds.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
-        raise ServiceProblem("; ".join(parts)) from None
-    except InvalidSession as error:
-        raise ServiceProblem(str(error)) from None
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise typer.BadParameter(f"{option} takes a JSON object")
+    return value

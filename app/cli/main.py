@@ -1,6 +1,6 @@
 """The `toolcrib` command: start the service, and use it from a terminal.
 
-Heavy rooms are imported by the commands that need them, so that a plain call answers quickly.
+Large modules are imported by the commands that need them, so that the others start fast.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from app import __version__, config, logs
-from app.cli import admin, asks, mcp
-from app.cli.options import Config, DataDir, KeyOption, Url, client, err, out, plainly
+from app.cli import asks, db, keys, mcp, secrets
+from app.cli.options import Config, DataDir, Target, err, out, user_errors, with_target
 from app.core.redaction import Redactor
 from app.net.service_client import ServiceClient
 from app.store import admin_key
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-app.add_typer(admin.key_app, name="key")
-app.add_typer(admin.secret_app, name="secret")
-app.add_typer(admin.db_app, name="db")
+app.add_typer(keys.app, name="key")
+app.add_typer(secrets.app, name="secret")
+app.add_typer(db.app, name="db")
 app.add_typer(asks.app, name="asks")
 app.add_typer(mcp.app, name="mcp")
-app.command("doctor")(admin.examine_machine)
-app.command("export")(admin.export_calls)
+app.command("doctor")(db.run_doctor)
+app.command("export")(db.export_calls)
 
 COLORS = {"call.completed": "green", "call.error": "red", "call.running": "cyan", "call.pending": "dim"}
 
@@ -37,8 +37,8 @@ def main() -> None:
     app()
 
 
-def _say_version(is_asked: bool) -> None:
-    if is_asked:
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(f"toolcrib {__version__}")
         raise typer.Exit
 
@@ -46,7 +46,7 @@ def _say_version(is_asked: bool) -> None:
 @app.callback()
 def toolcrib(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Tools for LLM agents: listed, run, recorded."""
@@ -57,15 +57,17 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     data_dir: DataDir = None,
-    workspace: Annotated[Path | None, typer.Option(help="The folder tools work in.")] = None,
+    workspace: Annotated[Path | None, typer.Option(help="Directory that tools work in.")] = None,
     mcp_config: Annotated[
         Path | None, typer.Option(help="File with `mcpServers`, as Claude Desktop, Cursor and VS Code have it.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain to serve HTTPS with.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The private key of the certificate.")] = None,
-    root_path: Annotated[str | None, typer.Option(help="Path prefix a proxy in front serves it under.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM) to serve HTTPS with.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key (PEM) of the certificate.")] = None,
+    root_path: Annotated[
+        str | None, typer.Option(help="Path prefix under which a reverse proxy publishes the service.")
+    ] = None,
     forwarded_allow_ips: Annotated[
-        str | None, typer.Option(help="Proxies whose X-Forwarded headers are believed, comma-separated.")
+        str | None, typer.Option(help="Proxies whose X-Forwarded headers are trusted, comma-separated.")
     ] = None,
     config_file: Config = None,
 ) -> None:
@@ -74,7 +76,10 @@ def serve(
 
     from app.server import serve as run
 
-    with plainly():
+    proxies = None
+    if forwarded_allow_ips is not None:
+        proxies = [address.strip() for address in forwarded_allow_ips.split(",") if address.strip()]
+    with user_errors():
         settings = config.load(
             config_file,
             host=host,
@@ -85,7 +90,7 @@ def serve(
             tls_cert=tls_cert,
             tls_key=tls_key,
             root_path=root_path,
-            forwarded_allow_ips=_items(forwarded_allow_ips),
+            forwarded_allow_ips=proxies,
         )
         redactor = Redactor(shapes_in_output=settings.redact_shapes_in_output)
         logs.configure(settings.log_level, settings.log_format, redactor)
@@ -93,18 +98,14 @@ def serve(
             runner.run(run(settings, lambda url: _announce(settings, url), redactor=redactor))
 
 
-def _items(given: str | None) -> list[str] | None:
-    return None if given is None else [item.strip() for item in given.split(",") if item.strip()]
-
-
 def _announce(settings: config.Settings, url: str) -> None:
-    """Where it is, the key, and a line to try."""
+    """Print the URL, the key, and an example request."""
     if settings.api_key:
         key, shown = "$TOOLCRIB_API_KEY", "as set in TOOLCRIB_API_KEY"
     else:
         path = settings.data_dir / admin_key.FILE_NAME
         key = f"$(cat {shlex.quote(str(path))})"
-        shown = f"kept in {path}"
+        shown = f"stored in {path}"
         if settings.print_key:
             key = admin_key.read(settings.data_dir) or ""
             shown = f"{key}  ({shown})"
@@ -123,10 +124,11 @@ def _announce(settings: config.Settings, url: str) -> None:
 
 
 @app.command()
-def tools(url: Url = None, key: KeyOption = None, data_dir: DataDir = None, config_file: Config = None) -> None:
+@with_target()
+def tools(target: Target) -> None:
     """List the tools of the running service."""
-    with plainly():
-        listed = client(url, key, data_dir, config_file).request("GET", "/v1/tools")["data"]
+    with user_errors():
+        listed = target.client().request("GET", "/v1/tools")["data"]
     table = Table("tool", "effect", "what it does", box=None, header_style="bold")
     for tool in listed:
         table.add_row(tool["name"], tool["effect"], tool["description"].split("\n")[0])
@@ -134,24 +136,21 @@ def tools(url: Url = None, key: KeyOption = None, data_dir: DataDir = None, conf
 
 
 @app.command()
+@with_target()
 def call(
+    target: Target,
     name: Annotated[str, typer.Argument(help="The tool.")],
-    arguments: Annotated[str, typer.Argument(help="Its arguments as JSON, or - to read them from stdin.")] = "{}",
-    is_input: Annotated[bool, typer.Option("--input", help="What is given is free text, as for apply_patch.")] = False,
+    arguments: Annotated[str, typer.Argument(help="Arguments as JSON, or - to read them from stdin.")] = "{}",
+    is_input: Annotated[bool, typer.Option("--input", help="The argument is free text, as for apply_patch.")] = False,
     session: Annotated[str | None, typer.Option(help="The session to run in.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds the tool may run.")] = None,
-    url: Url = None,
-    key: KeyOption = None,
-    data_dir: DataDir = None,
-    config_file: Config = None,
 ) -> None:
     """Run a tool and print its output. Exit code 0 when it completed, 1 when it failed, 2 for bad JSON."""
-    given = sys.stdin.read() if arguments == "-" else arguments
-    payload = {"input": given} if is_input else {"arguments": _json(given)}
+    text = sys.stdin.read() if arguments == "-" else arguments
+    payload = {"input": text} if is_input else {"arguments": _parse_json(text)}
     body = {"tool": name, **payload, "session": session, "timeout": timeout}
-    wanted = {field: value for field, value in body.items() if value is not None}
-    with plainly():
-        end = _show_call(client(url, key, data_dir, config_file), wanted)
+    with user_errors():
+        end = _follow_call(target.client(), {field: value for field, value in body.items() if value is not None})
     if end is None:
         err.print("[red]error:[/] the service stopped before the call ended")
         raise typer.Exit(1)
@@ -162,16 +161,16 @@ def call(
         raise typer.Exit(1)
 
 
-def _json(given: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
-        return json.loads(given)
+        return json.loads(text)
     except ValueError as error:
         err.print(f"[red]error:[/] the arguments are not JSON: {error}")
         raise typer.Exit(2) from None
 
 
-def _show_call(service: ServiceClient, body: dict[str, Any]) -> dict[str, Any] | None:
-    """Follow a call to its end, with its progress on the way."""
+def _follow_call(service: ServiceClient, body: dict[str, Any]) -> dict[str, Any] | None:
+    """Print the progress of a call; returns the ended call, or None if the stream ended before."""
     for event in service.follow("POST", "/v1/calls", body):
         data: dict[str, Any] = event["data"]
         match event.get("type"):
@@ -187,32 +186,30 @@ def _show_call(service: ServiceClient, body: dict[str, Any]) -> dict[str, Any] |
 
 
 @app.command()
+@with_target()
 def watch(
+    target: Target,
     session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
     types: Annotated[str | None, typer.Option(help="Only these types, comma-separated.")] = None,
-    after: Annotated[int | None, typer.Option(help="Start behind this event; 0 for all that is stored.")] = None,
-    url: Url = None,
-    key: KeyOption = None,
-    data_dir: DataDir = None,
-    config_file: Config = None,
+    after: Annotated[int | None, typer.Option(help="Start after this event number; 0 for all stored events.")] = None,
 ) -> None:
-    """Print events as they come, until interrupted."""
-    wanted = {"session": session, "types": types, "after": after}
-    params = {name: value for name, value in wanted.items() if value is not None}
-    with plainly():
-        for event in client(url, key, data_dir, config_file).follow("GET", "/v1/events", **params):
+    """Print events until interrupted."""
+    options = {"session": session, "types": types, "after": after}
+    params = {name: value for name, value in options.items() if value is not None}
+    with user_errors():
+        for event in target.client().follow("GET", "/v1/events", **params):
             _print_event(event)
 
 
 def _print_event(event: dict[str, Any]) -> None:
     kind, data = event.get("type", "lagged"), event.get("data") or {}
     error = data.get("error") or {}
-    told = error.get("message") or data.get("title") or data.get("text") or ""
-    if not told and kind == "call.pending":
-        told = json.dumps(data.get("arguments") or data.get("input"))
+    text = error.get("message") or data.get("title") or data.get("text") or ""
+    if not text and kind == "call.pending":
+        text = json.dumps(data.get("arguments") or data.get("input"))
     head = f"{event.get('seq', ''):>6} {event.get('at', '')[11:23]:12}"
     out.print(f"[dim]{head}[/]", f"[{COLORS.get(kind, 'yellow')}]{kind:14}[/]", end=" ")
-    out.print(f"{data.get('tool', ''):12} {event.get('call') or '':32} {told}", markup=False)
+    out.print(f"{data.get('tool', ''):12} {event.get('call') or '':32} {text}", markup=False)
 
 
 @app.command()

@@ -1,142 +1,102 @@
-"""Secrets for the command line: over REST while the service runs, straight in its records while it does not."""
+"""The `secret` commands: over HTTP while the service runs, in its database while it is stopped."""
 
-import asyncio
 import getpass
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+import typer
+from rich.table import Table
 
-from app.cli.offline_store import records
-from app.config import MAX_SECRET_FILE_BYTES, SecretSetting, Settings, decode_secret
-from app.core.principals import ADMIN_PRINCIPAL
-from app.core.secrets import GLOBAL_PRINCIPAL, Secret, SecretConfigured, check_name, check_value
-from app.core.util.clocks import SystemClock
-from app.net.service_client import ServiceClient, ServiceProblem
-from app.store import secrets
-from app.store.secrets import SecretStore
-from app.store.writer import Batch, Writer
+from app.cli.options import Target, err, out, user_errors, with_target
+from app.config import MAX_SECRET_FILE_BYTES, SecretSetting, decode_secret
+from app.core.secrets import check_name, check_value
 
-View = dict[str, Any]
-T = TypeVar("T")
+IsGlobal = Annotated[bool, typer.Option("--global/--own", help="A global secret, or one of the key's owner.")]
+
+app = typer.Typer(no_args_is_help=True, help="Secrets: values that tools use by name.")
 
 
-class Secrets(Protocol):
-    def put(self, name: str, value: str, domains: Sequence[str], *, is_global: bool) -> View: ...
+@app.command("set")
+@with_target("url", "data_dir", "config_file")
+def set_secret(
+    target: Target,
+    name: Annotated[str, typer.Argument(help="Name of the secret; an existing one is replaced.")],
+    is_global: IsGlobal = True,
+    domain: Annotated[list[str] | None, typer.Option(help="Host it may be sent to; repeatable.")] = None,
+    from_env: Annotated[str | None, typer.Option(help="Read the value from this variable.")] = None,
+    from_file: Annotated[Path | None, typer.Option(help="Read the value from this file.")] = None,
+) -> None:
+    """Store a secret. The value is read from stdin, a variable or a file, or prompted for on a terminal."""
+    if from_env is not None and from_file is not None:
+        raise typer.BadParameter("use either --from-env or --from-file")
+    with user_errors():
+        service = None if target.is_stopped() else target.client()
+        value = _read_value(from_env, from_file)
+        if service is None:
+            from app.cli import offline_store
 
-    def list(self) -> list[View]: ...
+            offline_store.put_secret(target.settings(), name, value, domain or [], is_global=is_global)
+        else:
+            check_name(name)
+            check_value(value)
+            body = {"value": value, "domains": domain or []}
+            service.request("PUT", f"/v1/secrets/{name}", body, **{"global": is_global})
+    err.print(f"[dim]{name} is stored[/]")
 
-    def drop(self, name: str, *, is_global: bool) -> None: ...
+
+@app.command("list")
+@with_target("url", "data_dir", "config_file")
+def list_secrets(target: Target) -> None:
+    """List the global secrets and those of the key's owner, without their values."""
+    with user_errors():
+        if target.is_stopped():
+            from app.cli import offline_store
+
+            secrets = offline_store.list_secrets(target.settings())
+        else:
+            secrets = target.client().request("GET", "/v1/secrets")["data"]
+    table = Table("name", "owner", "domains", "source", "updated", box=None, header_style="bold")
+    for secret in secrets:
+        owner = "global" if secret["global"] else "own"
+        table.add_row(secret["name"], owner, " ".join(secret["domains"]), secret["source"], secret["updated_at"] or "")
+    out.print(table)
 
 
-def read_value(env: str | None, file: Path | None) -> str:
-    """The value from where it was said to be, or from stdin; never from the command line, which others can see."""
+@app.command("rm")
+@with_target("url", "data_dir", "config_file")
+def remove_secret(
+    target: Target, name: Annotated[str, typer.Argument(help="Name of the secret.")], is_global: IsGlobal = True
+) -> None:
+    """Delete a secret."""
+    with user_errors():
+        if target.is_stopped():
+            from app.cli import offline_store
+
+            offline_store.remove_secret(target.settings(), name, is_global=is_global)
+        else:
+            check_name(name)
+            target.client().request("DELETE", f"/v1/secrets/{name}", **{"global": is_global})
+    err.print(f"[dim]{name} is removed[/]")
+
+
+@app.command("reset")
+@with_target("data_dir", "config_file")
+def reset_secrets(target: Target, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Delete all stored secrets of all owners, if the key file is lost. The service must be stopped."""
+    from app.cli import offline_store
+
+    if not yes:
+        typer.confirm("Delete every stored secret of every owner?", abort=True)
+    with user_errors():
+        count = offline_store.reset_secrets(target.settings())
+    err.print(f"[dim]{count} removed[/]")
+
+
+def _read_value(env: str | None, file: Path | None) -> str:
+    """Never from the command line, which other users can see."""
     if env is not None or file is not None:
         return SecretSetting(env=env, file=file).read()
     if sys.stdin.isatty():
         return getpass.getpass("Value (not shown): ")
     return decode_secret(sys.stdin.buffer.read(MAX_SECRET_FILE_BYTES))
-
-
-class ServiceSecrets:
-    """The secrets of a running service."""
-
-    def __init__(self, client: ServiceClient) -> None:
-        self._client = client
-
-    def put(self, name: str, value: str, domains: Sequence[str], *, is_global: bool) -> View:
-        check_name(name)
-        check_value(value)
-        body = {"value": value, "domains": list(domains)}
-        kept: View = self._client.request("PUT", f"/v1/secrets/{name}", body, **{"global": is_global})
-        return kept
-
-    def list(self) -> list[View]:
-        known: list[View] = self._client.request("GET", "/v1/secrets")["data"]
-        return known
-
-    def drop(self, name: str, *, is_global: bool) -> None:
-        check_name(name)
-        self._client.request("DELETE", f"/v1/secrets/{name}", **{"global": is_global})
-
-
-class OfflineSecrets:
-    """The secrets of a service that does not run; the admin's are the own ones.
-
-    Only `put` needs the key file, so that secrets which cannot be opened any more can still be seen and removed.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def put(self, name: str, value: str, domains: Sequence[str], *, is_global: bool) -> View:
-        self._check(name, is_global)
-
-        async def work(engine: AsyncEngine, writer: Writer) -> View:
-            vault = await secrets.open_vault(engine, self._settings.data_dir.absolute())
-            stored = await secrets.open_all(engine, vault)
-            book = SecretStore(writer, vault, SystemClock(), _Unheard(), stored=stored)
-            kept, _ = await book.put(_owner(is_global), name, value, domains)
-            return kept.view()
-
-        return self._run(work)
-
-    def list(self) -> list[View]:
-        async def work(engine: AsyncEngine, writer: Writer) -> list[Secret]:
-            return await secrets.all_stored(engine)
-
-        configured = {name: setting.without_value(name) for name, setting in self._settings.secrets.items()}
-        seen = [
-            secret
-            for secret in self._run(work)
-            if secret.principal == ADMIN_PRINCIPAL or (secret.is_global and secret.name not in configured)
-        ]
-        every = sorted([*seen, *configured.values()], key=lambda secret: (secret.name, secret.is_global))
-        return [secret.view() for secret in every]
-
-    def drop(self, name: str, *, is_global: bool) -> None:
-        self._check(name, is_global)
-
-        async def work(engine: AsyncEngine, writer: Writer) -> bool:
-            return await writer.submit(lambda batch: secrets.remove(batch, _owner(is_global), name))
-
-        if not self._run(work):
-            raise ServiceProblem(f"There is no secret {name}.")
-
-    def reset(self) -> int:
-        """Forget every stored secret, whoever owns it; the answer is how many there were."""
-
-        async def work(engine: AsyncEngine, writer: Writer) -> int:
-            known = await secrets.all_stored(engine)
-
-            def forget(batch: Batch) -> int:
-                return sum(secrets.remove(batch, secret.principal, secret.name) for secret in known)
-
-            return await writer.submit(forget)
-
-        return self._run(work)
-
-    def _check(self, name: str, is_global: bool) -> None:
-        check_name(name)
-        if is_global and name in self._settings.secrets:
-            raise SecretConfigured(name)
-
-    def _run(self, work: Callable[[AsyncEngine, Writer], Coroutine[Any, Any, T]]) -> T:
-        async def inside() -> T:
-            async with records(self._settings) as (engine, writer):
-                return await work(engine, writer)
-
-        return asyncio.run(inside())
-
-
-class _Unheard:
-    """A command that ends at once shows nothing that could be redacted."""
-
-    def replace(self, values: Iterable[str]) -> None:
-        pass
-
-
-def _owner(is_global: bool) -> str:
-    return GLOBAL_PRINCIPAL if is_global else ADMIN_PRINCIPAL

@@ -120,7 +120,7 @@ def test_what_is_open_is_listed_as_a_table_or_as_json(office: Office) -> None:
     listed = toolcrib(office.folder, "asks", "--json")
     elsewhere = toolcrib(office.folder, "asks", "--json", "--session", "elsewhere")
 
-    assert table[0].split() == ["ask", "whose", "session", "tool", "wants", "until"]
+    assert table[0].split() == ["ask", "principal", "session", "tool", "needs", "until"]
     assert table[1].split() == [asks[0]["id"], "admin", "default", "read_file", "read", ".env", table[1].split()[-1]]
     assert "Which one? / Why that one?" in table[2]
     assert json.loads(listed.stdout) == asks
@@ -188,8 +188,8 @@ def test_a_script_fills_in_what_servers_want_or_agrees(office: Office) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ((), "give one of --allow"),
-        (("--allow", "--deny"), "give one of --allow"),
+        ((), "use one of --allow"),
+        (("--allow", "--deny"), "use one of --allow"),
         (("--say", "Red"), "not of the form ID=TEXT"),
     ],
 )

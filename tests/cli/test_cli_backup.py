@@ -169,7 +169,7 @@ def test_a_file_is_overwritten_only_when_told(data_dir: Path, tmp_path: Path) ->
     settings, file = settings_of(data_dir), tmp_path / "copy.db"
     file.write_text("precious")
 
-    with pytest.raises(StoreUnavailable, match=r"copy\.db exists\. Give another name, or --force"):
+    with pytest.raises(StoreUnavailable, match=r"copy\.db exists\. Use another name, or --force"):
         backup.backup(settings, file, force=False)
     assert file.read_text() == "precious"
 
@@ -209,8 +209,8 @@ def test_a_backup_that_cannot_be_written_leaves_the_old_one(data_dir: Path, tmp_
 def test_what_cannot_be_backed_up_is_one_sentence(tmp_path: Path, data_dir: Path) -> None:
     for settings, file, sentence in (
         (settings_of(tmp_path / "nowhere"), tmp_path / "copy.db", "There is no database"),
-        (settings_of(data_dir), tmp_path, "is no file name in a folder that exists"),
-        (settings_of(data_dir), tmp_path / "no" / "copy.db", "is no file name in a folder that exists"),
+        (settings_of(data_dir), tmp_path, "is not a file in an existing directory"),
+        (settings_of(data_dir), tmp_path / "no" / "copy.db", "is not a file in an existing directory"),
     ):
         with pytest.raises(StoreUnavailable, match=sentence):
             backup.backup(settings, file, force=False)
@@ -226,12 +226,12 @@ def test_restore_keeps_what_it_replaces_with_what_was_only_in_the_wal(data_dir: 
     done = restore(data_dir, tmp_path / "copy.db")
 
     assert calls_in(database) == ["call_1"]
-    assert done.kept is not None
-    assert done.kept.name.startswith("toolcrib.db.before-restore-")
-    assert calls_in(done.kept) == ["call_1", "call_2"]
+    assert done.saved is not None
+    assert done.saved.name.startswith("toolcrib.db.before-restore-")
+    assert calls_in(done.saved) == ["call_1", "call_2"]
     assert not done.was_upgraded
     assert database.stat().st_mode & 0o777 == 0o600
-    assert sorted(p.name for p in data_dir.iterdir()) == sorted(["toolcrib.db", "service.lock", done.kept.name])
+    assert sorted(p.name for p in data_dir.iterdir()) == sorted(["toolcrib.db", "service.lock", done.saved.name])
 
 
 def test_records_that_are_broken_can_be_replaced_and_are_kept_with_their_wal(data_dir: Path, tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ def test_records_that_are_broken_can_be_replaced_and_are_kept_with_their_wal(dat
     done = restore(data_dir, tmp_path / "copy.db")
 
     assert calls_in(database) == []
-    assert done.kept is not None
-    assert done.kept.read_text().endswith("a letter to a friend")
-    assert integrity.side_file(done.kept, "-wal").read_text() == "and this is its other half"
+    assert done.saved is not None
+    assert done.saved.read_text().endswith("a letter to a friend")
+    assert integrity.side_file(done.saved, "-wal").read_text() == "and this is its other half"
 
 
 def test_a_restore_to_a_new_place_makes_it(data_dir: Path, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_restore_to_a_new_place_makes_it(data_dir: Path, tmp_path: Path) -> No
     named = restore(tmp_path / "other", tmp_path / "copy.db", database_url=elsewhere)
     again = backup.backup(settings_of(tmp_path / "other", database_url=elsewhere), tmp_path / "2.db", force=False)
 
-    assert (plain.kept, named.kept) == (None, None)
+    assert (plain.saved, named.saved) == (None, None)
     assert calls_in(tmp_path / "new" / "toolcrib.db") == ["call_1"]
     assert calls_in(tmp_path / "far" / "away" / "records.db") == ["call_1"]
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
@@ -275,9 +275,9 @@ def test_a_database_that_is_a_link_is_replaced_where_it_really_is(data_dir: Path
 
     assert database.is_symlink()
     assert calls_in(real) == []
-    assert done.kept is not None
-    assert done.kept.parent == tmp_path
-    assert calls_in(done.kept) == ["call_1"]
+    assert done.saved is not None
+    assert done.saved.parent == tmp_path
+    assert calls_in(done.saved) == ["call_1"]
 
 
 def test_a_copy_that_is_still_written_to_is_not_put_in_place(data_dir: Path, tmp_path: Path) -> None:
@@ -433,9 +433,9 @@ def test_the_commands_say_what_they_did_and_ask_before_they_replace(data_dir: Pa
     assert (no.returncode, unasked.returncode, still) == (1, 1, ["call_1", "call_2"])
     assert (yes.returncode, calls_in(data_dir / "toolcrib.db")) == (0, ["call_1"])
     assert f"restored from copy.db: {told}" in yes.stdout
-    assert "are kept in" in yes.stdout
+    assert "is saved as" in yes.stdout
     assert "secrets.key is not part of a backup" in yes.stderr
-    assert "revoked after the backup was made are valid again" in yes.stderr
+    assert "revoked after the backup are valid again" in yes.stderr
 
 
 def leave_a_wal(database: Path, id: str) -> None:

@@ -45,7 +45,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[SandboxReport]:
     async def inspected(planner: SpawnPlanner) -> SandboxReport:
         return reports[-1]
 
-    monkeypatch.setattr(doctor, "_inspected", inspected)
+    monkeypatch.setattr(doctor, "_run_self_test", inspected)
     return reports
 
 
@@ -112,9 +112,9 @@ def test_where_nothing_was_started_yet_all_is_well_and_nothing_is_made(tmp_path:
     names = [finding["name"] for finding in answer["findings"]]
     assert names[:4] == ["configuration", "data directory", "disk", "service"]
     assert {"database", "port", "admin key", "secrets key", "tls", "python"} <= set(names)
-    assert {"openat2", "landlock", "seccomp", "user namespaces", "rg", "bwrap", "node", "git", "walls"} <= set(names)
+    assert {"openat2", "landlock", "seccomp", "user namespaces", "rg", "bwrap", "node", "git", "sandbox"} <= set(names)
     assert all(set(finding) == {"name", "level", "message", "advice"} for finding in answer["findings"])
-    assert "elsewhere is not there yet; the first start makes it." in shown.stdout
+    assert "elsewhere does not exist yet; it is created at the first start." in shown.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,8 +127,8 @@ def test_a_running_service_is_asked_how_it_is_also_over_https(tmp_path: Path) ->
     findings = {finding["name"]: finding for finding in json.loads(looked.stdout)["findings"]}
     assert looked.returncode == 0
     assert findings["service"]["level"] == "ok"
-    assert findings["service"]["message"].startswith(f"It runs and is ready ({url_of(announced)}, pid ")
-    assert findings["port"]["message"] == f"127.0.0.1:{port} is held by the running service."
+    assert findings["service"]["message"].startswith(f"The service runs and is ready ({url_of(announced)}, pid ")
+    assert findings["port"]["message"] == f"127.0.0.1:{port} is used by the running service."
     assert findings["database"]["level"] == findings["schema"]["level"] == findings["admin key"]["level"] == "ok"
     assert findings["data directory"]["level"] == "ok"
 
@@ -150,7 +150,7 @@ def test_settings_that_cannot_be_read_are_a_finding_and_exit_1(tmp_path: Path) -
 
     for name, sentence in (
         ("broken.toml", "The configuration cannot be read: broken.toml: Invalid value"),
-        ("misspelt.toml", "Settings that cannot be: prot: Extra inputs are not permitted."),
+        ("misspelt.toml", "Invalid settings: prot: Extra inputs are not permitted."),
         ("missing.toml", "There is no configuration file missing.toml."),
     ):
         looked = toolcrib(tmp_path, "doctor", "--json", "--config", name)
@@ -166,10 +166,10 @@ def test_the_data_directory_must_be_a_folder_of_ones_own(tmp_path: Path) -> None
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o755)
 
-    assert told(found("data directory", tmp_path / "file")) == ("failure", f"{tmp_path}/file is no folder.")
+    assert told(found("data directory", tmp_path / "file")) == ("failure", f"{tmp_path}/file is not a directory.")
     assert found("data directory", tmp_path / "file" / "below").level == "failure"
     open_to_all = found("data directory", tmp_path / "open")
-    assert told(open_to_all) == ("warning", f"{tmp_path}/open is open to others (mode 755).")
+    assert told(open_to_all) == ("warning", f"{tmp_path}/open can be accessed by other users (mode 755).")
     assert open_to_all.advice == f"Run `chmod 700 {tmp_path}/open`."
     assert not (tmp_path / "file" / "below").exists()
 
@@ -184,7 +184,7 @@ def test_files_of_another_user_are_told(data_dir: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("limit", "level"), [("NO_SPACE", "failure"), ("LITTLE_SPACE", "warning")])
+@pytest.mark.parametrize(("limit", "level"), [("NO_SPACE_BYTES", "failure"), ("LOW_SPACE_BYTES", "warning")])
 def test_a_disk_that_is_nearly_full_is_told(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, limit: str, level: str
 ) -> None:
@@ -210,13 +210,15 @@ def test_a_service_that_does_not_answer_or_is_not_ready_is_told(data_dir: Path) 
         good = found("service", data_dir)
 
     assert silent.level == "failure"
-    assert silent.message.startswith(f"It runs ({nobody}, pid {os.getpid()}), but {nobody}/healthz does not answer")
+    assert silent.message.startswith(
+        f"The service runs ({nobody}, pid {os.getpid()}), but {nobody}/healthz does not respond"
+    )
     assert starting.level == "note"
     assert stopping.level == "warning"
     assert 'not ready: {"status": "stopping"}' in stopping.message
     assert older.level == "warning"
     assert f"as version 0.0.1; this command is {__version__}." in older.message
-    assert told(good) == ("ok", f"It runs and is ready ({url}, pid {os.getpid()}).")
+    assert told(good) == ("ok", f"The service runs and is ready ({url}, pid {os.getpid()}).")
 
 
 def test_a_database_that_is_damaged_is_told_with_what_to_do(data_dir: Path) -> None:
@@ -233,7 +235,7 @@ def test_a_database_that_is_damaged_is_told_with_what_to_do(data_dir: Path) -> N
 
     assert damaged.level == letter.level == strange.level == "failure"
     assert told(letter) == ("failure", f"The database {path} cannot be read: file is not a database.")
-    assert letter.advice == "Stop the service and bring back a backup with `toolcrib db restore FILE`."
+    assert letter.advice == "Stop the service and restore a backup with `toolcrib db restore FILE`."
     assert "only a SQLite file" in strange.message
 
 
@@ -251,7 +253,7 @@ def test_a_database_elsewhere_that_others_can_read_is_told(data_dir: Path, tmp_p
     ("revision", "level", "sentence"),
     [
         (NEWEST, "ok", f"The database has the newest schema, {NEWEST}."),
-        ("0001", "note", f"The database has schema 0001; the next start brings it to {NEWEST}."),
+        ("0001", "note", f"The database has schema 0001; it is upgraded to {NEWEST} at the next start."),
         ("9999", "failure", f"The database has schema 9999; this Toolcrib knows up to {NEWEST}."),
     ],
 )
@@ -277,9 +279,9 @@ def test_a_port_is_free_or_ours_or_somebody_elses(data_dir: Path) -> None:
     strange = found("port", data_dir, host="192.0.2.1", port=8700)
 
     assert told(free) == ("ok", f"127.0.0.1:{port} is free.")
-    assert told(taken) == ("failure", f"127.0.0.1:{port} is held by another program.")
-    assert told(ours) == ("ok", f"127.0.0.1:{port} is held by the running service.")
-    assert told(strange) == ("failure", "192.0.2.1:8700 cannot be listened on: Cannot assign requested address.")
+    assert told(taken) == ("failure", f"127.0.0.1:{port} is used by another program.")
+    assert told(ours) == ("ok", f"127.0.0.1:{port} is used by the running service.")
+    assert told(strange) == ("failure", "The service cannot listen on 192.0.2.1:8700: Cannot assign requested address.")
 
 
 @pytest.mark.parametrize(("name", "file"), [("admin key", "admin.key"), ("secrets key", "secrets.key")])
@@ -292,8 +294,8 @@ def test_a_key_file_must_be_its_owners_alone(data_dir: Path, name: str, file: st
     path.chmod(0o600)
 
     assert missing.level == "note"
-    assert told(open_to_others) == ("warning", f"{path} is open to others (mode 640).")
-    assert told(found(name, data_dir)) == ("ok", f"{path} is its owner's alone.")
+    assert told(open_to_others) == ("warning", f"{path} can be accessed by other users (mode 640).")
+    assert told(found(name, data_dir)) == ("ok", f"{path} is accessible for its owner only.")
 
 
 def test_a_configured_key_needs_no_file_and_is_not_shown(data_dir: Path) -> None:
@@ -334,7 +336,7 @@ def test_a_program_that_is_missing_is_told_with_its_use_and_its_package(
 
     missing = found("git", data_dir)
 
-    assert told(missing) == ("note", "It is not installed; it is needed for tools that work with repositories.")
+    assert told(missing) == ("note", "Not installed; it is needed for tools that work with repositories.")
     assert missing.advice == "Install it with `apt-get install git` on Debian."
     put_program(tmp_path / "git", "git version 2.39.2")
     assert told(found("git", data_dir)) == ("ok", f"git version 2.39.2 ({tmp_path}/git)")
@@ -356,13 +358,16 @@ def test_the_ripgrep_that_is_used_is_told_the_one_on_the_path_or_the_one_that_ca
 def test_the_walls_are_tried_and_what_they_do_not_keep_out_is_told(
     data_dir: Path, reports: list[SandboxReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert told(found("walls", data_dir)) == ("ok", f"{REPORT.reason} Something is not kept out.")
+    assert told(found("sandbox", data_dir)) == ("ok", f"{REPORT.reason} Something is not kept out.")
     reports.append(replace(REPORT, backend=None, reason="The backend landlock fails its self-test (tcp): no."))
-    assert told(found("walls", data_dir)) == ("warning", f"No process of a model is started. {reports[-1].reason}")
+    assert told(found("sandbox", data_dir)) == (
+        "warning",
+        f"No processes can be started for tools. {reports[-1].reason}",
+    )
     reports.append(replace(REPORT, backend=Backend.NONE))
-    assert found("walls", data_dir).level == "warning"
+    assert found("sandbox", data_dir).level == "warning"
     monkeypatch.undo()
-    [real] = [one for one in doctor.examine(Settings(data_dir=data_dir, port=0)) if one.name == "walls"]
+    [real] = [one for one in doctor.examine(Settings(data_dir=data_dir, port=0)) if one.name == "sandbox"]
     assert (real.level, "passed its self-test" in real.message) == ("ok", True)
 
 
@@ -371,10 +376,10 @@ def test_a_workspace_around_the_data_directory_is_told_where_it_cannot_be_hidden
 ) -> None:
     surrounding = {"workspace": data_dir.parent}
 
-    assert found("walls", data_dir, **surrounding).level == "warning"
-    assert found("walls", data_dir, **surrounding, sandbox={"profile": "read-only"}).level == "ok"
+    assert found("sandbox", data_dir, **surrounding).level == "warning"
+    assert found("sandbox", data_dir, **surrounding, sandbox={"profile": "read-only"}).level == "ok"
     reports.append(replace(REPORT, backend=Backend.BWRAP))
-    assert found("walls", data_dir, **surrounding).level == "ok"
+    assert found("sandbox", data_dir, **surrounding).level == "ok"
 
 
 def put_program(path: Path, version: str) -> None:
@@ -389,7 +394,7 @@ def test_a_failure_decides_the_exit_code_and_the_table_shows_it(data_dir: Path, 
 
     assert looked.returncode == 1
     assert "file is not a database." in looked.stdout
-    assert "→ Stop the service and bring back a backup" in looked.stdout
+    assert "→ Stop the service and restore a backup" in looked.stdout
     assert "\x1b[" not in looked.stdout
 
 

@@ -60,7 +60,7 @@ async def make_calls(service: RunningService) -> None:
 async def test_it_writes_what_the_list_shows_oldest_first_while_the_service_runs(
     service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_export, "PAGE", 3)
+    monkeypatch.setattr(cli_export, "PAGE_SIZE", 3)
     await make_calls(service)
 
     lines = await exported(service.data_dir)
@@ -70,7 +70,7 @@ async def test_it_writes_what_the_list_shows_oldest_first_while_the_service_runs
 
 
 async def test_it_takes_the_filters_of_the_list(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_export, "PAGE", 3)
+    monkeypatch.setattr(cli_export, "PAGE_SIZE", 3)
     await make_calls(service)
     every = await listed(service)
     moment = every[6]["created_at"]
@@ -93,7 +93,7 @@ async def test_it_takes_the_filters_of_the_list(service: RunningService, monkeyp
 async def test_with_output_adds_what_the_output_route_answers(
     service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_export, "PIECE", 5)  # cuts characters in two
+    monkeypatch.setattr(cli_export, "READ_BYTES", 5)  # cuts characters in two
     await service.run("echo", {"text": 'short "quoted" \n€'})
     await service.run("flood", {"text": "lang €\n\\", "times": 50})
     await service.run("say", {"texts": ["öne", '"\ttwo', "🙂"], "streams": ["stdout", "stderr"]})
@@ -202,7 +202,7 @@ def test_the_command_writes_to_stdout_or_a_file_for_its_owner(data_dir: Path, tm
     assert (tmp_path / "calls.jsonl").stat().st_mode & 0o777 == 0o600
     assert (none.returncode, none.stdout) == (0, "")
     assert bad.returncode == 2
-    assert "yesterday is no time as in" in bad.stderr
+    assert "yesterday is not a time such as" in bad.stderr
 
 
 def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_made(data_dir: Path, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_made(data_dir: P
 
     with pytest.raises(StoreUnavailable, match="There is no database"):
         export(tmp_path / "nowhere", tmp_path / "calls.jsonl")
-    with pytest.raises(StoreUnavailable, match="is no file name in a folder that exists"):
+    with pytest.raises(StoreUnavailable, match="is not a file in an existing directory"):
         export(data_dir, tmp_path / "no" / "calls.jsonl")
     with closing(sqlite3.connect(data_dir / "toolcrib.db")) as database, database:
         database.execute("UPDATE alembic_version SET version_num = '0001'")

@@ -44,8 +44,8 @@ def test_the_servers_of_a_file_are_there_and_their_words_do_not_paint_the_termin
     log = mcp(folder, "log", "corner-shop")
 
     assert (anew.returncode, anew.stdout, anew.stderr) == (0, "", "corner-shop: connected 2 tools\n")
-    assert shown[0].split() == ["server", "whose", "kind", "state", "tools", "source", "about"]
-    row = ["corner-shop", "everybody", "stdio", "connected", "2", "config", "shop", "1.0"]
+    assert shown[0].split() == ["server", "owner", "kind", "state", "tools", "source", "info"]
+    row = ["corner-shop", "global", "stdio", "connected", "2", "config", "shop", "1.0"]
     assert row in [line.split() for line in shown]
     assert "we are \\x1b[31mopen" in log.stdout
 

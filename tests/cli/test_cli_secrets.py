@@ -69,10 +69,10 @@ def test_a_secret_is_set_listed_and_removed(place: Path) -> None:
     secret(place, "rm", "MAIL", "--own")
     again = secret(place, "rm", "MAIL")
 
-    assert (made.returncode, made.stdout, made.stderr) == (0, "", "MAIL is kept\n")
+    assert (made.returncode, made.stdout, made.stderr) == (0, "", "MAIL is stored\n")
     assert (own.returncode, removed.returncode) == (0, 0)
-    disk = {("DISK", "everybody"): "disk.example config"}
-    assert both == disk | {("MAIL", "everybody"): "mail.example *.mail.example store", ("MAIL", "own"): "store"}
+    disk = {("DISK", "global"): "disk.example config"}
+    assert both == disk | {("MAIL", "global"): "mail.example *.mail.example store", ("MAIL", "own"): "store"}
     assert one == disk | {("MAIL", "own"): "store"}
     assert listed(place) == disk
     assert kept[0] == []
@@ -122,8 +122,8 @@ def test_secrets_set_without_a_service_are_there_when_it_starts_and_the_other_wa
     secret(tmp_path, "set", "THREE", stdin=CANARY)
     assert stop(service) == 0
 
-    assert online == {("ONE", "everybody"): "store", ("TWO", "everybody"): "store"}
-    assert listed(tmp_path) == online | {("THREE", "everybody"): "store"}
+    assert online == {("ONE", "global"): "store", ("TWO", "global"): "store"}
+    assert listed(tmp_path) == online | {("THREE", "global"): "store"}
     assert (tmp_path / ".toolcrib" / "secrets.key").stat().st_mode & 0o777 == 0o600
 
 
@@ -143,7 +143,7 @@ def test_a_lost_key_file_is_one_sentence_with_a_way_out(tmp_path: Path) -> None:
     assert refused.stderr == also.stderr
     assert "is missing, and stored secrets are encrypted with it" in refused.stderr
     assert "toolcrib secret reset" in refused.stderr
-    assert still == {("MAIL", "everybody"): "store"}
+    assert still == {("MAIL", "global"): "store"}
     assert kept.returncode == 1
     assert (given_up.returncode, given_up.stderr) == (0, "1 removed\n")
     assert listed(tmp_path) == {}
@@ -156,7 +156,7 @@ def test_reset_is_not_for_a_running_service(folder: Path) -> None:
 
     assert refused.returncode == 1
     assert "Another Toolcrib (pid " in refused.stderr
-    assert ("MAIL", "everybody") in listed(folder)
+    assert ("MAIL", "global") in listed(folder)
     secret(folder, "rm", "MAIL")
 
 
@@ -194,7 +194,7 @@ def test_at_a_terminal_the_value_is_asked_for_and_not_shown(tmp_path: Path) -> N
     try:
         asked = read_until(ours, b"Value (not shown): ")
         os.write(ours, CANARY.encode() + b"\n")
-        told = asked + read_until(ours, b"MAIL is kept")
+        told = asked + read_until(ours, b"MAIL is stored")
         assert asking.wait(HANG) == 0
     finally:
         asking.kill()
@@ -202,7 +202,7 @@ def test_at_a_terminal_the_value_is_asked_for_and_not_shown(tmp_path: Path) -> N
         os.close(ours)
 
     assert b"canary" not in told
-    assert listed(tmp_path) == {("MAIL", "everybody"): "store"}
+    assert listed(tmp_path) == {("MAIL", "global"): "store"}
 
 
 def read_until(fd: int, wanted: bytes) -> bytes:
