@@ -152,7 +152,7 @@ class Hooks:
         data = {"name": hook.name, "point": point.value, "verdict": answer.verdict, "duration_ms": took}
         publish(data if answer.message is None else data | {"message": answer.message})
         if answer.verdict == "deny":
-            raise HookDenied(answer.message or f"The hook {hook.name} answer no.")
+            raise HookDenied(answer.message or f"The hook {hook.name} denied it.")
         if answer.verdict == "failed":
             log.warning("the hook %s failed at %s: %s", hook.name, point, answer.message)
             if hook.blocks(point):

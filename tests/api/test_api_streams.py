@@ -334,7 +334,7 @@ async def test_a_client_that_takes_nothing_is_told_that_it_lagged(
             received += await reader.read(1 << 30)
     writer.close()
 
-    assert b"too slow; reconnect with Last-Event-ID to go on" in received
+    assert b"too slow; reconnect with Last-Event-ID to continue" in received
     await until(lambda: not service.services.hub._all_calls)
 
 

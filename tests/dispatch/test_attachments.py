@@ -127,7 +127,7 @@ def test_what_a_call_cannot_keep_is_told(cover: CallRedactor, monkeypatch: pytes
                 "mime": "image/png",
                 "filename": "a.png",
                 "size": len(LARGE),
-                "reason": f"a call keeps {MAX_ATTACHED_BYTES:,} bytes of attachments",
+                "reason": f"a call stores at most {MAX_ATTACHED_BYTES:,} bytes of attachments",
             },
         ]
     }

@@ -307,7 +307,7 @@ async def test_a_slow_listener_is_told_that_it_lagged_and_can_come_back(
     rest = frames_of(await read_all(stream))
     assert kinds(rest) == ["lagged"]
     assert rest[0].id is None
-    assert rest[0].data == {"reason": "too slow; reconnect with Last-Event-ID to go on"}
+    assert rest[0].data == {"reason": "too slow; reconnect with Last-Event-ID to continue"}
 
     again = follow(crib, frames[-1].id)
     frames += await read(again, 30)

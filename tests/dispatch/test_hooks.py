@@ -231,7 +231,7 @@ async def test_a_refused_telling_costs_only_itself(crib: Crib, caplog: pytest.Lo
 
     with caplog.at_level(logging.WARNING):
         crib.house._dispatcher._journal.publish_hook(live, said("ok"))
-        await until(lambda: "what a hook said of" in caplog.text)
+        await until(lambda: "the answer of a hook of" in caplog.text)
 
     assert crib.hooked(live.call.id) == []
 

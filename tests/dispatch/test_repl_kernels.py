@@ -131,7 +131,7 @@ async def test_a_session_that_was_narrowed_gets_another_kernel(toys: Toys) -> No
     second = await toys.use(replace(BLUE, network_policy=NetworkPolicy("disabled", ())))
 
     assert first.process.ended is not None
-    assert second.lost == "The session was changed and the interpreter started anew, so what was defined in it is gone."
+    assert second.lost == "The session was changed and the interpreter restarted, so what was defined in it is gone."
 
 
 async def test_a_call_that_was_stopped_could_not_know_and_the_next_one_is_told(toys: Toys) -> None:
@@ -209,7 +209,7 @@ async def test_a_call_from_within_a_cell_cannot_use_the_kernel_of_that_cell(toys
     outer = call_of(BLUE)
     async with toys.kernels.held(outer, "cat", None, toys.start):
         for inner in (call_of(BLUE, outer), call_of(BLUE, call_of(GREEN, outer))):
-            with pytest.raises(ToolUnavailable, match="runs the cell that this call comes from"):
+            with pytest.raises(ToolUnavailable, match="runs the cell that made this call"):
                 await enter(toys, inner)
 
     assert not (await toys.use()).is_fresh

@@ -179,8 +179,14 @@ async def test_what_is_removed_is_forgotten_and_what_was_not_there_is_not_told(c
         (defined(url="https://refused.example"), "That address is not one for tools."),
         (ClientDefinition(name="on_screen", description="x", kind="client"), "This service has no tools of kind clie"),
         (defined(parameters={"x": "y" * 300_000}), "The definition of get_weather is larger than 262,144 bytes."),
-        (defined(headers={"Authorization": "Bearer ghp_" + "a" * 36}), "The definition of get_weather holds what look"),
-        (defined(url="https://user:hunter22@a.example/"), "The definition of get_weather holds what looks like a sec"),
+        (
+            defined(headers={"Authorization": "Bearer ghp_" + "a" * 36}),
+            "The definition of get_weather contains what look",
+        ),
+        (
+            defined(url="https://user:hunter22@a.example/"),
+            "The definition of get_weather contains what looks like a sec",
+        ),
     ],
 )
 async def test_what_cannot_be_made_is_refused_in_a_sentence(
@@ -209,7 +215,7 @@ async def test_the_number_of_tools_is_bounded_for_each_owner(
     for name in ("first", "second"):
         await book.register(defined(name), "ann", replace=False)
 
-    with pytest.raises(InvalidDefinition, match="No more than 2 tools are kept for one owner"):
+    with pytest.raises(InvalidDefinition, match="No more than 2 tools are stored for one owner"):
         await book.register(defined("third"), "ann", replace=False)
     await book.register(defined("second"), "ann", replace=True)
     await book.register(defined("third"), "bob", replace=False)
@@ -234,8 +240,10 @@ async def test_a_kept_tool_that_does_not_fit_any_more_is_reported_and_costs_only
     assert await said(crib, "echo") == ""
     for name in ("no_json", "old_kind", "odd_url"):
         assert await said(crib, name) == "UnknownTool"
-        assert f"the registered tool {name} of everybody cannot be used" in caplog.text
-    assert "the registered tool echo of everybody cannot be used: echo is the name of a tool already" in caplog.text
+        assert f"the registered tool {name} of all principals cannot be used" in caplog.text
+    assert (
+        "the registered tool echo of all principals cannot be used: echo is the name of a tool already" in caplog.text
+    )
 
 
 async def imported(asked: OpenApiImport, principal: str) -> tuple[list[HttpDefinition], list[Skipped]]:

@@ -90,7 +90,7 @@ async def test_what_is_in_memory_needs_no_reading_and_no_waiting(crib: Crib) -> 
 async def test_memory_holds_the_most_recent_ones_and_the_store_has_all(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MAX_CACHED", 3)
     sessions = fresh(crib)
     for number in range(4):
         assert await sessions.create(Session("admin", f"s{number}"))

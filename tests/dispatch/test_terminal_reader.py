@@ -185,7 +185,7 @@ async def test_who_cannot_listen_keeps_nobody_else_from_it(stage: Stage, caplog:
     stage.child.leave()
 
     assert (await waiting).text == "all the same"
-    assert "could not be kept with its call" in caplog.text
+    assert "could not be stored with its call" in caplog.text
 
 
 async def test_what_nobody_waits_for_is_read_slowly(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

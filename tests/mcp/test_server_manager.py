@@ -650,7 +650,7 @@ async def test_a_stored_server_that_cannot_be_used_any_more_costs_only_itself(
     await town.crib.open()
     await town.connected("second")
 
-    assert "the MCP server toy of everybody cannot be used" in caplog.text
+    assert "the MCP server toy of all principals cannot be used" in caplog.text
     assert town.tools() == ["mcp__second__echo"]
 
 

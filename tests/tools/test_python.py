@@ -214,7 +214,7 @@ async def test_more_memory_starts_it_anew_and_too_much_is_refused(workspace: Pat
 
     assert same.output == "1\n"
     assert more.output == (
-        "[The interpreter was started anew to have more memory, so what was defined in it is gone.]\nFalse\n"
+        "[The interpreter was restarted to have more memory, so what was defined in it is gone.]\nFalse\n"
     )
     assert less.metadata["fresh"] is False
     assert isinstance(refused, InvalidArgs)
