@@ -32,7 +32,7 @@ NO_NODE = (
     "`pip install 'toolcrib[node]'`, or name its folder in `sandbox.read_roots`."
 )
 NO_PYTHON = "There is no Python here that tools can use; the operator has to install it where everybody can read it."
-MODULES = ("channel", "tracebacks", "desk", "shells", "python_kernel")
+MODULES = ("channel", "tracebacks", "display", "executors", "python_kernel")
 """The parts of the Python kernel, each after those it imports."""
 BOOT = """
 import json, sys, types
