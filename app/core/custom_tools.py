@@ -1,4 +1,4 @@
-"""Tools that come from outside: registered at run time, as they are asked for and kept, or found in files."""
+"""Definitions of tools registered at run time or by an OpenAPI import, and tools loaded from files."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from app.core.tools import Tool
 
 NAME = r"^[a-zA-Z][a-zA-Z0-9_-]{2,63}$"
-"""Legal for every provider."""
+"""Valid for every provider."""
 Place = Literal["path", "query", "header", "body", "whole_body"]
 Style = Literal["repeat", "comma", "space", "pipe", "deep", "members", "json"]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -42,9 +42,9 @@ class SecretHeader(BaseModel, extra="forbid"):
 
 
 class Definition(BaseModel, extra="forbid"):
-    """What both kinds have."""
+    """The fields of both kinds."""
 
-    name: Name = Field(description="What calls name it by.", examples=["get_weather"])
+    name: Name = Field(description="The name that calls use.", examples=["get_weather"])
     title: str | None = Field(default=None, max_length=128, description="A short name for people.")
     description: str = Field(min_length=1, max_length=16_384, description="What it does, written for a model.")
     parameters: dict[str, Any] = Field(
@@ -78,7 +78,7 @@ class HttpDefinition(Definition):
 
 
 class ClientDefinition(Definition):
-    """A tool that the caller runs itself, and posts the result of."""
+    """A tool that the client runs, and whose result it posts."""
 
     kind: Literal["client"] = Field(description="The frontend runs it.")
     timeout: float = Field(default=300, gt=0, le=86_400, description="Seconds until a result must have come.")
@@ -86,7 +86,7 @@ class ClientDefinition(Definition):
 
 AnyDefinition = Annotated[HttpDefinition | ClientDefinition, Field(discriminator="kind")]
 Maker = Callable[[Any, str | None], Tool]
-"""Makes a tool of a definition, for an owner (None: everybody); raises `ValueError` with a sentence when it cannot."""
+"""Makes a tool of a definition for an owner (None: all principals); raises `ValueError` with a sentence."""
 
 
 class Skipped(NamedTuple):
@@ -143,7 +143,7 @@ class Unloaded(NamedTuple):
 
 @dataclass(slots=True)
 class Loaded:
-    """What files gave."""
+    """Tools loaded from files, and files that failed."""
 
     found: list[Found] = field(default_factory=list)
     failed: list[Unloaded] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Models: what is known of them that decides which tools suit them. Only data and four small questions."""
+"""Facts about LLMs that decide which tools they are offered."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from app.core.rules import matches
 
 ShellVariant = Literal["shell_command", "exec_command", "shell"]
 ShellChoice = Literal["auto", "disabled", "shell_command", "unified_exec", "shell"]
-"""What an operator can say about it: let the model decide, offer none, or always the same."""
+"""The operator's setting: by model, none, or always the same."""
 
 SHELL_TOOLS: dict[str, ShellVariant] = {
     "shell": "shell",
@@ -14,7 +14,7 @@ SHELL_TOOLS: dict[str, ShellVariant] = {
     "exec_command": "exec_command",
     "write_stdin": "exec_command",
 }
-"""The tools that run command lines, and the form of it that each belongs to."""
+"""The tools that run commands, and the shell variant of each."""
 NO_PATCHES = ("gpt-4", "oss")
 SHELLS: tuple[tuple[str, ShellVariant], ...] = (
     ("exp-codex*", "shell_command"),
@@ -31,11 +31,11 @@ SHELLS: tuple[tuple[str, ShellVariant], ...] = (
     ("o3*", "shell"),
     ("o4*", "shell"),
 )
-"""Which form of the shell tool each family was taught, the first match counts: a command line (`shell_command`), a
-list of words (`shell`), or a terminal that goes on (`exec_command`). Others know a command line best."""
+"""The shell variant that each model family was trained with, first match first: a command line (`shell_command`), an
+argument list (`shell`), or a persistent terminal (`exec_command`). Others get a command line."""
 
 FREEFORM = ("gpt-5*", "*codex*")
-"""Who takes tools that are given a text of any form, and keeps to a grammar for it."""
+"""Models with free-form tools and grammars."""
 
 
 def takes_patches(model: str | None) -> bool:

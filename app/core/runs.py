@@ -1,7 +1,7 @@
-"""Runs: one model message, the calls in it, and what goes back to the model.
+"""Runs: one model message, its calls, and the replies to them.
 
-These are the words that every dialect translates from and to: a tool becomes a `ToolOffer`, what the model wrote a
-`ModelCall`, what it gets back a `Reply`.
+The provider-independent types of every dialect: a tool is a `ToolOffer`, a call of the model a `ModelCall`, its answer
+a `Reply`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from app.core.tools import Payload
 
 CallType = Literal["function", "custom", "apply_patch", "shell", "local_shell", "computer", "tool_search"]
-"""What kind of call a model makes. All but the first two are a provider's own tools that its client runs."""
+"""The kinds of calls. All but the first two are built-in tools of a provider that the client runs."""
 _ALWAYS = ("id", "type", "name")
 _ECHOED = ("namespace", "caller", "toolset", "sub_index")
 _OPTIONAL = (*_ECHOED, "arguments_error", "raw_arguments")
@@ -33,14 +33,10 @@ class ToolOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A call as a model wrote it. `id` is the provider's, None when it gives none.
-
-    `arguments_error` says why the arguments cannot be read; `raw_arguments` is then what was written. `sub_index` tells
-    apart the calls that share an id because they came in one wrapper. `caller`, `namespace` and `toolset` are the
-    provider's, to be given back as they came. `is_repaired`: what was written is not quite what is here.
-    """
+    """A call as a model wrote it."""
 
     id: str | None
+    """The provider's id, if it has one."""
     name: str
     type: CallType = "function"
     arguments: dict[str, Any] | None = None
@@ -48,13 +44,17 @@ class ModelCall:
     namespace: str | None = None
     caller: dict[str, Any] | None = None
     toolset: str | None = None
+    """`namespace`, `caller` and `toolset` are the provider's and sent back unchanged."""
     sub_index: int | None = None
+    """The index among the calls of one wrapper, which share an id."""
     arguments_error: str | None = None
+    """Why the arguments are invalid; `raw_arguments` are then the original text."""
     raw_arguments: str | None = None
     is_repaired: bool = False
+    """Whether the arguments were nearly valid JSON and repaired."""
 
     def view(self) -> dict[str, Any]:
-        """The call as it is shown, and kept. What is not there is left out."""
+        """The call as it is shown and stored, without empty fields."""
         shown: dict[str, Any] = {name: getattr(self, name) for name in _ALWAYS}
         if self.input is not None:
             shown["input"] = self.input
@@ -64,15 +64,15 @@ class ModelCall:
         return shown | ({"repaired": True} if self.is_repaired else {})
 
     def outline(self) -> dict[str, Any]:
-        """What an answer to it needs, as it is kept: not what it was to do."""
+        """The fields that an answer needs, as they are stored."""
         shown: dict[str, Any] = {name: getattr(self, name) for name in _ALWAYS}
         shown |= {name: value for name in _ECHOED if (value := getattr(self, name)) is not None}
-        longest = (self.arguments or {}).get("max_output_length")
-        return shown if longest is None else shown | {"arguments": {"max_output_length": longest}}
+        max_length = (self.arguments or {}).get("max_output_length")
+        return shown if max_length is None else shown | {"arguments": {"max_output_length": max_length}}
 
 
 def to_model_call(view: dict[str, Any]) -> ModelCall:
-    """A call that was kept as its view."""
+    """A call from its stored view."""
     return ModelCall(
         **{name: value for name, value in view.items() if name != "repaired"}, is_repaired=view.get("repaired", False)
     )
@@ -90,7 +90,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """An image, a sound or any other file. `data` is base64; None: it is only to be had at `url`."""
+    """An image, a sound or any other file. `data` is base64; None: only `url` is known."""
 
     mime: str
     data: str | None = None
@@ -136,9 +136,9 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What goes back for one call. A failed call can have both an error and what it gave until then.
+    """The answer to one call. A failed call can have both an error and parts.
 
-    `commands` has what the commands of a `shell` or `local_shell` call did, `tools` what a `tool_search` found.
+    `commands` are the ends of a `shell` or `local_shell` call, `tools` the results of a `tool_search`.
     """
 
     call: ModelCall
@@ -149,20 +149,18 @@ class Reply:
 
 
 Known = Callable[[str], ToolOffer | None]
-"""The tool that a name on the wire means; None when there is none for this caller. An alias has the name it was called
-by, because it has arguments of its own."""
+"""The tool of a wire name; None when this caller has none. An alias keeps its name, as it has arguments of its own."""
 
 
 class Unreadable(ValueError):
-    """A message that is not of the dialect it was sent as, in a sentence."""
+    """Why a message is not valid in its dialect, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedMessage:
-    """What was found in a model's message.
+    """A model's message: calls, text, the provider's id, and the items to replay.
 
-    `text` is what it said besides, `message_id` the provider's id of it, `items` what must be sent along when the
-    message is replayed whole; `is_response`: it came as a whole response.
+    `is_response`: it was a whole response of the provider.
     """
 
     calls: tuple[ModelCall, ...] = ()
@@ -174,7 +172,7 @@ class ParsedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpec:
-    """What one of our tools is asked to do for a model's call."""
+    """One call of our tools for a model's call."""
 
     tool: str
     arguments: dict[str, Any] | None = None
@@ -184,10 +182,10 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One model message that was run: its calls as they were read, and for each the ids of the calls that carry it out.
+    """One model message that was run: its calls, and for each the ids of the calls of our tools.
 
-    `fingerprint` is the same for a message that comes again. `previous` is the response that the answers belong to,
-    where they can be sent without repeating it.
+    `fingerprint` identifies a repeated message. `previous` is the id of the response that the conversation continues
+    from, where the provider supports it.
     """
 
     id: str

@@ -48,7 +48,7 @@ async def test_every_call_is_answered_in_the_order_of_the_message(client: httpx.
     assert [one["tool_call_id"] for one in run["append"]] == ["call_aK", "call_bK", "call_cK", "call_dK", "call_eK"]
     codes = [one["error"] and one["error"]["code"] for one in run["calls"]]
     assert codes == [None, "UnknownTool", "InvalidArgs", None, "InvalidArgs"]
-    assert run["append"][2]["content"].startswith("[ERROR:InvalidArgs] The arguments are no JSON: ")
+    assert run["append"][2]["content"].startswith("[ERROR:InvalidArgs] The arguments are not JSON: ")
     assert run["append"][3] == tool("call_dK", "hi")
     assert {one["message_id"] for one in run["calls"]} == {"chatcmpl-1"}
     assert run["calls"][2]["input"] == '{"text": "half'

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.providers.text_calls.json_repair import DEEPEST, Broken, Repaired, extent, loads, to_json
+from app.providers.text_calls.json_repair import MAX_DEPTH, Broken, Repaired, extent, loads, to_json
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
@@ -105,8 +105,8 @@ def test_a_cut_value_has_no_end(value: Any, data: st.DataObject) -> None:
 
 
 def test_a_value_that_is_nested_too_deep_has_no_end() -> None:
-    assert extent("[" * DEEPEST + "]" * DEEPEST, 0).is_whole
-    assert not extent("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), 0).is_whole
+    assert extent("[" * MAX_DEPTH + "]" * MAX_DEPTH, 0).is_whole
+    assert not extent("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 0).is_whole
 
 
 @given(st.text())

@@ -1,8 +1,6 @@
-"""What Gemini said: `functionCall` parts out of a response, its content or the chunks of a stream.
+"""`functionCall` parts of a Gemini response, a content or the chunks of a stream.
 
-Calls come whole, except where Vertex streams their arguments: then each piece says at which path it belongs.
-
-Arguments that Vertex streams in pieces, each with the path at which it belongs.
+Calls come whole, except where Vertex streams their arguments in pieces, each with its JSON path.
 """
 
 import copy
@@ -20,33 +18,33 @@ _STEP = re.compile(r"""\.([A-Za-z_][\w-]*)|\[(\d{1,6})\]|\['([^']*)'\]|\["([^"]*
 
 
 def assemble(start: dict[str, Any], pieces: list[Any]) -> dict[str, Any]:
-    """The arguments as a whole. Raises `ValueError`, with a clause that says what does not fit."""
+    """The whole arguments; raises `ValueError` with a clause when the pieces do not fit."""
     root = copy.deepcopy(start)
     unfinished: dict[str, list[str]] = {}
     for piece in pieces:
-        path = either(piece, "jsonPath", "json_path") if isinstance(piece, dict) else None
+        path = get_either(piece, "jsonPath", "json_path") if isinstance(piece, dict) else None
         if not isinstance(path, str):
             raise ValueError("one has no path")
         steps, value = _steps(path), _value(piece)
         texts = unfinished.pop(path, [])
-        if texts and value is None and either(piece, "nullValue", "null_value") is None:
-            value = ""  # it only says that the text goes on, or has ended
+        if texts and value is None and get_either(piece, "nullValue", "null_value") is None:
+            value = ""  # the text continues, or has ended
         if isinstance(value, str):
             texts.append(value)
-        goes_on = either(piece, "willContinue", "will_continue") is True
+        goes_on = get_either(piece, "willContinue", "will_continue") is True
         if goes_on:
             unfinished[path] = texts if isinstance(value, str) else []
-        if not goes_on or len(texts) < 2:  # what goes on is put together at its end, not again and again
+        if not goes_on or len(texts) < 2:  # joined once, at the end
             _put(root, steps, "".join(texts) if isinstance(value, str) else value)
     if unfinished:
         raise ValueError(f"{min(unfinished)} is not whole")
     return root
 
 
-def either(given: dict[str, Any], camel: str, snake: str) -> Any:
-    """A field by either of the names it goes by in JSON."""
-    found = given.get(camel)
-    return given.get(snake) if found is None else found
+def get_either(fields: dict[str, Any], camel: str, snake: str) -> Any:
+    """A field by its camelCase or snake_case name."""
+    value = fields.get(camel)
+    return fields.get(snake) if value is None else value
 
 
 def _steps(path: str) -> list[str | int]:
@@ -69,7 +67,7 @@ def _put(root: dict[str, Any], steps: list[str | int], value: Any) -> None:
 
 
 def _set(place: Any, step: str | int, value: Any, *, is_new: bool) -> Any:
-    """What stands there now: the value, or what was there before when nothing new is meant."""
+    """The value at this step, set when `is_new` or missing."""
     if isinstance(place, dict) and isinstance(step, str):
         if is_new or step not in place:
             place[step] = value
@@ -84,51 +82,51 @@ def _set(place: Any, step: str | int, value: Any, *, is_new: bool) -> Any:
 
 
 def _value(piece: dict[str, Any]) -> Any:
-    value = next((found for names in VALUES if (found := either(piece, *names)) is not None), None)
+    value = next((found for names in VALUES if (found := get_either(piece, *names)) is not None), None)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 NOT_RUN = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE")
-"""Ends after which the provider itself takes back what was called."""
+"""Values of `finishReason` after which the calls do not count."""
 RESPONSE = ("candidates", "promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata")
 PART = ("functionCall", "function_call", "text", "thought", "inlineData", "inline_data", "executableCode")
 _NO_MESSAGE = (
-    "This is no message of Gemini's: a response, a content with `parts`, a list of parts or of chunks is expected."
+    "This is not a Gemini message: a response, a content with `parts`, a list of parts or of chunks is expected."
 )
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
     match message:
         case {"parts": list(parts)} if message.get("role") in ("model", None):
-            return _reading(parts)
+            return _parse_parts(parts)
         case {"role": "model"}:
             return ParsedMessage()
         case dict() if _is_response(message):
-            return _responded([message])
+            return _parse_chunks([message])
         case dict() if _is_part(message):
-            return _reading([message])
+            return _parse_parts([message])
         case [*chunks] if chunks and all(_is_response(chunk) for chunk in chunks):
-            return _responded(chunks)
+            return _parse_chunks(chunks)
         case [*parts] if all(isinstance(part, dict) and "parts" not in part for part in parts):
-            return _reading([part if _is_part(part) else _bare(part) for part in parts])
+            return _parse_parts([part if _is_part(part) else _as_part(part) for part in parts])
     raise Unreadable(_NO_MESSAGE)
 
 
-def _responded(chunks: list[Any]) -> ParsedMessage:
-    """Of several candidates only the first is the answer; a stream gives it piece by piece."""
+def _parse_chunks(chunks: list[Any]) -> ParsedMessage:
+    """Only the first candidate counts."""
     parts: list[Any] = []
     reason = message_id = None
     for chunk in chunks:
-        message_id = message_id or either(chunk, "responseId", "response_id")
+        message_id = message_id or get_either(chunk, "responseId", "response_id")
         for candidate in _first(chunk.get("candidates")):
             content = candidate.get("content")
             found = content.get("parts") if isinstance(content, dict) else None
             parts += found if isinstance(found, list) else []
-            reason = either(candidate, "finishReason", "finish_reason") or reason
-    reading = _reading(parts)
+            reason = get_either(candidate, "finishReason", "finish_reason") or reason
+    parsed = _parse_parts(parts)
     return ParsedMessage(
-        calls=() if reason in NOT_RUN else reading.calls,
-        text=reading.text,
+        calls=() if reason in NOT_RUN else parsed.calls,
+        text=parsed.text,
         message_id=message_id if isinstance(message_id, str) else None,
         is_response=True,
     )
@@ -139,49 +137,49 @@ def _first(candidates: Any) -> list[dict[str, Any]]:
     return [one for one in listed if isinstance(one, dict) and one.get("index") in (0, None)][:1]
 
 
-def _reading(parts: list[Any]) -> ParsedMessage:
+def _parse_parts(parts: list[Any]) -> ParsedMessage:
     calls: list[_Call] = []
     texts: list[str] = []
     for part in parts:
         if not isinstance(part, dict):
             raise Unreadable(_NO_MESSAGE)
-        call = either(part, "functionCall", "function_call")
+        call = get_either(part, "functionCall", "function_call")
         if isinstance(call, dict):
-            _take(calls, call)
+            _add_call(calls, call)
         elif isinstance(part.get("text"), str) and not part.get("thought"):
             texts.append(part["text"])
     return ParsedMessage(calls=tuple(call.finished() for call in calls), text="".join(texts))
 
 
-def _take(calls: list["_Call"], given: dict[str, Any]) -> None:
-    """A piece without a name belongs to the call before it, as long as that is not over."""
-    name = given.get("name")
+def _add_call(calls: list["_Call"], fields: dict[str, Any]) -> None:
+    """A piece without a name continues the call before it."""
+    name = fields.get("name")
     last = calls[-1] if calls and calls[-1].is_open else None
     if last is not None and name in (None, "", last.name):
-        last.go_on(given)
+        last.add(fields)
     elif isinstance(name, str) and name:
-        calls.append(_Call(name, given))
-    elif any(given.values()):
+        calls.append(_Call(name, fields))
+    elif any(fields.values()):
         raise Unreadable("A functionCall needs a name.")
 
 
 class _Call:
-    """A call that may come in pieces."""
+    """A call that may be streamed."""
 
-    def __init__(self, name: str, given: dict[str, Any]) -> None:
+    def __init__(self, name: str, fields: dict[str, Any]) -> None:
         self.name = name
         self.is_open = False
         self._id: str | None = None
         self._args: Any = None
         self._pieces: list[Any] = []
-        self.go_on(given)
+        self.add(fields)
 
-    def go_on(self, given: dict[str, Any]) -> None:
-        call_id, pieces = given.get("id"), either(given, "partialArgs", "partial_args")
+    def add(self, fields: dict[str, Any]) -> None:
+        call_id, pieces = fields.get("id"), get_either(fields, "partialArgs", "partial_args")
         self._id = self._id or (call_id if isinstance(call_id, str) else None) or None
-        self._args = self._args if given.get("args") is None else given["args"]
+        self._args = self._args if fields.get("args") is None else fields["args"]
         self._pieces += pieces if isinstance(pieces, list) else []
-        self.is_open = either(given, "willContinue", "will_continue") is True
+        self.is_open = get_either(fields, "willContinue", "will_continue") is True
 
     def finished(self) -> ModelCall:
         return ModelCall(id=self._id, name=self.name, **self._arguments())
@@ -206,6 +204,6 @@ def _is_part(value: dict[str, Any]) -> bool:
     return any(name in value for name in PART)
 
 
-def _bare(call: dict[str, Any]) -> dict[str, Any]:
-    """A call without the part around it; other parts are left as they are."""
+def _as_part(call: dict[str, Any]) -> dict[str, Any]:
+    """A bare call as a part; other parts are unchanged."""
     return {"functionCall": call} if isinstance(call.get("name"), str) else call

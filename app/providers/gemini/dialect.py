@@ -1,6 +1,6 @@
 """gemini: generateContent of the Gemini API and of Vertex. Calls and results are parts of a content.
 
-`gemini-openapi` is the same with definitions in the older subset of OpenAPI, for servers that know nothing else.
+`gemini-openapi` declares tools in the older OpenAPI subset, for servers without `parametersJsonSchema`.
 """
 
 import re
@@ -16,7 +16,7 @@ from app.providers.reply_content import PDF, media_type, text_with_placeholders
 from app.providers.tool_limits import FittedTool, fit, supported_mode, warn_unsupported, wire_name
 
 NAMES = NameRule(re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*"))
-"""What older and newer versions both take."""
+"""Accepted by older and newer versions."""
 MODES = {"auto": "AUTO", "required": "ANY", "tool": "ANY", "none": "NONE"}
 IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 RESERVED = frozenset({"output", "error"})
@@ -24,37 +24,39 @@ STRICT = "Gemini has no strict tools: calls are checked in the mode VALIDATED of
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    exported = Exported(warnings=_refused(offers, options))
-    declared = [_declared(tool) for tool in fit(offers, options.quirks, exported.warnings)]
-    exported.tools = [{"functionDeclarations": declared}] if declared else []
+    exported = Exported(warnings=_unsupported(offers, options))
+    declarations = [_declaration(tool) for tool in fit(offers, options.quirks, exported.warnings)]
+    exported.tools = [{"functionDeclarations": declarations}] if declarations else []
     return exported
 
 
 def export_openapi(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    exported = Exported(warnings=_refused(offers, options))
+    exported = Exported(warnings=_unsupported(offers, options))
     fitted = fit(offers, options.quirks, exported.warnings)
-    declared = [_declared_openapi(tool, exported.warnings) for tool in fitted]
-    exported.tools = [{"functionDeclarations": declared}] if declared else []
+    declarations = [_openapi_declaration(tool, exported.warnings) for tool in fitted]
+    exported.tools = [{"functionDeclarations": declarations}] if declarations else []
     return exported
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    said, names = chosen(choice, quirks, warnings)
-    if said is None:
+    mode, names = chosen_mode(choice, quirks, warnings)
+    if mode is None:
         return {"tools": tools}
-    config: Wire = {"mode": said} | ({"allowedFunctionNames": names} if names else {})
+    config: Wire = {"mode": mode} | ({"allowedFunctionNames": names} if names else {})
     return {"tools": tools, "toolConfig": {"functionCallingConfig": config}}
 
 
-def chosen(choice: Choice, quirks: Quirks, warnings: list[str]) -> tuple[str | None, list[str]]:
-    """The mode, if anything is to be said of it, and the tools it is narrowed to. Names can be given only where a call
-    is checked: with ANY, or with VALIDATED, which leaves the model free."""
+def chosen_mode(choice: Choice, quirks: Quirks, warnings: list[str]) -> tuple[str | None, list[str]]:
+    """The mode, if specified, and the allowed tools. Names need a mode that checks calls: ANY, or VALIDATED, in which
+    the model may also answer without a call."""
     mode = supported_mode(choice, quirks, warnings)
     names = [choice.name or ""] if mode == "tool" else [] if mode == "none" else list(choice.allowed)
     if mode is None and not names:
         return None, []
-    said = MODES[mode or "auto"]
-    return "VALIDATED" if names and said == "AUTO" else said, [wire_name(name, quirks.names) for name in names]
+    gemini_mode = MODES[mode or "auto"]
+    if names and gemini_mode == "AUTO":
+        gemini_mode = "VALIDATED"
+    return gemini_mode, [wire_name(name, quirks.names) for name in names]
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
@@ -63,41 +65,41 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
     return [{"role": "user", "parts": [{"functionResponse": _response(reply)} for reply in replies]}]
 
 
-def _refused(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
+def _unsupported(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
     warnings = [STRICT] if options.strict == "on" else []
     warn_unsupported(options, offers, ("cache", "defer", "namespace", "native"), warnings)
     return warnings
 
 
-def _declared(tool: FittedTool) -> Wire:
-    return _named(tool) | {"parametersJsonSchema": tool.schema}
+def _declaration(tool: FittedTool) -> Wire:
+    return _name_and_description(tool) | {"parametersJsonSchema": tool.schema}
 
 
-def _declared_openapi(tool: FittedTool, warnings: list[str]) -> Wire:
-    """An object without properties is refused, so what takes no arguments says nothing of them."""
+def _openapi_declaration(tool: FittedTool, warnings: list[str]) -> Wire:
+    """Gemini rejects an object without properties, so a tool without arguments has no `parameters`."""
     schema, lost = to_openapi(tool.schema)
     if not schema.get("properties") and tool.schema.get("additionalProperties"):
         lost = ["it takes arguments of any name"]
     warnings += [f"The schema of {tool.name} is offered without a part of it: {reason}." for reason in lost]
-    return _named(tool) | ({"parameters": schema} if schema.get("properties") else {})
+    return _name_and_description(tool) | ({"parameters": schema} if schema.get("properties") else {})
 
 
-def _named(tool: FittedTool) -> Wire:
+def _name_and_description(tool: FittedTool) -> Wire:
     return {"name": tool.name} | ({"description": tool.description} if tool.description else {})
 
 
 def _response(reply: Reply) -> Wire:
-    """Without an id the answer is known by its name and place, so none is made up."""
-    made: Wire = {} if reply.call.id is None else {"id": reply.call.id}
-    made |= {"name": reply.call.name, "response": _said(reply)}
+    """Without an id the response is matched by name and position."""
+    response: Wire = {} if reply.call.id is None else {"id": reply.call.id}
+    response |= {"name": reply.call.name, "response": _content(reply)}
     names: set[str] = set()
     if files := [media for media in reply_content.media_of(reply) if _is_sent(media)]:
-        made["parts"] = [{"inlineData": _inline(media, names)} for media in files]
-    return made
+        response["parts"] = [{"inlineData": _inline(media, names)} for media in files]
+    return response
 
 
-def _said(reply: Reply) -> Wire:
-    """An object of its own stands for itself, unless it would be taken for an error."""
+def _content(reply: Reply) -> Wire:
+    """A JSON object is sent as it is, unless Gemini would take it for an error."""
     if reply.error is not None:
         return {"error": text_with_placeholders(reply, _is_sent)}
     match reply.parts:
@@ -115,13 +117,13 @@ def _is_sent(media: Media) -> bool:
 
 
 def _inline(media: Media, names: set[str]) -> Wire:
-    """Of texts only plain ones are known, and any text is one. A name may be used once, so `names` are those taken."""
+    """Every text type is sent as text/plain. `names` are those in use, as each may be used once."""
     kind = media_type(media)
-    made: Wire = {"mimeType": "text/plain" if kind.startswith("text/") else kind, "data": media.data}
+    data: Wire = {"mimeType": "text/plain" if kind.startswith("text/") else kind, "data": media.data}
     if media.name and media.name not in names:
         names.add(media.name)
-        made["displayName"] = media.name
-    return made
+        data["displayName"] = media.name
+    return data
 
 
 dialect = Dialect(

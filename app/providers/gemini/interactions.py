@@ -9,11 +9,11 @@ from typing import Any
 from app.core.runs import Json, Known, Media, ModelCall, ParsedMessage, Reply, ToolOffer, Unreadable
 from app.providers import call_arguments, reply_content
 from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
-from app.providers.gemini.dialect import IMAGES, NAMES, chosen
+from app.providers.gemini.dialect import IMAGES, NAMES, chosen_mode
 from app.providers.reply_content import PDF, media_type, text_with_placeholders
 from app.providers.tool_limits import fit, warn_unsupported
 
-PICTURES = IMAGES | {"image/gif", "image/bmp", "image/tiff"}
+IMAGE_TYPES = IMAGES | {"image/gif", "image/bmp", "image/tiff"}
 DOCUMENTS = frozenset({PDF, "text/csv"})
 UNFINISHED = ("failed", "cancelled", "incomplete", "budget_exceeded", "requires_continuation")
 TALK = ("model_output", "thought", "user_input")
@@ -30,31 +30,31 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    said, names = chosen(choice, quirks, warnings)
-    if said is None:
+    gemini_mode, names = chosen_mode(choice, quirks, warnings)
+    if gemini_mode is None:
         return {"tools": tools}
-    mode = said.lower()
-    wanted = {"allowed_tools": {"mode": mode, "tools": names}} if names else mode
-    return {"tools": tools, "generation_config": {"tool_choice": wanted}}
+    mode = gemini_mode.lower()
+    tool_choice = {"allowed_tools": {"mode": mode, "tools": names}} if names else mode
+    return {"tools": tools, "generation_config": {"tool_choice": tool_choice}}
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
     match message:
         case {"steps": list(steps)}:
             cut = range(len(steps)) if message.get("status") in UNFINISHED else ()
-            return _reading(steps, message.get("id"), cut, is_response=True)
+            return _parse_steps(steps, message.get("id"), cut, is_response=True)
         case {"status": str()} if "type" not in message:
             return ParsedMessage(message_id=_text(message.get("id")), is_response=True)
         case dict() if _is_step(message):
-            return _reading([message])
+            return _parse_steps([message])
         case [{"event_type": str()}, *_]:
-            return _streamed(message)
+            return _parse_stream(message)
         case list() if not message or any(_is_step(step) for step in message):
-            return _reading(message)
+            return _parse_steps(message)
     raise Unreadable(_NO_MESSAGE)
 
 
-def _reading(
+def _parse_steps(
     steps: list[Any], id: Any = None, cut: Collection[int] = (), *, is_response: bool = False
 ) -> ParsedMessage:
     """An interaction may hold earlier turns: what has its result already is not called again. `cut` are the places of
@@ -69,7 +69,7 @@ def _reading(
     ]
     return ParsedMessage(
         calls=tuple(_call(step, is_cut) for step, is_cut in called),
-        text="".join(text for step in steps for text in _said(step)),
+        text="".join(text for step in steps for text in _texts(step)),
         message_id=_text(id),
         is_response=is_response,
     )
@@ -84,49 +84,49 @@ def _is_step(value: Any) -> bool:
 
 
 def _call(step: Wire, is_cut: bool) -> ModelCall:
-    name, given = step.get("name"), step.get("arguments")
+    name, raw = step.get("name"), step.get("arguments")
     if not isinstance(name, str) or not name:
         raise Unreadable("A function_call needs a name.")
-    read = call_arguments.incomplete(given if isinstance(given, str) else "") if is_cut else call_arguments.parse(given)
-    return ModelCall(id=_text(step.get("id")) or None, name=name, **read)
+    arguments = call_arguments.incomplete(raw if isinstance(raw, str) else "") if is_cut else call_arguments.parse(raw)
+    return ModelCall(id=_text(step.get("id")) or None, name=name, **arguments)
 
 
-def _said(step: Wire) -> Iterator[str]:
+def _texts(step: Wire) -> Iterator[str]:
     content = step.get("content") if step["type"] == "model_output" else None
     for part in content if isinstance(content, list) else []:
         if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
             yield part["text"]
 
 
-def _streamed(events: list[Any]) -> ParsedMessage:
-    """The events put together to the steps they tell of. A step that was not stopped was not finished."""
-    growing: dict[int, _Growing] = {}
+def _parse_stream(events: list[Any]) -> ParsedMessage:
+    """The steps of a stream's events. A step without `step.stop` was cut off."""
+    streamed: dict[int, _StreamedStep] = {}
     id: Any = None
     for event in events:
         match event:
             case {"event_type": "step.start", "index": int(index), "step": dict(step)}:
-                growing[index] = _Growing(step)
-            case {"event_type": "step.delta", "index": int(index), "delta": dict(delta)} if index in growing:
-                growing[index].add(delta)
-            case {"event_type": "step.stop", "index": int(index)} if index in growing:
-                growing[index].is_open = False
+                streamed[index] = _StreamedStep(step)
+            case {"event_type": "step.delta", "index": int(index), "delta": dict(delta)} if index in streamed:
+                streamed[index].add(delta)
+            case {"event_type": "step.stop", "index": int(index)} if index in streamed:
+                streamed[index].is_open = False
             case {"interaction": dict(interaction)}:
                 id = interaction.get("id") or id
             case {"event_type": str()}:
                 pass
             case _:
                 raise Unreadable(_NO_MESSAGE)
-    grown = [growing[index] for index in sorted(growing)]
-    cut = {place for place, one in enumerate(grown) if one.is_open}
-    return _reading([one.step() for one in grown], id, cut)
+    steps = [streamed[index] for index in sorted(streamed)]
+    cut = {index for index, step in enumerate(steps) if step.is_open}
+    return _parse_steps([step.whole() for step in steps], id, cut)
 
 
-class _Growing:
-    """A step that comes in pieces."""
+class _StreamedStep:
+    """A step that arrives in deltas."""
 
-    def __init__(self, begun: Wire) -> None:
+    def __init__(self, start: Wire) -> None:
         self.is_open = True
-        self._begun = begun
+        self._start = start
         self._arguments: list[str] = []
         self._texts: list[Wire] = []
 
@@ -137,11 +137,11 @@ class _Growing:
             case {"type": "text", "text": str()}:
                 self._texts.append(delta)
 
-    def step(self) -> Wire:
-        said = self._begun.get("content")
-        called = {"arguments": "".join(self._arguments)} if self._arguments else {}
-        content = {"content": [*(said if isinstance(said, list) else []), *self._texts]} if self._texts else {}
-        return self._begun | called | content
+    def whole(self) -> Wire:
+        content = self._start.get("content")
+        arguments = {"arguments": "".join(self._arguments)} if self._arguments else {}
+        texts = {"content": [*(content if isinstance(content, list) else []), *self._texts]} if self._texts else {}
+        return self._start | arguments | texts
 
 
 def _text(value: Any) -> str | None:
@@ -159,7 +159,7 @@ def _answer(reply: Reply) -> Wire:
 
 
 def _result(reply: Reply) -> Any:
-    """An object stands for itself. With files it is a list of contents, else a text."""
+    """A JSON object, a list of contents if there are files, else a text."""
     match reply.parts:
         case (Json(dict(value)),) if reply.error is None:
             return value
@@ -171,12 +171,12 @@ def _result(reply: Reply) -> Any:
 
 
 def _is_sent(media: Media) -> bool:
-    return media.data is not None and media_type(media) in PICTURES | DOCUMENTS
+    return media.data is not None and media_type(media) in IMAGE_TYPES | DOCUMENTS
 
 
 def _content(media: Media) -> Wire:
     kind = media_type(media)
-    return {"type": "image" if kind in PICTURES else "document", "data": media.data, "mime_type": kind}
+    return {"type": "image" if kind in IMAGE_TYPES else "document", "data": media.data, "mime_type": kind}
 
 
 dialect = Dialect(
@@ -189,7 +189,7 @@ dialect = Dialect(
     supports=Supports(
         images=True,
         files=True,
-        note="What is appended goes into `input`, alone with `previous_interaction_id` or behind the steps so far.",
+        note="Send `append` as `input`, either with `previous_interaction_id` or after the previous steps.",
     ),
     quirks=Quirks(names=NAMES, max_tools=512, has_parallel_choice=False),
 )

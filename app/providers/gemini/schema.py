@@ -9,8 +9,8 @@ from typing import Any
 
 from app.providers.schema.document import look_up, split_by_type
 
-MOST_NODES = 2_000
-MOST_DEEP = 40
+MAX_NODES = 2_000
+MAX_DEPTH = 40
 KEPT = frozenset(
     {"title", "description", "default", "minItems", "maxItems", "minProperties", "maxProperties", "minimum"}
     | {"maximum", "minLength", "maxLength", "pattern", "example", "nullable", "propertyOrdering"}
@@ -19,28 +19,28 @@ SILENT = frozenset(
     {"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "deprecated", "readOnly", "writeOnly"}
     | {"type", "properties", "required", "items", "discriminator", "unevaluatedProperties"}
 )
-"""What needs no words: it is said otherwise, or says nothing about values."""
+"""Keywords that are converted elsewhere, or do not constrain values."""
 FORMATS = {"STRING": ("date-time", "enum"), "NUMBER": ("float", "double"), "INTEGER": ("int32", "int64")}
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 SHARED = ("type", "description", "nullable")
-"""What alternatives take over from around them: beside `anyOf` nothing may stand."""
+"""Copied into each alternative: `anyOf` may have no siblings."""
 
 Schema = dict[str, Any]
 
 
 def to_openapi(schema: Schema) -> tuple[Schema, list[str]]:
-    """The schema in the subset, and what of it was lost, in clauses."""
-    work = _Conversion(schema)
-    made = work.convert(schema, ())
-    if work.is_full:
+    """The schema in the OpenAPI subset, and clauses about what was lost."""
+    conversion = _Conversion(schema)
+    converted = conversion.convert(schema, ())
+    if conversion.is_full:
         return {"type": "OBJECT"}, ["it is too large"]
-    if made.get("type") != "OBJECT":
+    if converted.get("type") != "OBJECT":
         return {"type": "OBJECT"}, ["it is not that of an object"]
-    return made, sorted(work.lost)
+    return converted, sorted(conversion.lost)
 
 
 class _Conversion:
-    """One walk. `above` are the references that lead to where it stands."""
+    """Converts one schema. `above` are the references being inlined."""
 
     def __init__(self, root: Schema) -> None:
         self.lost: set[str] = set()
@@ -49,33 +49,33 @@ class _Conversion:
         self._nodes = 0
         self._depth = 0
 
-    def convert(self, given: Any, above: tuple[str, ...]) -> Schema:
+    def convert(self, schema: Any, above: tuple[str, ...]) -> Schema:
         self._nodes += 1
-        self.is_full = self.is_full or self._nodes > MOST_NODES or self._depth > MOST_DEEP
-        if not isinstance(given, dict) or self.is_full:
+        self.is_full = self.is_full or self._nodes > MAX_NODES or self._depth > MAX_DEPTH
+        if not isinstance(schema, dict) or self.is_full:
             return {}
         self._depth += 1
-        made = self._converted(given, above)
+        converted = self._converted(schema, above)
         self._depth -= 1
-        return made
+        return converted
 
-    def _converted(self, given: Schema, above: tuple[str, ...]) -> Schema:
-        if "$ref" in given:
-            return self._follow(given, above)
-        if isinstance(given.get("allOf"), list):
-            return self._together(given, above)
-        arms = given.get("anyOf", given.get("oneOf"))
-        if isinstance(arms, list) and arms and _kind(given) != "OBJECT":
-            outer = {word: value for word, value in given.items() if word not in ("anyOf", "oneOf")}
+    def _converted(self, schema: Schema, above: tuple[str, ...]) -> Schema:
+        if "$ref" in schema:
+            return self._follow(schema, above)
+        if isinstance(schema.get("allOf"), list):
+            return self._merge_all_of(schema, above)
+        arms = schema.get("anyOf", schema.get("oneOf"))
+        if isinstance(arms, list) and arms and _kind(schema) != "OBJECT":
+            outer = {word: value for word, value in schema.items() if word not in ("anyOf", "oneOf")}
             return self._union(outer, arms, above)
-        if isinstance(given.get("type"), list):
-            outer, typed = split_by_type(given, map(str, given["type"]))
+        if isinstance(schema.get("type"), list):
+            outer, typed = split_by_type(schema, map(str, schema["type"]))
             return self._union(outer, typed, above)
-        return self._plain(given, above)
+        return self._plain(schema, above)
 
-    def _follow(self, given: Schema, above: tuple[str, ...]) -> Schema:
-        reference = given["$ref"]
-        rest = {word: value for word, value in given.items() if word != "$ref"}
+    def _follow(self, schema: Schema, above: tuple[str, ...]) -> Schema:
+        reference = schema["$ref"]
+        rest = {word: value for word, value in schema.items() if word != "$ref"}
         try:
             target = look_up(self._root, reference)
         except LookupError as error:
@@ -86,75 +86,75 @@ class _Conversion:
             return {"type": "OBJECT"} | self._plain(rest, above)
         return self.convert(target | rest, (*above, reference))
 
-    def _together(self, given: Schema, above: tuple[str, ...]) -> Schema:
-        """What must hold at once, as one: all properties, and of the rest the last word."""
-        parts = given["allOf"]
-        rest = {word: value for word, value in given.items() if word != "allOf"}
+    def _merge_all_of(self, schema: Schema, above: tuple[str, ...]) -> Schema:
+        """`allOf` as one schema: all properties; of other keywords the last wins."""
+        parts = schema["allOf"]
+        rest = {word: value for word, value in schema.items() if word != "allOf"}
         if len(parts) == 1 and isinstance(parts[0], dict):
             return self.convert(parts[0] | rest, above)
-        made: Schema = {}
+        converted: Schema = {}
         for part in [*(self.convert(one, above) for one in parts), self._converted(rest, above)]:
-            properties = made.get("properties", {}) | part.get("properties", {})
-            required = [*made.get("required", []), *part.get("required", [])]
-            made |= part
-            made |= {"properties": properties} if properties else {}
-            made |= {"required": list(dict.fromkeys(required))} if required else {}
-        if "anyOf" in made and len(made) > 1:
+            properties = converted.get("properties", {}) | part.get("properties", {})
+            required = [*converted.get("required", []), *part.get("required", [])]
+            converted |= part
+            converted |= {"properties": properties} if properties else {}
+            converted |= {"required": list(dict.fromkeys(required))} if required else {}
+        if "anyOf" in converted and len(converted) > 1:
             self.lost.add("alternatives stand beside something else in it")
-            del made["anyOf"]
-        return made
+            del converted["anyOf"]
+        return converted
 
-    def _union(self, given: Schema, arms: list[Any], above: tuple[str, ...]) -> Schema:
-        """Alternatives. That one of them is null is said apart, and one that is left alone needs no list."""
+    def _union(self, schema: Schema, arms: list[Any], above: tuple[str, ...]) -> Schema:
+        """Alternatives. Null becomes `nullable`, and a single one is inlined."""
         real = [arm for arm in arms if arm != {"type": "null"}]
-        outer = self._plain(given, above) | ({"nullable": True} if len(real) < len(arms) else {})
-        made = [one for arm in real for one in _arms(self.convert(arm, above))]
-        if not made:
+        outer = self._plain(schema, above) | ({"nullable": True} if len(real) < len(arms) else {})
+        converted = [one for arm in real for one in _arms(self.convert(arm, above))]
+        if not converted:
             return outer | {"type": "NULL"}
-        if len(made) == 1:
-            return made[0] | outer
+        if len(converted) == 1:
+            return converted[0] | outer
         shared = {word: outer[word] for word in SHARED if word in outer}
-        return {"anyOf": [shared | arm for arm in made]}
+        return {"anyOf": [shared | arm for arm in converted]}
 
-    def _plain(self, given: Schema, above: tuple[str, ...]) -> Schema:
-        kind = _kind(given)
-        made: Schema = {"type": kind} if kind else {}
-        made |= {word: value for word, value in given.items() if word in KEPT}
+    def _plain(self, schema: Schema, above: tuple[str, ...]) -> Schema:
+        kind = _kind(schema)
+        converted: Schema = {"type": kind} if kind else {}
+        converted |= {word: value for word, value in schema.items() if word in KEPT}
         if kind == "ARRAY":
-            made["items"] = self._items(given, above)
+            converted["items"] = self._items(schema, above)
         if kind == "OBJECT":
-            made |= self._properties(given, above)
-        made |= _values(given, kind)
-        if given.get("format") in FORMATS.get(kind, ()):
-            made["format"] = given["format"]
-        return _explained(given, made)
+            converted |= self._properties(schema, above)
+        converted |= _values(schema, kind)
+        if schema.get("format") in FORMATS.get(kind, ()):
+            converted["format"] = schema["format"]
+        return _describe_rest(schema, converted)
 
-    def _items(self, given: Schema, above: tuple[str, ...]) -> Schema:
-        """A list must say what it holds, even if that is anything."""
-        items = given.get("items", given.get("prefixItems"))
+    def _items(self, schema: Schema, above: tuple[str, ...]) -> Schema:
+        """An array must declare `items`, even if they are anything."""
+        items = schema.get("items", schema.get("prefixItems"))
         return self._union({}, items, above) if isinstance(items, list) and items else self.convert(items, above)
 
-    def _properties(self, given: Schema, above: tuple[str, ...]) -> Schema:
-        properties, required = given.get("properties"), given.get("required")
+    def _properties(self, schema: Schema, above: tuple[str, ...]) -> Schema:
+        properties, required = schema.get("properties"), schema.get("required")
         if not isinstance(properties, dict) or not properties:
             return {}
-        made: Schema = {"properties": {name: self.convert(inner, above) for name, inner in properties.items()}}
+        converted: Schema = {"properties": {name: self.convert(inner, above) for name, inner in properties.items()}}
         known = [name for name in required if name in list(properties)] if isinstance(required, list) else []
-        return made | ({"required": known} if known else {})
+        return converted | ({"required": known} if known else {})
 
 
-def _kind(given: Schema) -> str:
-    """The type in upper case, or what it must be by what is said of it; empty when nothing tells."""
-    kind = given.get("type")
+def _kind(schema: Schema) -> str:
+    """The type in upper case, declared or inferred; empty when unknown."""
+    kind = schema.get("type")
     if isinstance(kind, str):
         return kind.upper() if kind.lower() in TYPES else ""
     if kind is not None:
         return ""
-    if "properties" in given:
+    if "properties" in schema:
         return "OBJECT"
-    if "items" in given or "prefixItems" in given:
+    if "items" in schema or "prefixItems" in schema:
         return "ARRAY"
-    kinds = {_kind_of(value) for value in _literals(given)} - {"NULL"}
+    kinds = {_kind_of(value) for value in _literals(schema)} - {"NULL"}
     return kinds.pop() if len(kinds) == 1 else ""
 
 
@@ -173,37 +173,37 @@ def _kind_of(value: Any) -> str:
     return "OBJECT" if isinstance(value, dict) else "ARRAY"
 
 
-def _values(given: Schema, kind: str) -> Schema:
-    """Values that are counted up, if they are texts; none of them may be empty."""
-    values = _literals(given)
+def _values(schema: Schema, kind: str) -> Schema:
+    """An `enum` of non-empty strings; others cannot be expressed."""
+    values = _literals(schema)
     real = [value for value in values if value is not None]
-    made: Schema = {"nullable": True} if len(real) < len(values) else {}
-    is_sayable = kind == "STRING" and bool(real) and all(isinstance(value, str) and value for value in real)
-    return made | ({"enum": real} if is_sayable else {})
+    converted: Schema = {"nullable": True} if len(real) < len(values) else {}
+    is_supported = kind == "STRING" and bool(real) and all(isinstance(value, str) and value for value in real)
+    return converted | ({"enum": real} if is_supported else {})
 
 
-def _literals(given: Schema) -> list[Any]:
-    values = [given["const"]] if "const" in given else given.get("enum")
+def _literals(schema: Schema) -> list[Any]:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
     return values if isinstance(values, list) else []
 
 
-def _explained(given: Schema, made: Schema) -> Schema:
-    """With the words that have no other place in the description."""
-    said = KEPT | SILENT | made.keys() | ({"const"} if "enum" in made else set())
-    rest = {word: value for word, value in given.items() if word not in said and not word.startswith("x-")}
+def _describe_rest(schema: Schema, converted: Schema) -> Schema:
+    """Other keywords are appended to the description."""
+    handled = KEPT | SILENT | converted.keys() | ({"const"} if "enum" in converted else set())
+    rest = {word: value for word, value in schema.items() if word not in handled and not word.startswith("x-")}
     if not isinstance(rest.get("additionalProperties"), dict):
         rest.pop("additionalProperties", None)
     if not rest:
-        return made
-    text = "{" + ", ".join(f"{word}: {_written(value)}" for word, value in rest.items()) + "}"
-    before = f"{made['description']}\n\n" if made.get("description") else ""
-    return made | {"description": before + text}
+        return converted
+    text = "{" + ", ".join(f"{word}: {_to_text(value)}" for word, value in rest.items()) + "}"
+    before = f"{converted['description']}\n\n" if converted.get("description") else ""
+    return converted | {"description": before + text}
 
 
-def _arms(made: Schema) -> list[Schema]:
-    arms: list[Schema] = made.get("anyOf") or [made]
+def _arms(converted: Schema) -> list[Schema]:
+    arms: list[Schema] = converted.get("anyOf") or [converted]
     return arms
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""Items of a response: the calls among them that are ours to run, and what the model said besides.
+"""Items of a response: the calls that the client runs, and the text.
 
-What the provider runs by itself comes with its result and is passed over, and so is any call that is answered already.
+Calls that the provider runs itself, and calls with an output among the items, are skipped.
 """
 
 import json
@@ -13,30 +13,30 @@ from app.providers.call_arguments import Arguments, incomplete, parse
 from app.providers.dialects import Wire
 
 Problem = Callable[[dict[str, Any]], str | None]
-"""What is wrong with the payload of a call, in a sentence."""
+"""What is wrong with a call's arguments, or None."""
 OPERATIONS = ("create_file", "update_file", "delete_file")
 FOREIGN = ("tool_use", "function", "custom")
-"""What calls are named in other dialects."""
+"""Types of calls in other dialects."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def require_items(given: Sequence[Any]) -> list[Wire]:
-    """Whether this can be a list of items at all."""
-    for place, item in enumerate(given):
+def require_items(values: Sequence[Any]) -> list[Wire]:
+    """The values as items. Raises `Unreadable`."""
+    for place, item in enumerate(values):
         if not isinstance(item, dict):
-            raise Unreadable(f"Item {place} of the response is no object.")
+            raise Unreadable(f"Item {place} of the response is not an object.")
         if "type" not in item and "role" not in item:
-            raise Unreadable(f"Item {place} of the response says neither its type nor its role.")
+            raise Unreadable(f"Item {place} of the response has neither a type nor a role.")
         blocks = item.get("content") if isinstance(item.get("content"), list) else []
         if "tool_calls" in item or any(_is_foreign(block) for block in [item, *(blocks or [])]):
             raise Unreadable(f"Item {place} of the response has calls of another dialect.")
-    return list(given)
+    return list(values)
 
 
 def calls_in(items: Sequence[Wire], *, is_cut: bool = False) -> list[ModelCall]:
-    """The calls that are ours to run, in their order. Of a response that was cut, the last one may not be whole."""
-    answered = {_answered(item) for item in items}
-    found = []
+    """The calls to run, in their order. The last one of a cut response may be incomplete."""
+    answered = {_answered_call(item) for item in items}
+    calls = []
     for place, item in enumerate(items):
         call_id = _text(item, "call_id")
         if call_id is not None and call_id in answered:
@@ -44,14 +44,14 @@ def calls_in(items: Sequence[Wire], *, is_cut: bool = False) -> list[ModelCall]:
         is_last = is_cut and place == len(items) - 1 and item.get("status") != "completed"
         call = _call(item, place, is_cut=is_last or item.get("status") == "incomplete")
         if call is not None:
-            found.append(call)
-    return found
+            calls.append(call)
+    return calls
 
 
-def said_in(items: Sequence[Wire]) -> str:
-    """What the model said in words, refusals too."""
-    said = [_said(item) for item in items if item.get("role") == "assistant"]
-    return "\n".join(text for text in said if text)
+def text_of(items: Sequence[Wire]) -> str:
+    """The text of the model, refusals included."""
+    texts = [_item_text(item) for item in items if item.get("role") == "assistant"]
+    return "\n".join(text for text in texts if text)
 
 
 def _call(item: Wire, place: int, *, is_cut: bool) -> ModelCall | None:
@@ -79,7 +79,9 @@ def _custom(item: Wire, place: int, is_cut: bool) -> ModelCall:
     if is_cut:
         return _named(item, place, "custom", incomplete(_raw(text)))
     if not isinstance(text, str):
-        return _named(item, place, "custom", {"arguments_error": "The input is no text.", "raw_arguments": _raw(text)})
+        return _named(
+            item, place, "custom", {"arguments_error": "The input is not a string.", "raw_arguments": _raw(text)}
+        )
     return _named(item, place, "custom", {}, text)
 
 
@@ -118,11 +120,11 @@ def _wrong_operation(operation: dict[str, Any]) -> str | None:
 
 
 def _wrong_commands(action: dict[str, Any]) -> str | None:
-    return None if _is_texts(action.get("commands")) else "The action has no list of commands."
+    return None if _is_string_list(action.get("commands")) else "The action has no list of commands."
 
 
 def _wrong_command(action: dict[str, Any]) -> str | None:
-    if not _is_texts(action.get("command")):
+    if not _is_string_list(action.get("command")):
         return "The action has no command, which is a list of words."
     env = action.get("env") or {}
     if not isinstance(env, dict) or not all(
@@ -133,23 +135,23 @@ def _wrong_command(action: dict[str, Any]) -> str | None:
 
 
 def _wrong_actions(given: dict[str, Any]) -> str | None:
-    is_told = isinstance(given.get("action"), dict) or isinstance(given.get("actions"), list)
-    return None if is_told else "The call has no action."
+    has_action = isinstance(given.get("action"), dict) or isinstance(given.get("actions"), list)
+    return None if has_action else "The call has no action."
 
 
 def _actions(item: Wire) -> dict[str, Any]:
-    """What a computer shall do, with the checks that somebody has to agree to first."""
-    told = {name: item[name] for name in ("action", "actions") if item.get(name) is not None}
+    """The actions, with the safety checks that a person must acknowledge."""
+    actions = {name: item[name] for name in ("action", "actions") if item.get(name) is not None}
     checks = item.get("pending_safety_checks")
-    return told | {"pending_safety_checks": checks} if checks else told
+    return actions | {"pending_safety_checks": checks} if checks else actions
 
 
-def _is_texts(given: Any) -> bool:
+def _is_string_list(given: Any) -> bool:
     return isinstance(given, list) and bool(given) and all(isinstance(text, str) for text in given)
 
 
 def _is_hosted(item: Wire) -> bool:
-    """Whether the provider runs these commands by itself, in a container."""
+    """Whether the provider runs these commands in its own container."""
     environment = item.get("environment")
     return isinstance(environment, dict) and environment.get("type") not in ("local", None)
 
@@ -158,21 +160,21 @@ def _is_foreign(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") in FOREIGN
 
 
-def _answered(item: Wire) -> str | None:
-    """The call that an item is the answer of."""
+def _answered_call(item: Wire) -> str | None:
+    """The id of the call that an item is the output of."""
     kind = _text(item, "type") or ""
     if not kind.endswith("_output"):
         return None
     return _text(item, "call_id") or (_text(item, "id") if kind == "local_shell_call_output" else None)
 
 
-def _said(item: Wire) -> str:
+def _item_text(item: Wire) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
-    said = [block.get("text", block.get("refusal")) for block in blocks if isinstance(block, dict)]
-    return "".join(text for text in said if isinstance(text, str))
+    texts = [block.get("text", block.get("refusal")) for block in blocks if isinstance(block, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _text(item: Wire, name: str) -> str | None:

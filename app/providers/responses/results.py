@@ -1,4 +1,4 @@
-"""Answers as the Responses dialect takes them: one item for each call, of the kind that belongs to it."""
+"""Outputs of the Responses API: one item per call, of the type that belongs to it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,21 +23,21 @@ FILES = (
     "application/vnd.oasis.opendocument.",
     "application/vnd.openxmlformats-officedocument.",
 )
-"""What models are shown of other files; the rest would be refused together with the whole request."""
+"""File types that the API accepts; any other fails the whole request."""
 BLANK = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAAC0lEQVR42mNgAAIAAAUAAen63NgAAAAASUVORK5CYII="
 )
-"""A transparent pixel, where a screenshot has to be and there is none."""
+"""A transparent pixel, for a missing screenshot."""
 NO_SCREENSHOT = "There is no screenshot."
 SEARCHED = ExportOptions(strict="off", defers=lambda name: True, quirks=QUIRKS)
 
 
 def write_results(replies: Sequence[Reply]) -> list[Wire]:
-    """One item for each call. What an item has no place for comes after all of them, as a message."""
+    """One item per call; text that an item cannot have follows in a user message."""
     replies = merge(replies)
     items = [WRITERS[reply.call.type](reply) for reply in replies]
-    beside = [{"type": "input_text", "text": text} for reply in replies if (text := _beside(reply))]
-    return [*items, {"type": "message", "role": "user", "content": beside}] if beside else items
+    notes = [{"type": "input_text", "text": text} for reply in replies if (text := _note(reply))]
+    return [*items, {"type": "message", "role": "user", "content": notes}] if notes else items
 
 
 def _function(reply: Reply) -> Wire:
@@ -48,37 +48,39 @@ def _custom(reply: Reply) -> Wire:
     output = _output(reply)
     for block in output if isinstance(output, list) else []:
         if block["type"] == "input_image":
-            block["detail"] = "auto"  # only here it has to be said
+            block["detail"] = "auto"  # required here only
     return _answer("custom_tool_call_output", reply, output=output) | _caller(reply.call)
 
 
 def _apply_patch(reply: Reply) -> Wire:
-    status, said = "failed" if reply.error else "completed", _said(reply)
-    told = {"output": said} if said else {}
-    return _answer("apply_patch_call_output", reply, status=status, **told) | _caller(reply.call)
+    status, text = "failed" if reply.error else "completed", _text(reply)
+    output = {"output": text} if text else {}
+    return _answer("apply_patch_call_output", reply, status=status, **output) | _caller(reply.call)
 
 
 def _shell(reply: Reply) -> Wire:
-    asked = reply.call.arguments or {}
-    most = asked.get("max_output_length")
-    limit: Wire = {"max_output_length": most} if isinstance(most, int) and not isinstance(most, bool) else {}
+    arguments = reply.call.arguments or {}
+    max_length = arguments.get("max_output_length")
+    is_limit = isinstance(max_length, int) and not isinstance(max_length, bool)
+    limit: Wire = {"max_output_length": max_length} if is_limit else {}
     ends = [
-        limit_output(end, limit.get("max_output_length")) for end in _ends(reply, len(asked.get("commands") or [None]))
+        limit_output(end, limit.get("max_output_length"))
+        for end in _ends(reply, len(arguments.get("commands") or [None]))
     ]
     return _answer("shell_call_output", reply, output=[_ended(end) for end in ends], **limit) | _caller(reply.call)
 
 
 def _local_shell(reply: Reply) -> Wire:
     end = _ends(reply, 1)[0]
-    told: Wire = {"stdout": end.stdout, "stderr": end.stderr, "exit_code": end.exit_code}
+    result: Wire = {"stdout": end.stdout, "stderr": end.stderr, "exit_code": end.exit_code}
     if end.exit_code is None:
-        told["timed_out"] = True
-    output = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
-    return _without_nothing({"type": "local_shell_call_output", "id": reply.call.id, "output": output})
+        result["timed_out"] = True
+    output = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    return _without_nulls({"type": "local_shell_call_output", "id": reply.call.id, "output": output})
 
 
 def _computer(reply: Reply) -> Wire:
-    """Checks that are pending are not acknowledged here: that is for a person to do."""
+    """Pending safety checks are not acknowledged: a person has to."""
     output = {"type": "computer_screenshot", "image_url": _screenshot(reply) or BLANK}
     return _answer("computer_call_output", reply, output=output)
 
@@ -100,11 +102,11 @@ WRITERS: dict[str, Callable[[Reply], Wire]] = {
 
 
 def _answer(kind: str, reply: Reply, **more: Any) -> Wire:
-    return _without_nothing({"type": kind, "call_id": reply.call.id}) | more
+    return _without_nulls({"type": kind, "call_id": reply.call.id}) | more
 
 
-def _without_nothing(item: Wire) -> Wire:
-    """An id that the provider did not give is not made up."""
+def _without_nulls(item: Wire) -> Wire:
+    """A call without an id is answered without one."""
     return {name: value for name, value in item.items() if value is not None}
 
 
@@ -114,28 +116,28 @@ def _caller(call: ModelCall) -> Wire:
 
 def _output(reply: Reply) -> str | list[Wire]:
     """A text; with files, a list of parts."""
-    blocks = [_text(_failed(reply.error))] if reply.error else []
+    blocks = [_text_block(_failed(reply.error))] if reply.error else []
     blocks += [block for part in reply.parts if (block := _block(part)) is not None]
     if all(block["type"] == "input_text" for block in blocks):
         return "\n".join(block["text"] for block in blocks) or reply_content.NO_OUTPUT
     return blocks
 
 
-def _said(reply: Reply) -> str:
-    """All of it as text, for items that have no room for files."""
-    kept = [reply_content.placeholder(file) for file in reply_content.media_of(reply)]
-    return "\n".join(text for text in (reply_content.text_of(reply), *kept) if text)
+def _text(reply: Reply) -> str:
+    """A reply as text, with placeholders for files."""
+    placeholders = [reply_content.placeholder(file) for file in reply_content.media_of(reply)]
+    return "\n".join(text for text in (reply_content.text_of(reply), *placeholders) if text)
 
 
 def _block(part: Part) -> Wire | None:
     if isinstance(part, Media):
-        return _file(part) or _text(reply_content.placeholder(part))
-    said = reply_content.part_text(part)
-    return _text(said) if said else None
+        return _file(part) or _text_block(reply_content.placeholder(part))
+    text = reply_content.part_text(part)
+    return _text_block(text) if text else None
 
 
 def _file(media: Media) -> Wire | None:
-    """A file as the provider takes it, if it does."""
+    """A file as a block; None for unsupported types."""
     kind = media.mime.partition(";")[0].strip().lower()
     url = media.url if media.url and media.url.startswith(("https://", "http://")) else None
     if kind in IMAGES:
@@ -152,16 +154,16 @@ def _failed(error: Failure) -> str:
     return f"[ERROR:{error.code}] {error.message}"
 
 
-def _text(text: str) -> Wire:
+def _text_block(text: str) -> Wire:
     return {"type": "input_text", "text": text}
 
 
-def _ends(reply: Reply, asked: int) -> list[CommandEnd]:
-    """How each command ended. Those that never ran because the call failed say why."""
+def _ends(reply: Reply, count: int) -> list[CommandEnd]:
+    """The ends of `count` commands. Commands that did not run have the error."""
     ends = list(reply.commands)
     if reply.error is not None:
-        return ends + [CommandEnd(stderr=_failed(reply.error), exit_code=1)] * (asked - len(ends))
-    return ends or [CommandEnd(stdout=_said(reply), exit_code=0)]
+        return ends + [CommandEnd(stderr=_failed(reply.error), exit_code=1)] * (count - len(ends))
+    return ends or [CommandEnd(stdout=_text(reply), exit_code=0)]
 
 
 def _ended(end: CommandEnd) -> Wire:
@@ -170,17 +172,17 @@ def _ended(end: CommandEnd) -> Wire:
 
 
 def _screenshot(reply: Reply) -> str | None:
-    """The last image: how it looks after all that was done."""
+    """The last image."""
     files = [_file(media) for media in reversed(reply_content.media_of(reply))]
     return next((file["image_url"] for file in files if file and file["type"] == "input_image"), None)
 
 
-def _beside(reply: Reply) -> str | None:
-    """What the item itself cannot tell."""
+def _note(reply: Reply) -> str | None:
+    """What the item itself cannot contain."""
     if reply.call.type not in ("computer", "tool_search"):
         return None
     if reply.error is not None:
         return _failed(reply.error)
     if reply.call.type == "tool_search" or _screenshot(reply):
         return None
-    return f"{NO_SCREENSHOT}\n{_said(reply)}".strip()
+    return f"{NO_SCREENSHOT}\n{_text(reply)}".strip()

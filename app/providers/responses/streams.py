@@ -1,4 +1,4 @@
-"""Streams of the Responses dialect: the events of a finished one, put together to the response they tell."""
+"""The events of a Responses stream, joined to a response."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,12 @@ WHOLES = {
     "response.custom_tool_call_input.done": ("input", "input"),
     "response.output_text.done": ("text", "text"),
 }
-"""By the type of an event, the part of an item that it tells, and where it stands in the event."""
+"""By event type, the field of the item and the field of the event."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """One item as far as it was told. It `is_done` when all of it was told at once, and `is_whole` when its one long
-    part was."""
+    """A streamed item: `is_done` after its `done` event, `is_whole` when its text or arguments are complete."""
 
     item: Wire
     is_done: bool = False
@@ -33,40 +32,41 @@ class _Slot:
 
 
 def is_stream(values: Sequence[Any]) -> bool:
-    """Whether these are events, and not items."""
+    """Whether these are stream events, not items."""
     types = (value.get("type") for value in values if isinstance(value, dict))
     return any(isinstance(kind, str) and kind.startswith("response.") for kind in types)
 
 
 def response_of(events: Sequence[Any]) -> tuple[Wire, bool]:
-    """The response that a stream told, and whether it came to its end.
+    """The response of a stream, and whether the stream was complete.
 
-    What the last event says of it counts. Where that says nothing of its items, they are those that were told one by
-    one; an item that was begun and never finished is marked so.
+    The last event's response counts. If it has no items, they come from the item events; an item without its end is
+    marked incomplete.
     """
     slots, end, response = _Slots(), None, dict[str, Any]()
     for event in events:
         if not isinstance(event, dict):
-            raise Unreadable("An event of the stream is no object.")
+            raise Unreadable("An event of the stream is not an object.")
         if isinstance(event.get("response"), dict):
             response = event["response"]
         if event.get("type") in ENDS:
             end = event["type"]
-        slots.take(event)
+        slots.add_event(event)
     status = {"status": None if end is None else end.removeprefix("response.")}
-    told = response.get("output")
-    output = told if isinstance(told, list) and told else slots.items(is_complete=end == ENDS[0])
+    output = response.get("output")
+    if not isinstance(output, list) or not output:
+        output = slots.items(is_complete=end == ENDS[0])
     return response | status | {"output": output}, end is not None
 
 
 class _Slots:
-    """The items of a stream, found by their place in it or by their id."""
+    """The items of a stream, by output index or id."""
 
     def __init__(self) -> None:
         self._slots: list[tuple[int | None, _Slot]] = []
         self._by_key: dict[int | str, _Slot] = {}
 
-    def take(self, event: Wire) -> None:
+    def add_event(self, event: Wire) -> None:
         match event.get("type"):
             case "response.output_item.added" | "response.output_item.done" as kind:
                 if isinstance(event.get("item"), dict):
@@ -79,9 +79,9 @@ class _Slots:
                 self._add(event, part, event.get(where), is_whole=True)
 
     def items(self, *, is_complete: bool) -> list[Wire]:
-        """In the order of their places; those without come last."""
+        """By output index; items without one come last."""
         ordered = sorted(self._slots, key=lambda placed: (placed[0] is None, placed[0] or 0))
-        return [_told(slot, is_complete) for _, slot in ordered]
+        return [_to_item(slot, is_complete) for _, slot in ordered]
 
     def _put(self, event: Wire, item: Wire, is_done: bool) -> None:
         keys = _keys(event, item.get("id"))
@@ -114,12 +114,12 @@ def _keys(event: Wire, id: Any) -> list[int | str]:
 
 
 def _is_other(known: Wire, item: Wire) -> bool:
-    """Some servers give all items one place, others change their ids on the way; what is answered stays the same."""
+    """By `call_id`: some servers use one index for all items, others change item ids."""
     ids = (known.get("call_id"), item.get("call_id"))
     return all(isinstance(id, str) for id in ids) and ids[0] != ids[1]
 
 
-def _told(slot: _Slot, is_complete: bool) -> Wire:
+def _to_item(slot: _Slot, is_complete: bool) -> Wire:
     if slot.is_done:
         return slot.item
     item = dict(slot.item)

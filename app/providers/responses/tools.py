@@ -15,22 +15,22 @@ QUIRKS = Quirks(strict="full", max_tools=128, takes_freeform=True)
 PATCHING = "apply_patch"
 SHELLS = ("shell", "shell_command")
 OLD_SHELL_MODELS = "codex-mini"
-"""Models that know the local shell only by its first form."""
+"""Models with the older `local_shell` tool only."""
 SEARCH: Wire = {"type": "tool_search"}
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
     exported = Exported()
-    _warn_of_strict(options, exported.warnings)
+    _warn_unsupported_strict(options, exported.warnings)
     entries = group = exported.tools
     offers = without_own_search(offers, options, exported.warnings)
-    for offer in _fitting(offers, options, exported.warnings):
+    for offer in _fit_offers(offers, options, exported.warnings):
         native = _native(offer, options)
         if native is not None:
             entries += [] if native in entries else [native]
             continue
         if options.namespace is not None and group is entries:
-            group = _opened(options, entries)
+            group = _add_namespace(options, entries)
         group.append(define(offer, options, exported.warnings))
     if any(tool.get("defer_loading") for tool in [*entries, *group]):
         entries.append(dict(SEARCH))
@@ -38,7 +38,7 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 
 
 def define(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> Wire:
-    """One tool that is ours: a function, or a free-form tool where the model knows such."""
+    """One tool: a function, or a custom tool where the model supports them."""
     name = fit_name(offer, options.quirks, warnings)
     if _is_freeform(offer, options):
         description = fit_description(offer, offer.description, options.quirks, warnings)
@@ -47,22 +47,22 @@ def define(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> Wir
         description = fit_description(offer, _described(offer), options.quirks, warnings)
         parameters, is_strict = _parameters(offer, options, warnings)
         wire = {"type": "function", "name": name, "description": description, "parameters": parameters}
-        wire["strict"] = is_strict  # left out, it would not mean false
+        wire["strict"] = is_strict  # the default is true
     is_deferred = options.defers is not None and options.defers(offer.name)
     return wire | {"defer_loading": True} if is_deferred else wire
 
 
-def _fitting(offers: Sequence[ToolOffer], options: ExportOptions, warnings: list[str]) -> Sequence[ToolOffer]:
-    """As many as may be offered; where some are found by search, that takes a place of its own."""
-    most = options.quirks.max_tools
-    if most is None or len(offers) < most:
+def _fit_offers(offers: Sequence[ToolOffer], options: ExportOptions, warnings: list[str]) -> Sequence[ToolOffer]:
+    """As many as the provider takes; the search for deferred tools counts as one."""
+    limit = options.quirks.max_tools
+    if limit is None or len(offers) < limit:
         return offers
     is_searched = options.defers is not None and any(options.defers(offer.name) for offer in offers)
-    return fit_count(offers, most - 1 if is_searched else most, warnings)
+    return fit_count(offers, limit - 1 if is_searched else limit, warnings)
 
 
 def _native(offer: ToolOffer, options: ExportOptions) -> Wire | None:
-    """The provider's own tool that does the same."""
+    """OpenAI's own tool that does the same."""
     if not options.is_native:
         return None
     if offer.name == PATCHING:
@@ -75,9 +75,9 @@ def _native(offer: ToolOffer, options: ExportOptions) -> Wire | None:
     return {"type": "shell", "environment": {"type": "local"}}
 
 
-def _opened(options: ExportOptions, entries: list[Wire]) -> list[Wire]:
-    """A namespace at this place, ready to be filled."""
-    assert options.namespace is not None, "the caller looked"
+def _add_namespace(options: ExportOptions, entries: list[Wire]) -> list[Wire]:
+    """Append an empty namespace and return its tools."""
+    assert options.namespace is not None, "checked by the caller"
     name, description = options.namespace
     group: list[Wire] = []
     named = wire_name(name, options.quirks.names)
@@ -96,7 +96,7 @@ def _format(grammar: str | None) -> Wire:
 
 
 def _described(offer: ToolOffer) -> str:
-    """What a function says of itself. One that takes a text says so, and which."""
+    """The description of a function; for free-form input, with the grammar."""
     if offer.takes == "arguments":
         return offer.description
     said = f"{offer.description}\n\nGive the whole text as the string `input`."
@@ -120,30 +120,30 @@ def _wants_strict(options: ExportOptions) -> bool:
     return can == "full" if options.strict == "auto" else options.strict == "on" and can in ("full", "on_request")
 
 
-def _warn_of_strict(options: ExportOptions, warnings: list[str]) -> None:
+def _warn_unsupported_strict(options: ExportOptions, warnings: list[str]) -> None:
     if options.strict == "on" and not _wants_strict(options):
-        warnings.append("Strict tools are not known here, so none of them is.")
+        warnings.append("Strict tools are not supported; no tool is strict.")
 
 
-NOT_CHOSEN = ("local_shell",)
-"""What can be offered and not be asked for."""
+NOT_CHOOSABLE = ("local_shell",)
+"""Tools that `tool_choice` cannot name."""
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
     request: Wire = {"tools": tools}
-    chosen = _chosen(tools, choice, quirks, warnings)
-    if chosen is not None:
-        request["tool_choice"] = chosen
+    tool_choice = _tool_choice(tools, choice, quirks, warnings)
+    if tool_choice is not None:
+        request["tool_choice"] = tool_choice
     if choice.parallel is not None and quirks.has_parallel_choice:
         request["parallel_tool_calls"] = choice.parallel
     elif choice.parallel is not None:
-        warnings.append("Whether several tools may be called at once cannot be said here.")
+        warnings.append("Parallel calls cannot be enabled or disabled here.")
     return request
 
 
-def _chosen(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> str | Wire | None:
+def _tool_choice(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> str | Wire | None:
     if choice.mode is not None and choice.mode not in quirks.modes:
-        warnings.append(f"The tool choice {choice.mode} cannot be said here, so none is.")
+        warnings.append(f"The tool choice {choice.mode} is not supported here; it is left out.")
         return None
     if choice.mode == "tool":
         return _one(tools, choice.name, quirks, warnings)
@@ -156,17 +156,17 @@ def _chosen(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[st
 
 def _one(tools: list[Wire], name: str | None, quirks: Quirks, warnings: list[str]) -> str | Wire | None:
     if not name:
-        warnings.append("The tool choice names no tool, so nothing is said about it.")
+        warnings.append("The tool choice names no tool; it is left out.")
         return None
     chosen = _reference(tools, name, quirks, warnings)
-    if chosen["type"] not in NOT_CHOSEN:
+    if chosen["type"] not in NOT_CHOOSABLE:
         return chosen
-    warnings.append(f"{name} cannot be asked for by itself here, so any of the tools is.")
+    warnings.append(f"{name} cannot be required by itself here; any tool is required.")
     return "required"
 
 
 def _reference(tools: list[Wire], name: str, quirks: Quirks, warnings: list[str]) -> Wire:
-    """A tool as a choice names it: by what it is offered as."""
+    """A tool as `tool_choice` names it."""
     wire = wire_name(name, quirks.names)
     offered = [inner for tool in tools for inner in (tool["tools"] if tool["type"] == "namespace" else [tool])]
     kind = next((tool["type"] for tool in offered if tool.get("name") == wire), None)
@@ -175,7 +175,7 @@ def _reference(tools: list[Wire], name: str, quirks: Quirks, warnings: list[str]
     native = next((tool["type"] for tool in offered if tool["type"] in _native_kinds(name)), None)
     if native is not None:
         return {"type": native}
-    warnings.append(f"{name} is not among the tools that are offered, and the provider may refuse to be asked for it.")
+    warnings.append(f"{name} is not among the exported tools; the provider may reject the choice.")
     return {"type": "function", "name": wire}
 
 

@@ -1,7 +1,7 @@
-"""Schemas as the strict tools of Anthropic and Bedrock take them: objects closed, what is optional stays so, and what
-their grammar does not know is said in the description.
+"""Schemas for strict tools of Anthropic and Bedrock: objects are closed, optional properties stay optional, and
+keywords that their grammar does not support go into the description.
 
-All strict tools of a request become one grammar, which has limits of its own.
+All strict tools of a request are compiled into one grammar, which has limits.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ from app.providers.tool_limits import UNSUPPORTED, FittedTool
 
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
-MOST = {"strict tools": 20, "optional parameters": 24, "parameters with alternatives": 16}
+MAX_PER_REQUEST = {"strict tools": 20, "optional parameters": 24, "parameters with alternatives": 16}
 
 
 class GrammarBudget:
-    """What all strict tools of one request may have together."""
+    """The grammar limits that the strict tools of one request share."""
 
     def __init__(self) -> None:
-        self._left = dict(MOST)
+        self._left = dict(MAX_PER_REQUEST)
 
     def close(self, tool: FittedTool, warnings: list[str]) -> dict[str, Any] | None:
-        """The tool's schema, closed; None, with a warning, when it cannot be strict."""
+        """The tool's strict schema; None, with a warning, when there is none."""
         try:
             schema = close(tool.schema)
             self._spend(schema)
@@ -34,16 +34,16 @@ class GrammarBudget:
         return schema
 
     def _spend(self, schema: dict[str, Any]) -> None:
-        costs = dict(zip(MOST, (1, *_counted(schema)), strict=True))
+        costs = dict(zip(MAX_PER_REQUEST, (1, *_count(schema)), strict=True))
         for what, cost in costs.items():
             if cost > self._left[what]:
-                raise NotExpressible(f"the strict tools of one request have at most {MOST[what]} {what}")
+                raise NotExpressible(f"the strict tools of one request have at most {MAX_PER_REQUEST[what]} {what}")
         for what, cost in costs.items():
             self._left[what] -= cost
 
 
 def grammar_budget(options: ExportOptions, warnings: list[str]) -> GrammarBudget | None:
-    """What strict tools may have; None when there shall be none, or the provider knows none."""
+    """A budget for strict tools; None when they are not requested or not supported."""
     if options.strict != "on":
         return None
     if options.quirks.strict == "never":
@@ -53,25 +53,25 @@ def grammar_budget(options: ExportOptions, warnings: list[str]) -> GrammarBudget
 
 
 def close(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema for a strict tool. Raises `NotExpressible` when that would narrow it, or cannot be said."""
-    made = _closed(simplify(schema))
-    if made.get("type") != "object":
+    """The strict schema; raises `NotExpressible` when it would exclude valid arguments."""
+    strict = _close(simplify(schema))
+    if strict.get("type") != "object":
         raise NotExpressible("it is not that of an object")
-    return made
+    return strict
 
 
-def _closed(given: dict[str, Any]) -> dict[str, Any]:
+def _close(given: dict[str, Any]) -> dict[str, Any]:
     rest = dict(given)
     made: dict[str, Any] = {}
     if "$defs" in rest:
-        made["$defs"] = {name: _closed(inner) for name, inner in rest.pop("$defs").items()}
+        made["$defs"] = {name: _close(inner) for name, inner in rest.pop("$defs").items()}
     if "$ref" in rest:
         return made | {"$ref": rest["$ref"]}
     kind = rest.pop("type", None)
     literals = _literals(rest)
     made |= literals
     if "anyOf" in rest:
-        made["anyOf"] = [_closed(arm) for arm in rest.pop("anyOf")]
+        made["anyOf"] = [_close(arm) for arm in rest.pop("anyOf")]
     elif not literals:
         if kind not in TYPES:
             raise NotExpressible("a place in it takes anything")
@@ -79,11 +79,11 @@ def _closed(given: dict[str, Any]) -> dict[str, Any]:
     made |= {word: rest.pop(word) for word in ("description", "title") if rest.get(word) is not None}
     if not literals:
         made |= _contents(kind, rest)
-    return _explained(made, rest)
+    return _describe_rest(made, rest)
 
 
 def _literals(rest: dict[str, Any]) -> dict[str, Any]:
-    """The values that are counted up, if they are simple ones; taken out of the rest."""
+    """Scalar `enum` and `const`, removed from the rest."""
     found: dict[str, Any] = {}
     values = rest.get("enum")
     if isinstance(values, list) and values and all(map(_is_simple, values)):
@@ -94,23 +94,23 @@ def _literals(rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _contents(kind: Any, rest: dict[str, Any]) -> dict[str, Any]:
-    """What is known of each type; taken out of the rest."""
+    """The supported keywords of a type, removed from the rest."""
     match kind:
         case "object":
             rest.pop("additionalProperties", None)
-            properties = {name: _closed(inner) for name, inner in rest.pop("properties", {}).items()}
+            properties = {name: _close(inner) for name, inner in rest.pop("properties", {}).items()}
             made = {"properties": properties, "additionalProperties": False}
             return made | {word: rest.pop(word) for word in ("required",) if word in rest}
         case "array":
-            made = {"items": _closed(rest.pop("items"))} if "items" in rest else {}
-            return made | _kept(rest, "minItems", (0, 1))
+            made = {"items": _close(rest.pop("items"))} if "items" in rest else {}
+            return made | _supported(rest, "minItems", (0, 1))
         case "string":
-            return _kept(rest, "format", FORMATS)
+            return _supported(rest, "format", FORMATS)
     return {}
 
 
-def _kept(rest: dict[str, Any], word: str, known: tuple[Any, ...]) -> dict[str, Any]:
-    """A keyword with a value that is known; with another one it is the last of what is explained."""
+def _supported(rest: dict[str, Any], word: str, known: tuple[Any, ...]) -> dict[str, Any]:
+    """A keyword with a supported value; any other value moves to the end of the rest."""
     value = rest.pop(word, None)
     if value in known:
         return {word: value}
@@ -119,8 +119,8 @@ def _kept(rest: dict[str, Any], word: str, known: tuple[Any, ...]) -> dict[str, 
     return {}
 
 
-def _explained(made: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-    """With what is left as text, so that the model may heed it still."""
+def _describe_rest(made: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """Other keywords are appended to the description."""
     if not rest:
         return made
     said = "{" + ", ".join(f"{word}: {value}" for word, value in rest.items()) + "}"
@@ -128,8 +128,8 @@ def _explained(made: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
     return made | {"description": before + said}
 
 
-def _counted(schema: dict[str, Any]) -> tuple[int, int]:
-    """How many properties are optional, and how many places have alternatives."""
+def _count(schema: dict[str, Any]) -> tuple[int, int]:
+    """The numbers of optional properties and of unions."""
     nodes = list(_nodes(schema))
     optional = sum(len(node.get("properties", {})) - len(set(node.get("required", []))) for node in nodes)
     return optional, sum("anyOf" in node for node in nodes)

@@ -1,7 +1,6 @@
-"""The keywords of a strict schema: which of them are kept, which are only told in the description, which mean nothing.
+"""Keywords of OpenAI's strict schemas: which are kept, which go into the description.
 
-A keyword that is in none of these tables and that no other rule knows is dropped without a word, such as `title`,
-`$comment`, `readOnly` or `x-order`.
+Any other keyword is dropped, such as `title`, `$comment`, `readOnly` or `x-order`.
 """
 
 import json
@@ -20,9 +19,9 @@ FORBIDDEN = (
     *("not", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"),
     *("$dynamicRef", "$recursiveRef"),
 )
-LONGEST_PATTERN = 1_000
+MAX_PATTERN_LENGTH = 1_000
 _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\\[1-9]|\(\?P=|\\k<")
-"""What looks ahead, behind or back. An escaped backslash or bracket before it is taken for it, too."""
+"""Lookarounds and backreferences, also after an escaped backslash or bracket."""
 
 
 def _is_number(value: Any) -> bool:
@@ -36,8 +35,8 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_plain_pattern(value: Any) -> bool:
-    """Whether a pattern is one that the provider compiles: with Python's rules, and without looking around."""
-    if not isinstance(value, str) or len(value) > LONGEST_PATTERN or _LOOKS_AROUND.search(value):
+    """Whether OpenAI compiles a pattern: Python's syntax, without lookarounds."""
+    if not isinstance(value, str) or len(value) > MAX_PATTERN_LENGTH or _LOOKS_AROUND.search(value):
         return False
     try:
         with warnings.catch_warnings():
@@ -59,8 +58,8 @@ KEPT: dict[str, tuple[frozenset[str], Callable[[Any], bool]]] = {
     "pattern": (frozenset({"string"}), _is_plain_pattern),
     "format": (frozenset({"string"}), lambda value: isinstance(value, str) and value in FORMATS),
 }
-"""For values of which types a keyword means something, and whether it can be kept as it is."""
-TOLD: dict[str, tuple[frozenset[str], Callable[[Any], bool]]] = {
+"""The types that a keyword applies to, and whether its value can be kept."""
+DESCRIBED: dict[str, tuple[frozenset[str], Callable[[Any], bool]]] = {
     **{keyword: (frozenset({"string"}), lambda value: True) for keyword in ("minLength", "maxLength")},
     **{keyword: (frozenset({"string"}), lambda value: True) for keyword in ("contentEncoding", "contentMediaType")},
     **{keyword: (frozenset({"array"}), lambda value: True) for keyword in ("contains", "minContains", "maxContains")},
@@ -71,20 +70,20 @@ TOLD: dict[str, tuple[frozenset[str], Callable[[Any], bool]]] = {
     "example": (frozenset(TYPES), lambda value: value is not None),
     "deprecated": (frozenset(TYPES), bool),
 }
-"""For values of which types a keyword means something, and whether it is worth telling."""
+"""The types that a keyword applies to, and whether its value is worth describing."""
 STRUCTURE = frozenset(
     {"$ref", "allOf", "anyOf", "oneOf", "type", "enum", "const", "properties", "required", "additionalProperties"}
     | {"patternProperties", "propertyNames", "unevaluatedProperties", "items", "prefixItems", "unevaluatedItems"}
     | {*FORBIDDEN}
 )
 SHARED = STRUCTURE - {"$ref", "allOf", "anyOf", "oneOf"} | KEPT.keys()
-"""What holds for every arm of the union it stands beside."""
+"""Keywords beside a union that apply to each of its arms."""
 
 
 def is_meaningful(keyword: str, value: Any) -> bool:
-    """Whether something is lost when a keyword is."""
-    if keyword in TOLD:
-        return TOLD[keyword][1](value)
+    """Whether dropping a keyword loses something."""
+    if keyword in DESCRIBED:
+        return DESCRIBED[keyword][1](value)
     return keyword in STRUCTURE or keyword in KEPT or keyword == "description"
 
 
@@ -93,20 +92,23 @@ def is_constraining(keyword: str) -> bool:
 
 
 def kept_words(schema: Schema, types: Iterable[str]) -> Schema:
-    """The keywords besides the structure that a strict schema of these types can have."""
+    """The non-structural keywords that a strict schema of these types can have."""
     return {keyword: value for keyword, value in schema.items() if _is_kept(keyword, value, types)}
 
 
 def description(schema: Schema, types: Iterable[str]) -> str | None:
-    """The description, with what cannot be kept told at its end; None when there is nothing to say."""
-    said = schema.get("description")
-    told = [f"{name}: {_text(name, value)}" for name, value in schema.items() if _is_told(name, value, types)]
-    parts = [*([said] if isinstance(said, str) and said else []), *([f"{{{', '.join(told)}}}"] if told else [])]
+    """The description, with the keywords that cannot be kept at its end; None when empty."""
+    text = schema.get("description")
+    described = [f"{name}: {_text(name, value)}" for name, value in schema.items() if _is_described(name, value, types)]
+    parts = [
+        *([text] if isinstance(text, str) and text else []),
+        *([f"{{{', '.join(described)}}}"] if described else []),
+    ]
     return " ".join(parts) or None
 
 
 def types_of(values: Any) -> list[str] | None:
-    """The types of the values that are allowed; None when they are no list, or one of them is no scalar."""
+    """The types of the allowed values; None when they are not a list of scalars."""
     if not isinstance(values, list):
         return None
     found = [_type_of(value) for value in values]
@@ -123,11 +125,11 @@ def _is_kept(keyword: str, value: Any, types: Iterable[str]) -> bool:
     return not applies.isdisjoint(types) and is_fit(value)
 
 
-def _is_told(keyword: str, value: Any, types: Iterable[str]) -> bool:
+def _is_described(keyword: str, value: Any, types: Iterable[str]) -> bool:
     if keyword in KEPT:
         applies, is_fit = KEPT[keyword]
         return not applies.isdisjoint(types) and not is_fit(value)
-    return keyword in TOLD and not TOLD[keyword][0].isdisjoint(types) and TOLD[keyword][1](value)
+    return keyword in DESCRIBED and not DESCRIBED[keyword][0].isdisjoint(types) and DESCRIBED[keyword][1](value)
 
 
 def _text(keyword: str, value: Any) -> str:

@@ -1,18 +1,15 @@
-"""The way back from strict schemas: a null that stands for a property left out is taken away again.
+"""Undoes the nullable optional properties of strict schemas: a null that means "left out" is removed.
 
-A null goes when the original schema names its property, does not require it and does not allow null there. Nothing else
-is ever changed: a null that is allowed stays, and so do nulls in lists and under names the schema does not know.
+A null is removed when the original schema names its property, does not require it and does not allow null there. All
+other nulls stay: allowed ones, those in lists and under names the schema does not know.
 
-Where the schema leaves a choice (`anyOf`, `oneOf`), nulls go by the arm that the value then fits: best as a strict
-schema would have made it, with every property the arm names and no other; else with no other; else in any way. Of
-several such arms it is the one by which fewer nulls go, and of those the first. When the value fits no arm, nulls go
-only by an arm that is alone in being for values of its type. See `fits.py` for what is looked at: the original schema
-has the last word on the arguments anyway.
+In a union (`anyOf`, `oneOf`), nulls are removed by the arm that the rest of the value matches best: first an arm all of
+whose properties are present and no others, then one without other properties, then any. Of equal arms it is the one
+that removes fewer nulls, then the first. If no arm matches, nulls are removed only by an arm that is alone in having
+the value's type.
 
-Whether a value fits a schema, as far as that tells the arms of a union apart: types, values, bounds and lengths.
-
-`pattern`, `format`, `multipleOf`, `uniqueItems`, `contains`, `not`, `if` and what depends on other properties are not
-looked at.
+The match looks at types, values, bounds and lengths, not at `pattern`, `format`, `multipleOf`, `uniqueItems`,
+`contains`, `not`, `if` and dependencies: the arguments are validated with the original schema anyway.
 """
 
 import operator
@@ -26,19 +23,19 @@ from app.providers.schema.document import Document, TooComplex, unions_of
 
 Bounds = tuple[tuple[str, Callable[[Any, Any], bool]], ...]
 
-OF_NUMBERS: Bounds = (
+NUMBER_BOUNDS: Bounds = (
     ("minimum", operator.ge),
     ("maximum", operator.le),
     ("exclusiveMinimum", operator.gt),
     ("exclusiveMaximum", operator.lt),
 )
-OF_TEXTS: Bounds = (("minLength", operator.ge), ("maxLength", operator.le))
-OF_LISTS: Bounds = (("minItems", operator.ge), ("maxItems", operator.le))
-OF_OBJECTS: Bounds = (("minProperties", operator.ge), ("maxProperties", operator.le))
+STRING_BOUNDS: Bounds = (("minLength", operator.ge), ("maxLength", operator.le))
+ARRAY_BOUNDS: Bounds = (("minItems", operator.ge), ("maxItems", operator.le))
+OBJECT_BOUNDS: Bounds = (("minProperties", operator.ge), ("maxProperties", operator.le))
 
 
 class Fit(IntEnum):
-    """How well a value fits: by its type alone, with names that are not known, with a part of the names, with all."""
+    """How well a value matches: by type only, with unknown names, with some of the names, with all."""
 
     NO = 0
     IN_KIND = 1
@@ -48,7 +45,7 @@ class Fit(IntEnum):
 
 
 def is_of_kind(value: Any, schema: Any) -> bool:
-    """Whether the type of a value is right, and a scalar is one that is allowed."""
+    """Whether the type matches, and a scalar is an allowed value."""
     if not isinstance(schema, dict):
         return schema is not False
     if "type" in schema:
@@ -64,21 +61,21 @@ def is_of_kind(value: Any, schema: Any) -> bool:
 
 
 def is_within(value: Any, schema: Any) -> bool:
-    """Whether a value keeps to the bounds."""
+    """Whether a value is within its bounds."""
     if not isinstance(schema, dict) or isinstance(value, bool | None):
         return True
     match value:
         case int() | float():
-            return _keeps(value, schema, OF_NUMBERS)
+            return _satisfies(value, schema, NUMBER_BOUNDS)
         case str():
-            return _keeps(len(value), schema, OF_TEXTS)
+            return _satisfies(len(value), schema, STRING_BOUNDS)
         case list():
-            return _keeps(len(value), schema, OF_LISTS)
+            return _satisfies(len(value), schema, ARRAY_BOUNDS)
         case _:
-            return _keeps(len(value), schema, OF_OBJECTS)
+            return _satisfies(len(value), schema, OBJECT_BOUNDS)
 
 
-def _keeps(size: float, schema: dict[str, Any], bounds: Bounds) -> bool:
+def _satisfies(size: float, schema: dict[str, Any], bounds: Bounds) -> bool:
     return all(test(size, schema[word]) for word, test in bounds if _is_number(schema.get(word)))
 
 
@@ -122,12 +119,12 @@ Facets = list[Any]
 class _Stripped:
     value: Any
     fit: Fit = Fit.STRICT
-    gone: int = 0
+    removed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What schemas say together of an object's names."""
+    """The property names of schemas that hold at the same time."""
 
     named: frozenset[str]
     required: frozenset[str]
@@ -137,23 +134,20 @@ class _Shape:
 
 
 def strip_nulls(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without the nulls that stand for nothing. Nothing is changed in place; what stays is shared.
-
-    Arguments that would take too long to look through are given back as they came.
-    """
-    values, has_null = _survey(arguments)
+    """A copy of the arguments without the nulls that mean "left out"; unchanged when that would take too long."""
+    values, has_null = _count_values(arguments)
     if not has_null:
         return arguments
     try:
-        stripped = _Stripping(schema, BASE_WORK + WORK_PER_VALUE * values).strip(arguments, (schema,), 0)
+        stripped = _NullStripper(schema, BASE_WORK + WORK_PER_VALUE * values).strip(arguments, (schema,), 0)
     except (TooComplex, RecursionError):
         return arguments
-    found: dict[str, Any] = stripped.value
-    return found
+    result: dict[str, Any] = stripped.value
+    return result
 
 
-class _Stripping:
-    """One walk over arguments. A value is only looked at once by the same schemas."""
+class _NullStripper:
+    """Strips one call's arguments. Results are cached by value and schemas."""
 
     def __init__(self, schema: Schema, work: int) -> None:
         self._document = Document(schema)
@@ -171,7 +165,7 @@ class _Stripping:
         return self._done[key]
 
     def _choose(self, value: Any, facets: Facets, unions: list[list[Any]], depth: int) -> _Stripped:
-        """Settle the choices one after the other; an arm may bring choices of its own."""
+        """Resolve the unions one after the other; an arm may add unions of its own."""
         self._spend(1 + len(facets))
         if not all(is_of_kind(value, facet) for facet in facets):
             return _Stripped(value, Fit.NO)
@@ -181,11 +175,11 @@ class _Stripping:
         for arm in unions[0]:
             more = [facet for facet in self._document.facets([arm]) if id(facet) not in known]
             found.append(self._choose(value, [*facets, *more], [*_unions(more), *unions[1:]], depth))
-        best = max(found, key=lambda one: (one.fit, -one.gone), default=_Stripped(value, Fit.NO))
+        best = max(found, key=lambda one: (one.fit, -one.removed), default=_Stripped(value, Fit.NO))
         if best.fit >= Fit.OPEN or [one.fit for one in found].count(Fit.IN_KIND) == 1:
             return best
         without = self._choose(value, facets, unions[1:], depth)
-        return _Stripped(without.value, min(without.fit, best.fit), without.gone)
+        return _Stripped(without.value, min(without.fit, best.fit), without.removed)
 
     def _settle(self, value: Any, facets: Facets, depth: int) -> _Stripped:
         if isinstance(value, dict):
@@ -195,35 +189,35 @@ class _Stripping:
         else:
             found = _Stripped(value)
         if found.fit < Fit.OPEN or not all(is_within(found.value, facet) for facet in facets):
-            return _Stripped(found.value, Fit.IN_KIND, found.gone)
+            return _Stripped(found.value, Fit.IN_KIND, found.removed)
         return found
 
     def _object(self, value: dict[str, Any], facets: list[Schema], depth: int) -> _Stripped:
         shape = self._shape(facets)
         self._spend(len(value) * len(facets))
         kept: dict[str, Any] = {}
-        fit, gone = Fit.STRICT if shape.named <= value.keys() else Fit.CLOSED, 0
+        fit, removed = Fit.STRICT if shape.named <= value.keys() else Fit.CLOSED, 0
         for name, inner in value.items():
-            schemas = [schema for facet in facets for schema in _of_member(facet, name)]
+            schemas = [schema for facet in facets for schema in _member_schemas(facet, name)]
             if inner is None and shape.is_optional(name) and not self._allow_null(schemas):
-                gone += 1
+                removed += 1
                 continue
             stripped = self.strip(inner, schemas, depth + 1) if schemas else _Stripped(inner, Fit.OPEN)
             kept[name] = stripped.value
-            fit, gone = min(fit, stripped.fit), gone + stripped.gone
+            fit, removed = min(fit, stripped.fit), removed + stripped.removed
         if not shape.required <= kept.keys():
             fit = Fit.IN_KIND
-        return _Stripped(kept if gone else value, fit, gone)
+        return _Stripped(kept if removed else value, fit, removed)
 
     def _list(self, value: list[Any], facets: list[Schema], depth: int) -> _Stripped:
         self._spend(len(value) * len(facets))
         items = []
         for number, inner in enumerate(value):
-            schemas = [schema for facet in facets for schema in _of_item(facet, number)]
+            schemas = [schema for facet in facets for schema in _item_schemas(facet, number)]
             items.append(self.strip(inner, schemas, depth + 1) if schemas else _Stripped(inner))
-        gone = sum(item.gone for item in items)
+        removed = sum(item.removed for item in items)
         fit = min((item.fit for item in items), default=Fit.STRICT)
-        return _Stripped([item.value for item in items] if gone else value, fit, gone)
+        return _Stripped([item.value for item in items] if removed else value, fit, removed)
 
     def _shape(self, facets: list[Schema]) -> _Shape:
         key = tuple(id(facet) for facet in facets)
@@ -246,8 +240,8 @@ def _unions(facets: Facets) -> list[list[Any]]:
     return [arms for facet in facets for arms in unions_of(facet)]
 
 
-def _of_member(facet: Schema, name: str) -> list[Any]:
-    """What a schema says of a property. Names that are matched with patterns are left alone."""
+def _member_schemas(facet: Schema, name: str) -> list[Any]:
+    """The schemas of a property. Names matched by patterns are ignored."""
     if name in (properties := _map(facet.get("properties"))):
         return [properties[name]]
     if "patternProperties" in facet or "additionalProperties" not in facet:
@@ -255,24 +249,24 @@ def _of_member(facet: Schema, name: str) -> list[Any]:
     return [facet["additionalProperties"]]
 
 
-def _of_item(facet: Schema, number: int) -> list[Any]:
-    """What a schema says of an item: by its place where it says so, as drafts before 2020 do with a list of `items`."""
+def _item_schemas(facet: Schema, number: int) -> list[Any]:
+    """The schema of an item, also by index in drafts before 2020 with a list of `items`."""
     items = facet.get("items", True)
     first, others = (items, facet.get("additionalItems", True)) if isinstance(items, list) else (None, items)
     first = _sequence(facet.get("prefixItems")) if first is None else first
     return [first[number] if number < len(first) else others]
 
 
-def _map(given: Any) -> dict[str, Any]:
-    return given if isinstance(given, dict) else {}
+def _map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _sequence(given: Any) -> list[Any]:
-    return given if isinstance(given, list) else []
+def _sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
-def _survey(arguments: Any) -> tuple[int, bool]:
-    """How many values there are, and whether one of them is null."""
+def _count_values(arguments: Any) -> tuple[int, bool]:
+    """The number of values, and whether one is null."""
     left, values, has_null = [arguments], 0, False
     while left:
         value = left.pop()

@@ -1,17 +1,16 @@
-"""Arguments that came as plain text, as the values that the tool's schema says they are.
+"""Arguments in plain text, converted to the types of the tool's schema.
 
-What may be a string stays one. What cannot be converted stays one, too, for the schema to refuse.
+A value that may be a string stays one, and so does one that cannot be converted: the schema then rejects it.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from app.core.util.json_schema import Schema, resolve
 from app.providers.text_calls.json_repair import Broken, Repaired, loads
 
-Schema = dict[str, Any]
-
-MOST_NODES = 1000
-"""Looked at for one argument: references can lead in circles and multiply."""
+MAX_NODES = 1000
+"""Schemas looked at for one argument: references can multiply them."""
 WORDS = {"true": True, "false": False, "null": None, "none": None}
 OPENS = {"{": "object", "[": "array"}
 UNIONS = ("anyOf", "oneOf", "allOf")
@@ -19,7 +18,7 @@ UNIONS = ("anyOf", "oneOf", "allOf")
 
 def coerce(text: str, name: str, schema: Schema) -> Repaired:
     """The value of the argument `name`, for a tool that takes arguments by this schema."""
-    nodes = [node for whole in _of_member(name, schema) for node in _nodes(whole, schema)]
+    nodes = [node for whole in _member_schemas(name, schema) for node in _nodes(whole, schema)]
     options = [option for node in nodes for option in _options(node)]
     if options and text in options:
         return Repaired(text, is_repaired=False)
@@ -40,7 +39,7 @@ def _converted(bare: str, text: str) -> Repaired:
 
 
 def _option(bare: str, options: list[Any], text: str) -> Any:
-    """One of the values that are no strings, where strings are allowed, too."""
+    """One of the non-string options, where strings are allowed too."""
     value = _converted(bare, text).value
     return next((option for option in options if type(option) is type(value) and option == value), text)
 
@@ -61,17 +60,17 @@ def _scalar(bare: str, kinds: set[str], text: str) -> Any:
             return text
 
 
-def _of_member(name: str, schema: Schema) -> list[Any]:
-    """What is said of a member, by its own name or else of all that are not named."""
+def _member_schemas(name: str, schema: Schema) -> list[Any]:
+    """The schemas of a member: by its name, else of additional ones."""
     nodes = list(_nodes(schema, schema))
     named = [node["properties"][name] for node in nodes if name in _dict(node.get("properties"))]
     return named or [node["additionalProperties"] for node in nodes if "additionalProperties" in node]
 
 
 def _nodes(schema: Any, root: Schema) -> Iterator[Schema]:
-    """A schema and all that it is joined from: its alternatives, and what it refers to."""
+    """A schema with its alternatives and the targets of its references."""
     left, seen = [schema], set[str]()
-    for _ in range(MOST_NODES):
+    for _ in range(MAX_NODES):
         if not left:
             return
         node = left.pop()
@@ -83,16 +82,7 @@ def _nodes(schema: Any, root: Schema) -> Iterator[Schema]:
         reference = node.get("$ref")
         if isinstance(reference, str) and reference not in seen:
             seen.add(reference)
-            left.append(_referred(reference, root))
-
-
-def _referred(reference: str, root: Schema) -> Any:
-    if not reference.startswith("#"):
-        return None
-    found: Any = root
-    for step in filter(None, reference[1:].split("/")):
-        found = _dict(found).get(step.replace("~1", "/").replace("~0", "~"))
-    return found
+            left += [target[1] for target in [resolve(root, reference)] if target]
 
 
 def _options(node: Schema) -> list[Any]:
@@ -100,12 +90,12 @@ def _options(node: Schema) -> list[Any]:
 
 
 def _kinds(node: Schema) -> Iterator[str]:
-    """The types that are allowed, also where only the members or the values tell them."""
-    said = node.get("type")
-    if isinstance(said, str):
-        yield said
-    elif isinstance(said, list):
-        yield from (kind for kind in said if isinstance(kind, str))
+    """The allowed types, declared or inferred from other keywords."""
+    types = node.get("type")
+    if isinstance(types, str):
+        yield types
+    elif isinstance(types, list):
+        yield from (kind for kind in types if isinstance(kind, str))
     elif "properties" in node:
         yield "object"
     elif "items" in node or "prefixItems" in node:

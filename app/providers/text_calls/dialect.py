@@ -17,24 +17,24 @@ from app.providers.tool_limits import FREE_FORM, fit_count, fit_description, fit
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """How a convention is taught: in words with one example, then the tools as `show` shows them, between the tags."""
+    """How a format is explained in the system prompt: a text with an example, then the tools between tags."""
 
-    words: str
+    text: str
     tag: str
-    show: Callable[[str, str, dict[str, Any]], Wire]
+    define: Callable[[str, str, dict[str, Any]], Wire]
 
 
-def teach(offers: Sequence[ToolOffer], options: ExportOptions, lesson: PromptTemplate) -> Exported:
-    """One block of a system prompt that teaches the convention and lists the tools."""
-    exported = Exported(warnings=_unsaid(offers, options))
+def export_prompt(offers: Sequence[ToolOffer], options: ExportOptions, template: PromptTemplate) -> Exported:
+    """One block of a system prompt that explains the format and lists the tools."""
+    exported = Exported(warnings=_unsupported_options(offers, options))
     offers = fit_count(offers, options.quirks.max_tools, exported.warnings)
     if not offers:
         return exported
-    lines = [_line(offer, options.quirks, lesson, exported.warnings) for offer in offers]
+    lines = [_line(offer, options.quirks, template, exported.warnings) for offer in offers]
     parts = [
-        lesson.words,
+        template.text,
         *_free_text(offers, options.quirks),
-        "\n".join([f"<{lesson.tag}>", *lines, f"</{lesson.tag}>"]),
+        "\n".join([f"<{template.tag}>", *lines, f"</{template.tag}>"]),
     ]
     block: Wire = {"type": "text", "text": "\n\n".join(parts)}
     if options.cache is not None:
@@ -44,7 +44,7 @@ def teach(offers: Sequence[ToolOffer], options: ExportOptions, lesson: PromptTem
 
 
 def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    """The system prompt. A choice is said in words; behind what is cached, so that it does not change that."""
+    """The system prompt. The choice is a sentence after the cached part."""
     if not tools:
         return {}
     blocks = [dict(tool) for tool in tools]
@@ -57,47 +57,51 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
-    """The calls in a model's text, by whatever convention it wrote them."""
-    said = message_text(message)
-    found = read(said.text, known)
-    return ParsedMessage(calls=found.calls, text=found.text, message_id=said.message_id, is_response=said.is_response)
+    """The calls in a model's text, in any known format."""
+    source = message_text(message)
+    found = read(source.text, known)
+    return ParsedMessage(
+        calls=found.calls, text=found.text, message_id=source.message_id, is_response=source.is_response
+    )
 
 
 def reply_text(reply: Reply) -> str:
-    """All of a reply as text. Files cannot be sent along, so it says where they are."""
+    """A reply as text, with placeholders for files."""
     placeholders = [reply_content.placeholder(media) for media in reply_content.media_of(reply)]
     return "\n".join(filter(None, [reply_content.text_of(reply), *placeholders])) or reply_content.NO_OUTPUT
 
 
-def unclosing(dumped: str) -> str:
-    """JSON in which no tag can be closed: what it says stays the same."""
+def escape_closing_tags(dumped: str) -> str:
+    """The same JSON without closing tags."""
     return dumped.replace("</", "\\u003c/")
 
 
-def _unsaid(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
-    unsaid = []
+def _unsupported_options(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
+    warnings = []
     if options.strict == "on":
-        unsaid.append("Strict schemas cannot be asked for in plain text; arguments are checked when a call is run.")
+        warnings.append("Strict schemas cannot be asked for in plain text; arguments are checked when a call is run.")
     if options.namespace is not None:
-        unsaid.append(f"Tools have no namespaces in plain text; {options.namespace[0]} is left out.")
+        warnings.append(f"Tools have no namespaces in plain text; {options.namespace[0]} is left out.")
     if options.defers is not None and any(options.defers(offer.name) for offer in offers):
-        unsaid.append(
+        warnings.append(
             "Tools cannot be searched for in plain text; those to be found by search are listed with the others."
         )
-    return unsaid
+    return warnings
 
 
-def _line(offer: ToolOffer, quirks: Quirks, lesson: PromptTemplate, warnings: list[str]) -> str:
+def _line(offer: ToolOffer, quirks: Quirks, template: PromptTemplate, warnings: list[str]) -> str:
     takes_text = offer.takes == "input"
-    told = _described(offer) if takes_text else offer.description
+    description = _described(offer) if takes_text else offer.description
     schema = FREE_FORM if takes_text else offer.schema
-    shown = lesson.show(fit_name(offer, quirks, warnings), fit_description(offer, told, quirks, warnings), schema)
-    return unclosing(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
+    definition = template.define(
+        fit_name(offer, quirks, warnings), fit_description(offer, description, quirks, warnings), schema
+    )
+    return escape_closing_tags(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
 
 
 def _described(offer: ToolOffer) -> str:
-    said = f"{offer.description}\nThe input is free text, not JSON."
-    return f"{said} It follows this grammar:\n{offer.grammar}" if offer.grammar else said
+    description = f"{offer.description}\nThe input is free text, not JSON."
+    return f"{description} It follows this grammar:\n{offer.grammar}" if offer.grammar else description
 
 
 def _free_text(offers: Sequence[ToolOffer], quirks: Quirks) -> list[str]:
@@ -108,19 +112,19 @@ def _free_text(offers: Sequence[ToolOffer], quirks: Quirks) -> list[str]:
 
 
 def _sentences(choice: Choice, quirks: Quirks) -> list[str]:
-    said = []
+    sentences = []
     if choice.mode == "none":
-        said.append("Call no tool in your next answer; answer in words only.")
+        sentences.append("Call no tool in your next answer; answer in words only.")
     elif choice.mode == "tool" and choice.name is not None:
-        said.append(f"Your next answer must call the tool {wire_name(choice.name, quirks.names)}, and no other.")
+        sentences.append(f"Your next answer must call the tool {wire_name(choice.name, quirks.names)}, and no other.")
     elif choice.mode in ("required", "tool"):
-        said.append("Your next answer must call at least one tool.")
+        sentences.append("Your next answer must call at least one tool.")
     if choice.allowed and choice.mode != "none":
         names = ", ".join(wire_name(name, quirks.names) for name in choice.allowed)
-        said.append(f"Of the tools, call only these: {names}.")
+        sentences.append(f"Of the tools, call only these: {names}.")
     if choice.parallel is False:
-        said.append("Call at most one tool in each answer.")
-    return said
+        sentences.append("Call at most one tool in each answer.")
+    return sentences
 
 
 JSON_PROMPT = """\
@@ -141,7 +145,7 @@ You can call the tools that are listed below. To call one, write a block like th
 
 
 def export_json(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return teach(offers, options, PromptTemplate(JSON_PROMPT, "tools", _json_definition))
+    return export_prompt(offers, options, PromptTemplate(JSON_PROMPT, "tools", _json_definition))
 
 
 def _json_definition(name: str, description: str, schema: dict[str, Any]) -> Wire:
@@ -149,7 +153,7 @@ def _json_definition(name: str, description: str, schema: dict[str, Any]) -> Wir
 
 
 def write_json_results(replies: Sequence[Reply]) -> list[Wire]:
-    """One message with a block for each reply. The name is repeated, because there are no ids."""
+    """One message with a block for each reply. It has the tool's name, as there are no ids."""
     if not replies:
         return []
     return [{"role": "user", "content": "\n".join(_response_block(reply) for reply in replies)}]
@@ -157,8 +161,10 @@ def write_json_results(replies: Sequence[Reply]) -> list[Wire]:
 
 def _response_block(reply: Reply) -> str:
     error = {} if reply.error is None else {"error": reply.error.code}
-    put = unclosing(json.dumps({"name": reply.call.name, **error, "content": reply_text(reply)}, ensure_ascii=False))
-    return f"<tool_response>\n{put}\n</tool_response>"
+    content = escape_closing_tags(
+        json.dumps({"name": reply.call.name, **error, "content": reply_text(reply)}, ensure_ascii=False)
+    )
+    return f"<tool_response>\n{content}\n</tool_response>"
 
 
 json_dialect = Dialect(
@@ -170,8 +176,8 @@ json_dialect = Dialect(
     write_results=write_json_results,
     supports=Supports(
         native_tools=False,
-        note="For models without tools of their own. The tools are a block of the system prompt. Calls are found in "
-        "the model's text, also by the conventions of Anthropic, MiniMax, Qwen, ChatCLI, Mistral and Llama.",
+        note="For models without tool calls. The tools are a block of the system prompt. Calls are found in "
+        "the model's text, also in the formats of Anthropic, MiniMax, Qwen, ChatCLI, Mistral and Llama.",
     ),
     numbers_calls=True,
 )
@@ -199,11 +205,11 @@ second line, with "quotes" & <brackets></parameter>
 - End your answer behind the block. Then you are given <function_results> with a <result> or an <error> for each call,
   in the same order. Never write <function_results> yourself."""
 
-_OUR_END = re.compile(r"<(?=/(?:function_results|result|error)\b)", re.IGNORECASE)
+_CLOSING_TAG = re.compile(r"<(?=/(?:function_results|result|error)\b)", re.IGNORECASE)
 
 
 def export_xml(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return teach(offers, options, PromptTemplate(XML_PROMPT, "functions", _xml_definition))
+    return export_prompt(offers, options, PromptTemplate(XML_PROMPT, "functions", _xml_definition))
 
 
 def _xml_definition(name: str, description: str, schema: dict[str, Any]) -> Wire:
@@ -211,7 +217,7 @@ def _xml_definition(name: str, description: str, schema: dict[str, Any]) -> Wire
 
 
 def write_xml_results(replies: Sequence[Reply]) -> list[Wire]:
-    """One message with an element for each reply. The name is repeated, because there are no ids."""
+    """One message with an element for each reply. It has the tool's name, as there are no ids."""
     if not replies:
         return []
     elements = "\n".join(_result_element(reply) for reply in replies)
@@ -223,7 +229,7 @@ def _result_element(reply: Reply) -> str:
     code = ""
     if reply.error is not None:
         tag, code = "error", f' code="{html.escape(reply.error.code)}"'
-    return f'<{tag} name="{name}"{code}>\n{_OUR_END.sub("&lt;", reply_text(reply))}\n</{tag}>'
+    return f'<{tag} name="{name}"{code}>\n{_CLOSING_TAG.sub("&lt;", reply_text(reply))}\n</{tag}>'
 
 
 xml_dialect = Dialect(
@@ -235,7 +241,7 @@ xml_dialect = Dialect(
     write_results=write_xml_results,
     supports=Supports(
         native_tools=False,
-        note="As `text`, but the model is taught a convention in which long texts need no escapes.",
+        note="As `text`, but in a format in which long texts need no escapes.",
     ),
     numbers_calls=True,
 )

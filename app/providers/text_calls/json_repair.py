@@ -1,7 +1,7 @@
-"""JSON by a model that is not quite JSON: what can be read in one way only is read, and that is said.
+"""Nearly valid JSON of models, repaired where it has one meaning only.
 
-The ladder: as it is, out of its fence, with raw line breaks in strings, with Python's quotes, words and last commas.
-There it ends. An open string or bracket is never closed: half a command is another command.
+The steps: as it is, without a code fence, with raw line breaks in strings, with Python's quotes, constants and trailing
+commas. An open string or bracket is never closed: half a command is another command. All of it takes linear time.
 """
 
 import json
@@ -13,12 +13,12 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any, NamedTuple
 
 FENCE = "```"
-LONGEST_NUMBER = 4000
-LONGEST_SHOWN = 40
+MAX_NUMBER_DIGITS = 4000
+MAX_SHOWN_LENGTH = 40
 
 
 class Broken(ValueError):
-    """Why a text is no JSON, and where it stops being so."""
+    """Why a text is not JSON, and at which character."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(reason)
@@ -31,11 +31,11 @@ class Repaired(NamedTuple):
 
 
 class _NoNumber(str):
-    """What stands where a number should, until it is known where that is."""
+    """An invalid number, until its position is known."""
 
 
 def loads(text: str) -> Repaired:
-    """The value of a text, and whether it had to be repaired. Raises `Broken` with the first thing that was wrong."""
+    """The value of a text, and whether it was repaired. Raises `Broken` with the first error."""
     try:
         return Repaired(_decoded(text, _STRICT), is_repaired=False)
     except Broken as error:
@@ -55,7 +55,7 @@ def loads(text: str) -> Repaired:
 
 
 def unfenced(text: str) -> str:
-    """What stands in a fence, when the text is one; else the text."""
+    """The content of a code fence, or the text."""
     bare = text.strip()
     if not bare.startswith(FENCE) or not bare.endswith(FENCE) or "\n" not in bare:
         return text
@@ -72,7 +72,7 @@ def _decoded(text: str, decoder: JSONDecoder) -> Any:
     wrong = _wrong_number(value)
     if wrong is not None:
         position = text.find(wrong)
-        raise Broken(f"{wrong[:LONGEST_SHOWN]} (char {position}) is no number that JSON knows", position)
+        raise Broken(f"{wrong[:MAX_SHOWN_LENGTH]} (char {position}) is no number that JSON knows", position)
     return value
 
 
@@ -90,7 +90,7 @@ def _wrong_number(value: Any) -> _NoNumber | None:
 
 
 def _integer(digits: str) -> int | str:
-    return int(digits) if len(digits) <= LONGEST_NUMBER else _NoNumber(digits)
+    return int(digits) if len(digits) <= MAX_NUMBER_DIGITS else _NoNumber(digits)
 
 
 def _float(digits: str) -> float | str:
@@ -102,10 +102,10 @@ _STRICT = json.JSONDecoder(parse_constant=_NoNumber, parse_int=_integer, parse_f
 _LAX = json.JSONDecoder(parse_constant=_NoNumber, parse_int=_integer, parse_float=_float, strict=False)
 
 
-DEEPEST = 200
+MAX_DEPTH = 200
 CLOSES = {"}": "{", "]": "["}
-PLAIN = {"True": "true", "False": "false", "None": "null"}
-"""Python's words for what JSON has, too."""
+CONSTANTS = {"True": "true", "False": "false", "None": "null"}
+"""Python's constants as JSON."""
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]++)
@@ -126,7 +126,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a value ends; when it is not whole, where it breaks off. `seen` is how far was looked to know."""
+    """Where a value ends or breaks off. `seen` is how far the text was scanned."""
 
     end: int
     is_whole: bool
@@ -134,7 +134,7 @@ class Extent:
 
 
 def extent(text: str, start: int) -> Extent:
-    """How far the object or list reaches that opens at `start`. Brackets in strings are no brackets."""
+    """The extent of the object or list that opens at `start`."""
     opened: list[str] = []
     place = start
     while found := _TOKEN.match(text, place):
@@ -145,17 +145,14 @@ def extent(text: str, start: int) -> Extent:
         place = found.end()
         if not opened:
             return Extent(place, is_whole=True, seen=place)
-        if len(opened) > DEEPEST:
+        if len(opened) > MAX_DEPTH:
             return Extent(place, is_whole=False, seen=place)
     is_in_string = text[place : place + 1] in ("'", '"')
     return Extent(place, is_whole=False, seen=len(text) if is_in_string else place)
 
 
 def to_json(text: str) -> str | None:
-    """What was written nearly as JSON, as JSON: single quotes, Python's words, commas behind the last item.
-
-    None when there is something in it that is none of these.
-    """
+    """JSON with single quotes, Python's constants and trailing commas as valid JSON; None for anything else."""
     tokens: list[Token] = []
     place = 0
     while place < len(text):
@@ -164,23 +161,22 @@ def to_json(text: str) -> str | None:
             return None
         tokens.append(Token(found.lastgroup or "", found[0]))
         place = found.end()
-    return written(tokens)
+    return write_tokens(tokens)
 
 
-def written(tokens: Iterable[Token]) -> str:
-    """Tokens as JSON."""
+def write_tokens(tokens: Iterable[Token]) -> str:
     pieces: list[str] = []
     for kind, text in tokens:
         if kind == "space":
             continue
-        if kind == "close" and _has_spare_comma(pieces):
+        if kind == "close" and _has_trailing_comma(pieces):
             pieces.pop()
-        pieces.append(to_json_string(text) if kind == "string" else PLAIN.get(text, text))
+        pieces.append(to_json_string(text) if kind == "string" else CONSTANTS.get(text, text))
     return "".join(pieces)
 
 
 def to_json_string(quoted: str, quotes: int = 1) -> str:
-    """A string in quotes of either kind as JSON. What JSON cannot escape is left for its reader to refuse."""
+    """A quoted string as JSON. Escapes that JSON does not know are left for the decoder to reject."""
     return '"' + _IN_STRING.sub(_escape, quoted[quotes:-quotes]) + '"'
 
 
@@ -195,6 +191,6 @@ def _escape(found: re.Match[str]) -> str:
     return "'" if other == "'" else found[0]
 
 
-def _has_spare_comma(pieces: list[str]) -> bool:
-    """A comma behind an item, that is; one behind nothing is a mistake and stays one."""
+def _has_trailing_comma(pieces: list[str]) -> bool:
+    """A comma after an item; one after nothing is an error and stays."""
     return len(pieces) > 1 and pieces[-1] == "," and pieces[-2] not in ("{", "[", ",", ":")

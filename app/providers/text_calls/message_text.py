@@ -1,13 +1,13 @@
-"""What a model said, as plain text, out of whatever it came in: a text, a message, a response, or a stream's chunks.
+"""The assistant's text of a message in any form: a string, a message, a response, or the chunks of a stream.
 
-Only what the assistant said counts. What a user or a tool wrote is never searched for calls.
+Messages of users and tools are never searched for calls.
 """
 
 from typing import Any, NamedTuple
 
 from app.core.runs import Unreadable
 
-SPEAKERS = (None, "assistant", "model", "ai")
+ASSISTANT_ROLES = (None, "assistant", "model", "ai")
 TEXT_TYPES = ("text", "output_text")
 EXPECTED = (
     "Send the model's text as a string, as {text}, as the assistant's message or the whole response, or as the list of "
@@ -36,7 +36,7 @@ def message_text(message: Any) -> MessageText:
 
 def _of_dict(message: dict[str, Any]) -> tuple[str, bool]:
     """The text, and whether it is a whole response: OpenAI's, Ollama's of a chat or of a prompt, Anthropic's."""
-    _require_speaker(message)
+    _require_assistant(message)
     if isinstance(message.get("choices"), list):
         return _of_choices(message["choices"]), True
     if isinstance(message.get("message"), dict):
@@ -53,12 +53,12 @@ def _of_dict(message: dict[str, Any]) -> tuple[str, bool]:
 
 
 def _of_choices(choices: list[Any]) -> str:
-    """The first choice that says something: others would be other answers to the same question."""
+    """The first choice with a text."""
     for choice in choices:
         if not isinstance(choice, dict):
             raise Unreadable(EXPECTED)
-        said = choice.get("message")
-        if text := _of_message(said) if isinstance(said, dict) else _of_content(choice.get("text")):
+        message = choice.get("message")
+        if text := _of_message(message) if isinstance(message, dict) else _of_content(choice.get("text")):
             return text
     return ""
 
@@ -70,13 +70,13 @@ def _of_deltas(choices: list[Any]) -> str:
 
 
 def _of_message(message: dict[str, Any]) -> str:
-    _require_speaker(message)
+    _require_assistant(message)
     return _of_content(message.get("content"))
 
 
-def _require_speaker(message: dict[str, Any]) -> None:
-    if message.get("role") not in SPEAKERS:
-        raise Unreadable("Only what the assistant said is searched for calls, and this message is not the assistant's.")
+def _require_assistant(message: dict[str, Any]) -> None:
+    if message.get("role") not in ASSISTANT_ROLES:
+        raise Unreadable("Only assistant messages are searched for calls, and this message is not one.")
 
 
 def _of_content(content: Any) -> str:
@@ -90,7 +90,7 @@ def _of_content(content: Any) -> str:
 
 
 def _of_part(part: Any) -> str:
-    """A part's text; none for parts of other kinds, as thoughts and images are."""
+    """A part's text; empty for other kinds, such as thinking and images."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):

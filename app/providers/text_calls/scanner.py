@@ -1,7 +1,7 @@
-"""A model's text while it is searched for calls: what stands where, and what of it is only quoted.
+"""A model's text while it is searched for calls, with its code fences and inline code.
 
-Everything here takes time in proportion to the text. `Page.steps` counts the characters looked at, so that this can be
-tested; a search for the same words is not made twice over the same stretch.
+All of it takes linear time. `ScannedText.steps` counts the characters looked at, so that this can be tested; searches
+are cached.
 """
 
 import re
@@ -12,8 +12,8 @@ from functools import cache
 from app.core.runs import Known, ModelCall, ToolOffer
 from app.providers.text_calls.json_repair import Extent, extent
 
-LONGEST_NAME = 256
-MOST_INDENTED = 64
+MAX_NAME_LENGTH = 256
+MAX_INDENT = 64
 Span = tuple[int, int]
 
 FENCE = r"^[ \t]*+(?:`{3,}+[^`\n]*+|~{3,}+[^\n]*+)$"
@@ -24,9 +24,9 @@ _TICKS = re.compile(rf"(?P<paragraph>\n[ \t\r]*+(?=\n)|{FENCE})|`++", re.MULTILI
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
-    """What a convention found: calls, what of the text they take up, and where the search goes on.
+    """What a format found: calls, their spans, and where the search continues.
 
-    Without calls it is something of that form that is no call of ours; nothing is searched for inside it.
+    Without calls it is of that format, but not a call of a known tool; its inside is not searched.
     """
 
     end: int
@@ -36,7 +36,7 @@ class FoundCall:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fenced block. A fence that is never closed reaches to the end."""
+    """A fenced code block. An unclosed one extends to the end."""
 
     inside: Span
     end: int
@@ -50,7 +50,7 @@ class ScannedText:
         self.text = text
         self.steps = 0
         self.wasted = 0
-        """Characters that were looked at in vain and have to be looked at again."""
+        """Characters that have to be scanned again."""
         self._known = known
         self._offers: dict[str, ToolOffer | None] = {}
         self._searches: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
@@ -61,23 +61,23 @@ class ScannedText:
 
     def offer(self, name: object) -> ToolOffer | None:
         """The tool of that name, asked for once."""
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
             return None
         if name not in self._offers:
             self._offers[name] = self._known(name)
         return self._offers[name]
 
     def inner(self, start: int, end: int) -> "ScannedText":
-        """A part of the page as a page of its own."""
+        """A part of the text as a text of its own."""
         return ScannedText(self.cut(start, end), self.offer)
 
     def find(self, words: str, start: int) -> int | None:
-        """Where the words stand next."""
+        """The next position of the words."""
         found = self.search(_literal(words), start)
         return found.start() if found else None
 
     def search(self, pattern: re.Pattern[str], start: int) -> re.Match[str] | None:
-        """The next match. One that is known to be the next from further ahead is not looked for again."""
+        """The next match, cached."""
         since, found = self._searches.get(pattern, (len(self) + 1, None))
         if not (since <= start and (found is None or start <= found.start())):
             found = pattern.search(self.text, start)
@@ -86,7 +86,7 @@ class ScannedText:
         return found
 
     def match(self, pattern: re.Pattern[str], start: int) -> re.Match[str] | None:
-        """For patterns that give up after a bounded number of characters."""
+        """For patterns that fail after a bounded number of characters."""
         found = pattern.match(self.text, start)
         self.steps += found.end() - start if found else 1
         return found
@@ -99,8 +99,8 @@ class ScannedText:
 
     def begins_line(self, place: int) -> bool:
         """Whether only a few spaces stand before it on its line."""
-        before = self.text[max(0, place - MOST_INDENTED) : place].rstrip(" \t")
-        return before.endswith("\n") or (place <= MOST_INDENTED and not before)
+        before = self.text[max(0, place - MAX_INDENT) : place].rstrip(" \t")
+        return before.endswith("\n") or (place <= MAX_INDENT and not before)
 
     def has(self, words: str, place: int) -> bool:
         return self.text.startswith(words, place)
@@ -110,13 +110,13 @@ class ScannedText:
         return self.text[start:end]
 
     def extent(self, start: int) -> Extent:
-        """How far the object or list reaches that opens here."""
+        """The extent of the object or list that opens here."""
         found = extent(self.text, start)
         self.steps += found.seen - start
         return found
 
     def fence(self, opening: re.Match[str]) -> Fence:
-        """The block behind a line that opens a fence: up to a line of at least as many of the same marks."""
+        """The block after an opening fence: up to a line of at least as many of the same marks."""
         marks = opening[0].strip()
         count = len(marks) - len(marks.lstrip(marks[0]))
         inside = min(opening.end() + 1, len(self))
@@ -128,7 +128,7 @@ class ScannedText:
         return Fence((inside, len(self)), len(self), is_closed=False)
 
     def code_end(self, start: int) -> int | None:
-        """Where the inline code ends that these backticks open: at as many of them again, in the same paragraph."""
+        """The end of the inline code that these backticks open: as many of them again, in the same paragraph."""
         if self._code_ends is None:
             self.steps += len(self)
             self._code_ends = _code_ends(self.text)
@@ -142,7 +142,7 @@ Opens = Callable[[ScannedText, int], FoundCall | None]
 class CallFormat:
     """One way to write calls in text.
 
-    `opening` matches where one may begin; no part of it is named. `read` is asked there, and says None when it is none.
+    `opening`, without named groups, matches where a call may begin; `read` returns None when there is none.
     """
 
     name: str
@@ -151,7 +151,7 @@ class CallFormat:
 
 
 def without(text: str, spans: list[Span]) -> str:
-    """What is left of a text."""
+    """The text without the spans."""
     pieces, place = [], 0
     for start, end in sorted(spans):
         pieces.append(text[place:start])

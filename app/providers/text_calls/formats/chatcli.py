@@ -24,10 +24,10 @@ from app.providers.text_calls.scanner import CallFormat, FoundCall, ScannedText
 
 KEYS = ("args", "arguments")
 DATA = ({"url"}, {"title", "snippet"}, {"type", "error"})
-"""What is beside a name in answers of search engines and services, which are no calls."""
+"""Keys of search results and other data that are not calls."""
 
 ENOUGH = 2
-"""Signs by which an object is a call: the @ of the name, a key that says so, arguments."""
+"""Signs needed for an object to be a call: the @ of the name, a `tool` key, arguments."""
 
 _TAG = re.compile(r"<(tool(?:_call)?+)(?=[\s/])", re.IGNORECASE)
 _TAG_END = re.compile(r"</tool(?:_call)?+>|<tool(?:_call)?+[\s/>]", re.IGNORECASE)
@@ -39,10 +39,7 @@ _BRACKET_END = re.compile(r"\s{0,64}\]")
 
 
 class Tag(NamedTuple):
-    """A tag with its attributes as they were written, quotes and all; or where it turned out to be none.
-
-    `cut` is what was not closed when the text ended.
-    """
+    """A tag with its attributes, quotes included; `cut` is where an unclosed one starts."""
 
     end: int
     attributes: dict[str, str]
@@ -106,14 +103,14 @@ def _tag(page: ScannedText, place: int) -> Tag:
 
 
 def _is_bare(written: str) -> bool:
-    """Whether a value has no quotes, so that nobody can tell whether it is whole when the text ends."""
+    """Whether a value has no quotes, so that it may be incomplete at the end of the text."""
     return written[:1] not in ("'", '"') or not written
 
 
 def _body(page: ScannedText, tag: Tag) -> Body:
-    """What stands between the tag and the one that closes it, if there is one before the next call.
+    """The text between the tag and its closing tag, if there is one before the next call.
 
-    Arguments are there when they are not in the tag; then it has to be closed, or nobody knows whether they are whole.
+    It has the arguments when the tag has none; then the closing tag is required, or they may be incomplete.
     """
     if tag.is_closed or tag.cut is not None:
         return Body("", tag.end, tag.cut)
@@ -126,7 +123,7 @@ def _body(page: ScannedText, tag: Tag) -> Body:
 
 
 def _texts(written: str) -> list[str]:
-    """The ways in which an attribute can be meant, the one that ChatCLI knows first."""
+    """The possible readings of an attribute, ChatCLI's own first."""
     if _is_bare(written):
         return [_unescaped(written)]
     inner = written[1:-1]

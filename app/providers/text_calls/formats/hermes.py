@@ -45,8 +45,8 @@ def _whole(page: ScannedText, place: int) -> list[Span]:
 
 
 def _closed(page: ScannedText, inside: int) -> Span:
-    """Where a call ends whose JSON is broken: where as many tags were closed as opened, for it may quote some. What is
-    cut in the middle of a string has no end but that of the text, because nobody can tell what the string quotes."""
+    """The end of a call with broken JSON: where all tags inside are closed. A string that is cut off extends to the end
+    of the text, as tags inside it may be quoted."""
     is_cut = not page.has(FENCE, inside) and page.extent(inside).seen == len(page)
     depth, place = 1, inside
     while not is_cut and (tag := page.search(_TAG, place)):

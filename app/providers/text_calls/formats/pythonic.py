@@ -2,7 +2,7 @@
 
 [x(p="value", n=1), y()]
 
-Only literals can be arguments, and only by their names. Nothing is ever evaluated: the tokens are rewritten as JSON.
+Arguments are literals with names. Nothing is evaluated: the tokens are rewritten as JSON.
 """
 
 import re
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from app.core.runs import ModelCall
 from app.providers.text_calls.formats.json_objects import broken_call
-from app.providers.text_calls.json_repair import Broken, Token, loads, to_json_string, written
+from app.providers.text_calls.json_repair import Broken, Token, loads, to_json_string, write_tokens
 from app.providers.text_calls.scanner import CallFormat, FoundCall, ScannedText
 
-DEEPEST = 100
+MAX_DEPTH = 100
 _SPECIAL = r"(?:<\|[a-z_]{1,32}\|>)?+"
 _HEAD = re.compile(rf"{_SPECIAL}\[\s{{0,64}}([A-Za-z_][A-Za-z0-9_.-]{{0,255}})\(")
 _CALL = re.compile(r"\s*+([A-Za-z_][A-Za-z0-9_.-]{0,255})\(")
@@ -67,7 +67,7 @@ def _inside(page: ScannedText, start: int) -> Inside:
     while found := page.match(_TOKEN, place):
         place = found.end()
         depth += {"open": 1, "close": -1}.get(found.lastgroup or "", 0)
-        if depth == 0 or depth > DEEPEST:
+        if depth == 0 or depth > MAX_DEPTH:
             return Inside(tokens, place, is_whole=depth == 0 and found[0] == ")")
         if found.lastgroup != "space":
             tokens.append(Token(found.lastgroup or "", found[0]))
@@ -99,7 +99,7 @@ def _arguments(tokens: list[Token]) -> dict[str, object]:
 
 def _literal(number: int, value: list[Token]) -> object:
     try:
-        return loads(written(map(_plain, value))).value
+        return loads(write_tokens(map(_plain, value))).value
     except Broken:
         raise Broken(f"argument {number} is no literal with a name of its own", 0) from None
 
