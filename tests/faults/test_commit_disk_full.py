@@ -19,7 +19,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from app.core.errors import CallError
-from app.core.files import Change
+from app.core.ports import Change
 from app.sandbox.files.workspace import LocalWorkspace
 
 root, size = Path(sys.argv[1]), int(sys.argv[2])
