@@ -52,7 +52,7 @@ CommittedEvent = tuple[Event, Call | None]
 Publish = Callable[[list[CommittedEvent]], None]
 
 MAX_BATCH = 1024
-GATHER_TICKS = 8  # fewer and larger commits under load; bench/RESULTS.md has the gain
+GATHER_TICKS = 8  # fewer and larger commits under load; docs/decisions.md has the gain
 EVENT_COUNTER = "event_seq"
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, MAX_BATCH)
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
