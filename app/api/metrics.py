@@ -22,7 +22,6 @@ from app.dispatch.live_calls import LiveCalls
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
-    from prometheus_client.core import HistogramMetricFamily
 
 router = APIRouter(tags=["health"])
 
@@ -93,77 +92,54 @@ class Collector:
         self._snapshot = snapshot
 
     def collect(self) -> "Iterator[Metric]":
-        yield from self._calls()
-        yield from self._writer()
-        yield from self._streams()
-        yield self._sandbox()
-        yield self._servers()
-
-    def _calls(self) -> "Iterator[Metric]":
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-        snapshot = self._snapshot
-        ends = CounterMetricFamily("toolcrib_calls", "Calls that ended.", labels=["tool", "status", "code"])
-        for labels, count in sorted(snapshot.ends.items()):
-            ends.add_metric(labels, count)
-        yield ends
-        durations = HistogramMetricFamily(
-            "toolcrib_call_duration_seconds", "How long tools ran, of calls that started.", labels=["tool"]
-        )
-        for tool, histogram in sorted(snapshot.durations.items()):
-            _add(durations, [tool], histogram)
-        yield durations
-        live = GaugeMetricFamily("toolcrib_calls_live", "Calls under way.", labels=["status"])
-        for status, count in snapshot.live.items():
-            live.add_metric([status], count)
-        yield live
-        waiting = GaugeMetricFamily("toolcrib_calls_waiting", "Calls under way that wait.", labels=["for"])
-        for reason, count in snapshot.waiting.items():
-            waiting.add_metric([reason], count)
-        yield waiting
-
-    def _writer(self) -> "Iterator[Metric]":
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-        snapshot = self._snapshot
-        yield GaugeMetricFamily("toolcrib_writer_queue", "Changes not committed yet.", snapshot.writer_queue)
-        sizes = HistogramMetricFamily("toolcrib_writer_batch_size", "Changes per commit.", labels=[])
-        _add(sizes, [], snapshot.batch_sizes)
-        yield sizes
-        seconds = HistogramMetricFamily("toolcrib_writer_commit_seconds", "How long commits took.", labels=[])
-        _add(seconds, [], snapshot.commit_seconds)
-        yield seconds
-        yield CounterMetricFamily(
-            "toolcrib_writer_failures", "Batches of which something could not be written.", snapshot.writer_failures
-        )
-
-    def _streams(self) -> "Iterator[Metric]":
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
-        snapshot = self._snapshot
-        yield GaugeMetricFamily("toolcrib_streams", "Event streams open.", snapshot.streams)
-        yield CounterMetricFamily("toolcrib_streams_lagged", "Streams that fell behind.", snapshot.streams_lagged)
-        yield GaugeMetricFamily(
-            "toolcrib_stream_queue_bytes", "Queued bytes of the slowest stream.", snapshot.stream_queue
-        )
-        yield GaugeMetricFamily("toolcrib_event_seq", "The newest event's number.", snapshot.event_seq)
+        now = self._snapshot
+        ends = CounterMetricFamily("toolcrib_calls", "Calls that ended.", labels=["tool", "status", "code"])
+        for labels, count in sorted(now.ends.items()):
+            ends.add_metric(labels, count)
+        yield ends
+        help = "How long tools ran, of calls that started."
+        yield _histograms("toolcrib_call_duration_seconds", help, now.durations, "tool")
+        yield _gauges("toolcrib_calls_live", "Calls under way.", now.live, "status")
+        yield _gauges("toolcrib_calls_waiting", "Calls under way that wait.", now.waiting, "for")
+        yield GaugeMetricFamily("toolcrib_writer_queue", "Changes not committed yet.", now.writer_queue)
+        yield _histograms("toolcrib_writer_batch_size", "Changes per commit.", {"": now.batch_sizes})
+        yield _histograms("toolcrib_writer_commit_seconds", "How long commits took.", {"": now.commit_seconds})
+        help = "Batches of which something could not be written."
+        yield CounterMetricFamily("toolcrib_writer_failures", help, now.writer_failures)
+        yield GaugeMetricFamily("toolcrib_streams", "Event streams open.", now.streams)
+        yield CounterMetricFamily("toolcrib_streams_lagged", "Streams that fell behind.", now.streams_lagged)
+        help = "Queued bytes of the slowest stream."
+        yield GaugeMetricFamily("toolcrib_stream_queue_bytes", help, now.stream_queue)
+        yield GaugeMetricFamily("toolcrib_event_seq", "The newest event's number.", now.event_seq)
         yield InfoMetricFamily("toolcrib", "The service.", {"version": __version__})
+        tiers = {backend: int(backend == now.backend) for backend in ("bwrap", "landlock", "none", "refused")}
+        yield _gauges("toolcrib_sandbox_tier", "1 for the sandbox backend in use.", tiers, "backend")
+        servers = {state.value: now.servers.get(state.value, 0) for state in ServerState}
+        yield _gauges("toolcrib_mcp_servers", "MCP servers by state.", servers, "state")
 
-    def _sandbox(self) -> "Metric":
-        from prometheus_client.core import GaugeMetricFamily
 
-        tier = GaugeMetricFamily("toolcrib_sandbox_tier", "1 for the sandbox backend in use.", labels=["backend"])
-        for backend in ("bwrap", "landlock", "none", "refused"):
-            tier.add_metric([backend], float(backend == self._snapshot.backend))
-        return tier
+def _gauges(name: str, help: str, values: Mapping[str, int], label: str) -> "Metric":
+    from prometheus_client.core import GaugeMetricFamily
 
-    def _servers(self) -> "Metric":
-        from prometheus_client.core import GaugeMetricFamily
+    family = GaugeMetricFamily(name, help, labels=[label])
+    for value_of_label, count in values.items():
+        family.add_metric([value_of_label], count)
+    return family
 
-        servers = GaugeMetricFamily("toolcrib_mcp_servers", "MCP servers by state.", labels=["state"])
-        for state in ServerState:
-            servers.add_metric([state.value], self._snapshot.servers.get(state.value, 0))
-        return servers
+
+def _histograms(name: str, help: str, values: Mapping[str, Histogram], label: str | None = None) -> "Metric":
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, help, labels=[label] if label else [])
+    for value_of_label, histogram in sorted(values.items()):
+        buckets, below = [], 0
+        for bound, count in zip((*map(float, histogram.bounds), float("inf")), histogram.counts, strict=True):
+            below += count
+            buckets.append(("+Inf" if bound == float("inf") else str(bound), float(below)))
+        family.add_metric([value_of_label] if label else [], buckets, histogram.sum)
+    return family
 
 
 def _backend(services: Services) -> str | None:
@@ -182,14 +158,6 @@ def _count(running: LiveCalls) -> tuple[dict[str, int], dict[str, int]]:
         {status.value: statuses[status] for status in (Status.PENDING, Status.RUNNING)},
         {reason.value: waiting[reason] for reason in Waiting},
     )
-
-
-def _add(family: "HistogramMetricFamily", labels: list[str], histogram: Histogram) -> None:
-    buckets, below = [], 0
-    for bound, count in zip((*map(float, histogram.bounds), float("inf")), histogram.counts, strict=True):
-        below += count
-        buckets.append(("+Inf" if bound == float("inf") else str(bound), float(below)))
-    family.add_metric(labels, buckets, histogram.sum)
 
 
 def _render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:

@@ -84,9 +84,20 @@ class Readiness:
 
     async def check(self) -> tuple[str, list[Check]]:
         """`ok`, `stopping` or `unready`, and the checks behind it."""
-        writable, readable = await asyncio.gather(self._writable(), self._readable())
-        checks = [self._serving(), writable, readable, self._room(), self._disk(), self._sandbox_check()]
-        if self._running.is_draining:
+        writable, read_error = await asyncio.gather(self._writable(), self._reading.error())
+        is_draining, count, limit = self._running.is_draining, len(self._running), self._calls_limit
+        serving = "The service is stopping and takes no more calls." if is_draining else "The service takes calls."
+        free = min(_free_bytes(folder) for folder in self._folders)
+        disk = f"{free // (1024 * 1024)} MB are free where the records are kept."
+        checks = [
+            Check("serving", not is_draining, serving),
+            writable,
+            Check("store_readable", read_error is None, read_error or "Records can be read."),
+            Check("room_for_calls", count < limit, f"{count} of at most {limit} calls are under way."),
+            Check("disk_space", free >= LOW_DISK_BYTES, disk, is_warning=free < LOW_DISK_BYTES),
+            self._sandbox_check(),
+        ]
+        if is_draining:
             return "stopping", checks
         return "ok" if all(check.ok or check.is_warning for check in checks) else "unready", checks
 
@@ -94,31 +105,12 @@ class Readiness:
         await self._writing.close()
         await self._reading.close()
 
-    def _serving(self) -> Check:
-        if self._running.is_draining:
-            return Check("serving", False, "The service is stopping and takes no more calls.")
-        return Check("serving", True, "The service takes calls.")
-
     async def _writable(self) -> Check:
         """An unready service gets no calls, so after a failure it probes by itself whether writing works again."""
         failed = self._writer.failing
         if failed is not None and await self._writing.error() is not None:
             return Check("store_writable", False, self._writer.failing or failed)
         return Check("store_writable", True, "Records are written.")
-
-    async def _readable(self) -> Check:
-        error = await self._reading.error()
-        return Check("store_readable", error is None, error or "Records can be read.")
-
-    def _room(self) -> Check:
-        count, limit = len(self._running), self._calls_limit
-        message = f"{count} of at most {limit} calls are under way."
-        return Check("room_for_calls", count < limit, message)
-
-    def _disk(self) -> Check:
-        free = min(_free_bytes(folder) for folder in self._folders)
-        message = f"{free // (1024 * 1024)} MB are free where the records are kept."
-        return Check("disk_space", free >= LOW_DISK_BYTES, message, is_warning=free < LOW_DISK_BYTES)
 
     def _sandbox_check(self) -> Check:
         """Only a warning: most tools work without, and the others say why they do not."""
