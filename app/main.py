@@ -13,7 +13,6 @@ from app.api import attachments as attachment_routes
 from app.api import calls, events, health, keys, metrics, openapi, runs, tickets
 from app.api import files as file_routes
 from app.api import rules as rule_routes
-from app.api import sandbox as sandbox_routes
 from app.api import secrets as secret_routes
 from app.api import sessions as session_routes
 from app.api import terminals as terminal_routes
@@ -86,7 +85,7 @@ def _add_routes(app: FastAPI) -> None:
     of_calls = (calls, attachment_routes, events, tool_routes, runs, ask_routes, rule_routes)
     of_sessions = (session_routes, file_routes, terminal_routes)
     of_servers = (mcp_server_routes, oauth_routes, mcp_resource_routes)
-    for module in (*of_calls, *of_sessions, *of_servers, keys, secret_routes, sandbox_routes, tickets, health, metrics):
+    for module in (*of_calls, *of_sessions, *of_servers, keys, secret_routes, tickets, health, metrics):
         app.include_router(module.router)
     app.include_router(oauth_routes.pages)
 

@@ -13,7 +13,6 @@ from app.api import (
     asks,
     attachments,
     calls,
-    client_results,
     events,
     files,
     health,
@@ -21,7 +20,6 @@ from app.api import (
     keys,
     metrics,
     rules,
-    sandbox,
     secrets,
     sessions,
     terminals,
@@ -42,7 +40,7 @@ from app.main import create_app
 
 COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
 ROUTERS = (
-    *(asks, attachments, calls, events, files, health, keys, metrics, rules, sandbox, secrets, sessions),
+    *(asks, attachments, calls, events, files, health, keys, metrics, rules, secrets, sessions),
     *(terminals, tickets, tools, servers, oauth, resources, run_routes),
 )
 METHODS = {"get", "head", "post", "put", "patch", "delete"}
@@ -108,7 +106,7 @@ def test_everything_sent_or_answered_has_an_example_that_fits(document: dict[str
         SessionChange,
         terminals.SizeRequest,
         tickets.TicketRequest,
-        client_results.ResultRequest,
+        calls.ResultRequest,
         tools.HttpToolRequest,
         tools.ClientToolRequest,
         tools.ImportRequest,

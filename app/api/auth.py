@@ -149,8 +149,10 @@ class HostGuard:
                 mode = value
         if host is None or not (host in self._known_hosts or self._is_known_host(host)):
             return Problem(403, "HostNotAllowed", "This host name is not one of the service's; see allowed_hosts.")
-        if origin is not None and not self._is_trusted_origin(origin, host.decode("latin-1")):
-            return _origin_not_allowed()
+        if origin is not None and origin not in self._origins:
+            name = host.decode("latin-1")
+            if origin not in (f"http://{name}", f"https://{name}"):
+                return _origin_not_allowed()
         if site not in SAME_SITE and origin not in self._origins and not _is_link(scope, mode):
             return _origin_not_allowed()
         return None
@@ -163,9 +165,6 @@ class HostGuard:
         if len(self._known_hosts) < 64:
             self._known_hosts.add(header)
         return True
-
-    def _is_trusted_origin(self, origin: str, host: str) -> bool:
-        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
 
 
 def _origin_not_allowed() -> Problem:

@@ -1,25 +1,31 @@
 """Tools over HTTP: listed, searched, registered, removed."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Depends, Path, Query
 from fastapi.responses import Response
 from pydantic import Field, TypeAdapter, model_validator
 
-from app.api.auth import Admin, Reader, Services, ServicesDep, ToolWriter, session_named
+from app.api.auth import Admin, Reader, ServicesDep, ToolWriter, session_named
 from app.api.http.body import JsonRoute
 from app.api.http.problems import Problem, forbidden, not_found
 from app.api.http.responses import json_response, page_response
 from app.api.schemas import EXAMPLES
 from app.api.schemas.views import ImportView, Page, ReloadView, ToolLineView, ToolView
-from app.api.tool_export import HEADERS, ExportDep
 from app.core.custom_tools import NAME, AnyDefinition, ClientDefinition, HttpDefinition, OpenApiImport
 from app.core.principals import Key, Scope
+from app.core.rules import matches
 from app.core.sessions import DEFAULT_SESSION, Session
 from app.core.tools import Audience, Effect
 from app.dispatch.tools.listing import ToolFilter
 from app.dispatch.tools.registry import NameTaken
 from app.dispatch.tools.runtime_tools import InvalidDefinition
+from app.providers import registry
+from app.providers.dialects import Choice, Dialect, ExportOptions, Mode, Strictness
+from app.providers.reply_content import offer_of
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 
@@ -34,6 +40,145 @@ SessionId = Annotated[str | None, Query(description="With the rules, model and a
 Probe = Annotated[bool, Query(description="Check again whether each tool can be used.")]
 TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "Another tool has this name."}}
 CREATED: dict[int | str, dict[str, Any]] = {201: {"description": "It is new.", "model": ToolView}}
+
+
+WARNINGS = "Toolcrib-Warnings"
+MAX_WARNINGS_LENGTH = 4096
+"""Characters of the warnings header."""
+MODES: tuple[Mode, ...] = ("auto", "none", "required")
+HEADERS = {WARNINGS: {"description": "What could not be exported, a JSON list.", "schema": {"type": "string"}}}
+
+Format = Annotated[
+    str | None,
+    Query(
+        max_length=128,
+        description="A dialect: the response is then the value of `tools` in a request to the provider.",
+        json_schema_extra={"enum": list(registry.NAMES), "examples": ["openai-chat"]},
+    ),
+]
+Names = Annotated[
+    str | None, Query(max_length=1024, description="Only tools of these names or patterns, comma-separated.")
+]
+Strict = Annotated[
+    Strictness, Query(description="With `format`: whether schemas are rewritten so that they can be enforced.")
+]
+Builtins = Annotated[
+    Literal["functions", "native"],
+    Query(description="With `format`: `native` offers the provider's own tools where Toolcrib runs them."),
+]
+Cache = Annotated[
+    Literal["ephemeral", "1h"] | None, Query(description="With `format`: mark the last tool for the prompt cache.")
+]
+Defer = Annotated[
+    str | None,
+    Query(
+        max_length=512,
+        description="With `format`: names or patterns of tools that are found by tool search only; `*` is all.",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    Query(pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$", description="openai-responses: put the tools into a namespace."),
+]
+Shape = Annotated[
+    Literal["tools", "request"],
+    Query(description="With `format`: only the tools, or all fields of a request that are about tools."),
+]
+ToolChoice = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        description="With `shape=request`: `auto`, `none`, `required`, or the name of the tool that must be used.",
+    ),
+]
+Parallel = Annotated[
+    bool | None, Query(description="With `shape=request`: whether one message may have several calls.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """Which tools, in which dialect; without one they are listed in Toolcrib's own format."""
+
+    patterns: Sequence[str] = ()
+    dialect: Dialect | None = None
+    options: ExportOptions = field(default_factory=ExportOptions)
+    choice: Choice | None = None
+
+    @property
+    def provider(self) -> str | None:
+        return None if self.dialect is None else self.dialect.name
+
+    def includes(self, name: str) -> bool:
+        return not self.patterns or _matches_any(name, self.patterns)
+
+    def response(self, tools: Sequence[dict[str, Any]], model: str | None) -> Response:
+        """The tools that can be used, in the dialect."""
+        assert self.dialect is not None, "only called with a dialect"
+        offers = [offer_of(tool) for tool in tools if tool["available"]]
+        exported = self.dialect.export_tools(offers, replace(self.options, model=model))
+        body: Any = exported.tools
+        if self.choice is not None:
+            body = self.dialect.fill_request(exported.tools, self.choice, self.dialect.quirks, exported.warnings)
+        headers = {WARNINGS: _header(exported.warnings)} if exported.warnings else None
+        return json_response(body, headers=headers)
+
+
+async def _export_request(
+    format: Format = None,
+    names: Names = None,
+    strict: Strict = "auto",
+    builtins: Builtins = "functions",
+    cache: Cache = None,
+    defer: Defer = None,
+    namespace: Namespace = None,
+    shape: Shape = "tools",
+    tool_choice: ToolChoice = None,
+    parallel: Parallel = None,
+) -> ExportRequest:
+    if format is None:
+        return ExportRequest(_split(names))
+    dialect = registry.find(format)
+    if dialect is None:
+        raise not_found(f"dialect {format}; GET /v1/dialects lists them")
+    deferred = _split(defer)
+    options = ExportOptions(
+        strict=strict,
+        is_native=builtins == "native",
+        cache=cache,
+        defers=(lambda name: _matches_any(name, deferred)) if deferred else None,
+        namespace=(namespace, f"Tools of {namespace}.") if namespace else None,
+        quirks=dialect.quirks,
+    )
+    return ExportRequest(
+        _split(names), dialect, options, _choice(tool_choice, parallel) if shape == "request" else None
+    )
+
+
+ExportDep = Annotated[ExportRequest, Depends(_export_request)]
+
+
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(matches(pattern, name) for pattern in patterns)
+
+
+def _split(text: str | None) -> list[str]:
+    return [part for part in (text or "").replace(" ", "").split(",") if part]
+
+
+def _choice(choice: str | None, parallel: bool | None) -> Choice:
+    if choice is None:
+        return Choice(parallel=parallel)
+    mode = next((mode for mode in MODES if mode == choice), None)
+    return Choice(mode=mode, parallel=parallel) if mode else Choice(mode="tool", name=choice, parallel=parallel)
+
+
+def _header(warnings: Sequence[str]) -> str:
+    """A JSON list in ASCII, shortened when there are too many."""
+    shown = list(warnings)
+    while len(shown) > 1 and len(json.dumps(shown)) > MAX_WARNINGS_LENGTH:
+        shown = [*shown[: len(shown) // 2], f"and {len(warnings) - len(shown) // 2} more"]
+    return json.dumps(shown)
 
 
 class HttpToolRequest(HttpDefinition):
@@ -174,7 +319,9 @@ async def delete_tool(name: RegisteredName, key: ToolWriter, services: ServicesD
     """Remove a registered tool of the key's principal, or a global one with an admin key. Running calls continue."""
     owner = _owner(key, own)
     if not key.bounds.allows_tool(name) or not await services.runtime_tools.remove(name, owner):
-        raise _no_such(services, key, name, owner)
+        if owner is not None or services.listing.get(name, Session(key.principal, DEFAULT_SESSION), key) is None:
+            raise not_found(f"tool {name} of yours")
+        raise Problem(409, "NotRegistered", f"{name} was not registered over HTTP, so it cannot be removed here.")
     return Response(status_code=204)
 
 
@@ -185,9 +332,3 @@ def _compact(tool: dict[str, Any]) -> dict[str, Any]:
 def _owner(key: Key, own: bool) -> str | None:
     """The principal whose tool is changed; None: a global tool."""
     return None if key.may(Scope.ADMIN) and not own else key.principal
-
-
-def _no_such(services: Services, key: Key, name: str, owner: str | None) -> Problem:
-    if services.listing.get(name, Session(key.principal, DEFAULT_SESSION), key) is None or owner is not None:
-        return not_found(f"tool {name} of yours")
-    return Problem(409, "NotRegistered", f"{name} was not registered over HTTP, so it cannot be removed here.")

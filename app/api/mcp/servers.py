@@ -102,7 +102,9 @@ async def delete_mcp_server(name: Name, key: ToolWriter, services: ServicesDep, 
     refuse_bound(key)
     before = _of_owner(services, name, owner)
     if not await services.servers.remove(name, owner):
-        raise _no_such(name, before)
+        if before is None:
+            raise not_found(f"MCP server {name} of yours")
+        raise Problem(409, "NotRegistered", f"{name} was not added over HTTP, so it cannot be removed here.")
     await delete_secrets(services, owner, before and before.get("definition"))
     await services.oauth.forget(name, owner)
     return Response(status_code=204)
@@ -250,12 +252,6 @@ def _is_visible(services: Services, key: Key, view: Raw) -> bool:
 
 def _is_admin(key: Key) -> bool:
     return key.may(Scope.ADMIN)
-
-
-def _no_such(name: str, before: Raw | None) -> Problem:
-    if before is None:
-        return not_found(f"MCP server {name} of yours")
-    return Problem(409, "NotRegistered", f"{name} was not added over HTTP, so it cannot be removed here.")
 
 
 def _respond(request: Request, body: Any, status: int = 200) -> Response:
