@@ -1,4 +1,4 @@
-"""Logs: JSON lines with the call they belong to, or a readable form on a terminal."""
+"""Logging: JSON lines with the call they belong to, or text on a terminal."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ from app.core.util.json_codec import dumps
 
 
 class CallFilter(logging.Filter):
-    """Notes which call a line belongs to, unless it brings that along."""
+    """Adds the current call to a record that has none."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "call"):
@@ -21,19 +21,19 @@ class CallFilter(logging.Filter):
 
 
 class RedactingFormatter(logging.Formatter):
-    """Whatever a line says, it says no secret."""
+    """Redacts secrets in formatted lines."""
 
-    def __init__(self, form: logging.Formatter, redactor: Redactor) -> None:
+    def __init__(self, formatter: logging.Formatter, redactor: Redactor) -> None:
         super().__init__()
-        self._form = form
+        self._formatter = formatter
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redactor.text(self._form.format(record))
+        return self._redactor.text(self._formatter.format(record))
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line. A line's own facts (`extra={"facts": …}`) become fields beside the others."""
+    """One object per line. `extra={"facts": {...}}` adds fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = getattr(record, "facts", {}) | {
@@ -53,14 +53,14 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         call = getattr(record, "call", None)
-        named = " ".join(call) if isinstance(call, list) else call
-        line = f"{at} {record.levelname.lower():7} {record.getMessage()}" + (f"  [{named}]" if named else "")
+        calls = " ".join(call) if isinstance(call, list) else call
+        line = f"{at} {record.levelname.lower():7} {record.getMessage()}" + (f"  [{calls}]" if calls else "")
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def configure(level: str, form: str, redactor: Redactor, stream: TextIO = sys.stderr) -> None:
-    """Send everything the process logs, uvicorn's lines too, through one handler."""
-    is_text = form == "text" or (form == "auto" and stream.isatty())
+def configure(level: str, log_format: str, redactor: Redactor, stream: TextIO = sys.stderr) -> None:
+    """Send all log records of the process, including uvicorn's, through one handler."""
+    is_text = log_format == "text" or (log_format == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.addFilter(CallFilter())
     handler.setFormatter(RedactingFormatter(TextFormatter() if is_text else JsonFormatter(), redactor))
@@ -71,5 +71,5 @@ def configure(level: str, form: str, redactor: Redactor, stream: TextIO = sys.st
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    for chatty in ("uvicorn.access", "uvicorn.error", "alembic", "httpx", "httpx2", "httpcore2", "mcp"):
-        logging.getLogger(chatty).setLevel("WARNING")
+    for verbose in ("uvicorn.access", "uvicorn.error", "alembic", "httpx", "httpx2", "httpcore2", "mcp"):
+        logging.getLogger(verbose).setLevel("WARNING")

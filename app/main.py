@@ -1,4 +1,4 @@
-"""Puts the house behind its door: the application, its routes and its life."""
+"""The ASGI application: its routes and its lifespan."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -44,14 +44,14 @@ def create_app(
     hooks: Iterable[Hook] = (),
     redactor: Redactor | None = None,
 ) -> FastPathApp:
-    """The service as an ASGI application; `app.state.house` is the house once it is open."""
-    house = Service(settings, tools, hooks, redactor)
+    """The service as an ASGI application; `app.state.service` is the service."""
+    service = Service(settings, tools, hooks, redactor)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.services = await house.open()
+        app.state.services = await service.open()
         yield
-        await house.close()
+        await service.close()
 
     app = FastPathApp(
         create_call,
@@ -70,8 +70,8 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
         generate_unique_id_function=_operation_id,
     )
-    app.state.house = house
-    app.state.redactor = house.redactor
+    app.state.service = service
+    app.state.redactor = service.redactor
     app.state.services = None
     app.state.tickets = Tickets()
     _add_routes(app)
@@ -91,7 +91,7 @@ def _add_routes(app: FastAPI) -> None:
 
 
 def _public(settings: Settings) -> list[str]:
-    """The name that people know the service by."""
+    """The host name of the public URL."""
     if settings.public_url is None:
         return []
     host = read_url(settings.public_url).host

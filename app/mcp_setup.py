@@ -116,7 +116,7 @@ class McpSetup:
         """Take up all servers with what they listed last. None is connected to before `book.begin`."""
         self._keyring = keyring
         self._dispatcher = dispatcher
-        part = self._redactor.beside("mcp_tokens")
+        part = self._redactor.part("mcp_tokens")
         stored = await load_grants(engine, vault)
         tokens = TokenStore(self._writer, vault, self._clock, part, stored=stored)
         self._desk = self._open_desk(tokens)
@@ -156,7 +156,7 @@ class McpSetup:
 
         found = mcp_config.read(self._settings)
         found.tell()
-        self._redactor.beside("mcp_config").replace(found.clear)
+        self._redactor.part("mcp_config").replace(found.clear)
         return found.servers, found.unusable
 
     def _open_reception(self) -> ServerRequests:

@@ -1,4 +1,4 @@
-"""Extensions: hooks and tools that come from outside, found where the settings say."""
+"""Loads hooks and tools of the operator, from settings, directories and entry points."""
 
 import os
 from pathlib import Path
@@ -17,20 +17,20 @@ from app.store.secrets import SecretStore
 
 
 def load_hooks(
-    settings: Settings, book: SecretStore, *, processes: Processes, outbound: Outbound, clock: Clock
+    settings: Settings, secrets: SecretStore, *, processes: Processes, outbound: Outbound, clock: Clock
 ) -> list[Hook]:
-    """The configured hooks, those of files, those of installed packages."""
+    """The hooks of the settings, of files and of installed packages."""
 
     def sign(name: str) -> str:
-        if (held := book.find(GLOBAL_PRINCIPAL, name)) is None:
+        if (held := secrets.find(GLOBAL_PRINCIPAL, name)) is None:
             raise LookupError(name)
         return held[1]
 
     deps = custom_hooks.HookDeps(processes=processes, outbound=outbound, sign=sign, clock=clock, environ=os.environ)
     configured = custom_hooks.from_settings(settings.hooks, deps)
     files, installed = custom_hooks.from_files(_hook_files(settings)), custom_hooks.from_entry_points()
-    if failures := files.failures + installed.failures:  # a guard that is not there lets everything pass
-        raise Misconfigured(f"A hook cannot be loaded: {failures[0]}. Mend it, or take it away.")
+    if failures := files.failures + installed.failures:  # without a hook that should deny, everything would pass
+        raise Misconfigured(f"A hook cannot be loaded: {failures[0]}. Correct or remove it.")
     return [*configured, *files.hooks, *installed.hooks]
 
 
@@ -40,7 +40,7 @@ def require_tools_dir(settings: Settings) -> None:
 
 
 def load_tools(settings: Settings) -> Loaded:
-    """The tools of files. A folder that is gone since the start is one that could not be loaded."""
+    """The tools of files. A directory that was removed since the start is reported as a failure."""
     folder = settings.tools_dir
     is_there = folder is not None and folder.is_dir()
     loaded = tool_files.load(python_files(folder) if folder and is_there else [])

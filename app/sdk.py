@@ -1,4 +1,4 @@
-"""The authoring face for custom tools and hooks: everything such a file needs is here.
+"""The API for files with custom tools and hooks.
 
     from pydantic import BaseModel
     from app.sdk import ToolContext, define_tool
@@ -10,8 +10,8 @@
     async def get_weather(args: Args, ctx: ToolContext) -> str:
         return f"Sunny in {args.city}."
 
-What it raises is told to the model in a sentence: an `OSError` with its own
-code, a `CallError` as it is, anything else as a bug of the tool.
+The model gets exceptions as a sentence: an `OSError` with its own code, a
+`CallError` unchanged, any other exception as a bug of the tool.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _NUMBERS: dict[type[OSError], int] = {
 
 @dataclass
 class ToolResult:
-    """What a tool gives back: `output` is for the model, the rest is for people and frontends.
+    """The result of a tool: `output` is for the model, the rest is for people and frontends.
 
     An attachment is `{"mime": …, "url": …, "filename": …}`, the url a data URL.
     """
@@ -65,7 +65,7 @@ class ToolResult:
 
 
 class ToolContext(Protocol):
-    """A tool's view of the call it serves. `abort` is set when nobody waits for its result any more."""
+    """The call, as its tool sees it. `abort` is set when the call was canceled or timed out."""
 
     session_id: str
     message_id: str | None
@@ -75,16 +75,16 @@ class ToolContext(Protocol):
     extra: dict[str, Any]
 
     async def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
-        """Require a permission, from a person if need be; raises when the answer is no."""
+        """Require a permission, and ask a person if the rules say so. Raises when it is denied."""
         ...
 
     def metadata(self, title: str | None = None, metadata: dict[str, Any] | None = None) -> None:
-        """Tell watchers how far it is."""
+        """Publish the progress of the call."""
         ...
 
 
 class DefinedTool(Generic[A]):
-    """A function that became a tool, and can still be called: with arguments as the model sends them, or as typed."""
+    """A tool made of a function. It can be called with arguments as a dict or as the model class."""
 
     def __init__(self, function: Callable[[A, Any], Any], parameters: type[A], tool: Tool) -> None:
         update_wrapper(self, function)
@@ -111,14 +111,14 @@ def define_tool(
     init: Init | None = None,
     polls: bool = False,
 ) -> Callable[[Callable[[A, Any], Any]], DefinedTool[A]]:
-    """Make a tool of a function of its arguments and a `ToolContext`, async or plain; a plain one runs in a thread.
+    """Make a tool of a function of its arguments and a `ToolContext`; one that is not async runs in a thread.
 
-    It is a writer unless `effect` says `read`. `needs` are the permissions to judge before it runs; when not said,
-    its own name is. `init` answers whether the tool can be used: None if so, else the reason, or a `Ready`.
+    `effect` is `write` unless set to `read`. `needs` are the permissions to check before it runs; by default its
+    own name. `init` returns whether the tool can be used: None if so, else the reason, or a `Ready`.
     """
     if not re.fullmatch(NAME, tool_id):
-        raise ValueError(f"{tool_id!r} is no name for a tool: 3 to 64 letters, digits, _ and -, a letter first.")
-    named = _needs([Need(tool_id, "*")] if needs is None else needs)
+        raise ValueError(f"{tool_id!r} is not a valid tool name; it must match {NAME}.")
+    find_needs = _needs([Need(tool_id, "*")] if needs is None else needs)
 
     def define(function: Callable[[A, Any], Any]) -> DefinedTool[A]:
         tool = typed(
@@ -126,7 +126,7 @@ def define_tool(
             name=tool_id,
             description=description,
             effect=Effect(effect),
-            needs=named,
+            needs=find_needs,
             run=_runner(tool_id, function),
             title=title,
             timeout=timeout,
@@ -148,36 +148,36 @@ def _needs(given: Sequence[Need] | Callable[[A, PathScope], list[Need]]) -> Call
 
 
 def _runner(name: str, function: Callable[[A, Any], Any]) -> Callable[[A, Context], Awaitable[Result]]:
-    """The function as the line runs it. Whatever it raises becomes an end that a model can read."""
+    """The function as the pipeline runs it; exceptions become a `CallError`."""
 
     async def run(args: A, ctx: Context) -> Result:
         try:
             if inspect.iscoroutinefunction(function):
                 return _result(name, await function(args, ctx))
-            apart = _FromThread(ctx, asyncio.get_running_loop())
-            return _result(name, await ctx.in_thread(lambda is_over: function(args, apart)))
+            thread_context = _FromThread(ctx, asyncio.get_running_loop())
+            return _result(name, await ctx.in_thread(lambda is_over: function(args, thread_context)))
         except CallError:
             raise
         except OSError as error:
             raise _file_failed(error) from error
         except Exception as error:
-            log.exception("the tool %s broke", name)
+            log.exception("the tool %s failed", name)
             raise Internal(f"{name} failed: {type(error).__name__}: {error}") from error
 
     return run
 
 
-def _result(name: str, given: Any) -> Result:
-    match given:
+def _result(name: str, value: Any) -> Result:
+    match value:
         case Result():
-            return given
+            return value
         case str():
-            return Result(output=given)
+            return Result(output=value)
         case ToolResult():
-            attachments = tuple(_attachment(item) for item in given.attachments or ())
-            return Result(given.output, given.title, given.metadata, attachments)
+            attachments = tuple(_attachment(item) for item in value.attachments or ())
+            return Result(value.output, value.title, value.metadata, attachments)
         case _:
-            raise TypeError(f"a text or a ToolResult is needed, not {type(given).__name__}")
+            raise TypeError(f"expected a str or a ToolResult, not {type(value).__name__}")
 
 
 def _attachment(item: Any) -> Attachment:
@@ -185,16 +185,16 @@ def _attachment(item: Any) -> Attachment:
 
 
 def _file_failed(error: OSError) -> FileFailed:
-    """The code is the errno's name. An error that Python code made itself has no errno, but its class tells it."""
+    """The code is the name of the errno, which an error raised by Python code may lack; then its class decides."""
     by_class = next((known for kind, known in _NUMBERS.items() if isinstance(error, kind)), EIO)
     number = error.errno if error.errno is not None and error.errno in errorcode else by_class
     path = "" if error.filename is None else str(error.filename)
-    said = f"{path}: {error.strerror}." if path and error.strerror else str(error) or type(error).__name__
-    return FileFailed(number, path, said)
+    message = f"{path}: {error.strerror}." if path and error.strerror else str(error) or type(error).__name__
+    return FileFailed(number, path, message)
 
 
 class _FromThread:
-    """The context for a function that runs in a thread: what it tells is handed over to the loop."""
+    """The context for a function in a thread: progress is passed to the event loop."""
 
     def __init__(self, ctx: Context, loop: asyncio.AbstractEventLoop) -> None:
         self._ctx = ctx
@@ -207,7 +207,7 @@ class _FromThread:
         self._loop.call_soon_threadsafe(self._ctx.metadata, title, metadata)
 
     def ask(self, permission: str, patterns: list[str], metadata: dict[str, Any] | None = None) -> None:
-        raise TypeError("only an `async def` tool can ask in flight; a plain one says its `needs`")
+        raise TypeError("only an `async def` tool can ask while it runs; other tools declare their `needs`")
 
 
 def _starter(init: Init) -> Callable[[Audience], Awaitable[Ready]]:

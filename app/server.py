@@ -1,4 +1,4 @@
-"""Serving: the application on a socket, from the first announcement to an orderly end."""
+"""Runs the application with uvicorn, with graceful shutdown."""
 
 import asyncio
 import gc
@@ -28,16 +28,16 @@ UNREAD_MILLISECONDS = 60_000
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with calls drained between the last accepted connection and the last answer."""
+    """uvicorn that finishes running calls after the last accepted connection and before the last response."""
 
-    def __init__(self, config: uvicorn.Config, house: Service, announce: Announce) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, announce: Announce) -> None:
         super().__init__(config)
-        self._service = house
+        self._service = service
         self._announce = announce
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal asks for the orderly end; it is not raised again, so that the process can exit with 0."""
+        """A signal starts the graceful shutdown; it is not raised again, so that the process can exit with 0."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal asks for the orderly end, the second one for a quick one."""
+        """The first signal starts the graceful shutdown, the second one interrupts running calls."""
         if self.should_exit:
             self._service.interrupt_now()
         super().handle_exit(sig, frame)
@@ -53,8 +53,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for server in self.servers:
-            for door in server.sockets:
-                _bound_sending(door.fileno())
+            for listener in server.sockets:
+                _limit_send_buffers(listener.fileno())
         port = self.servers[0].sockets[0].getsockname()[1]
         host = self.config.host if self.config.host not in ("0.0.0.0", "::") else "127.0.0.1"
         scheme = "https" if self.config.is_ssl else "http"
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
         self._announce(url)
 
     def _certificate(self) -> dict[str, str]:
-        """What it shows now, for those on this machine who want to know it is us."""
+        """The certificate in use, for local commands that verify the service."""
         return {"certificate": tls.read_leaf(Path(self.config.ssl_certfile))} if self.config.ssl_certfile else {}
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -76,16 +76,16 @@ class Server(uvicorn.Server):
 async def serve(
     settings: Settings, announce: Announce, tools: Iterable[Tool] = BUILTINS, redactor: Redactor | None = None
 ) -> None:
-    """Run until a signal comes. The house is open before the first connection is accepted."""
+    """Run until a signal. The service is open before the first connection is accepted."""
     tls.check(settings.tls_cert, settings.tls_key)
     app = create_app(settings, tools, redactor=redactor)
     async with app.router.lifespan_context(app):
         tune_collector()
-        await Server(configure(app, settings), app.state.house, announce).serve()
+        await Server(configure(app, settings), app.state.service, announce).serve()
 
 
 def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn shall serve. Forwarded headers are read only where proxies are named."""
+    """The configuration of uvicorn. Forwarded headers are read only if proxies are configured."""
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -105,21 +105,21 @@ def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
-def _bound_sending(fd: int) -> None:
-    """What a connection accepted here may hold of the kernel for a client that does not read: little, and not forever.
+def _limit_send_buffers(fd: int) -> None:
+    """Limit kernel buffers and time for clients that do not read.
 
-    Without this the kernel keeps megabytes for each, and a connection that is being closed waits for its client.
+    Without this the kernel buffers megabytes per connection, and a closing connection waits for its client.
     """
-    with socket.socket(fileno=os.dup(fd)) as door:
-        if door.family in (socket.AF_INET, socket.AF_INET6):
-            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
+    with socket.socket(fileno=os.dup(fd)) as listener:
+        if listener.family in (socket.AF_INET, socket.AF_INET6):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
 
 
 def tune_collector() -> None:
-    """What was loaded at start stays: the collector need not look at it again, and may come less often.
+    """Exclude objects loaded at start from garbage collection, and collect less often.
 
-    With the defaults a noticeable part of a call's CPU went into collections.
+    With the defaults a noticeable part of a call's CPU time was garbage collection.
     """
     gc.collect()
     gc.freeze()

@@ -438,7 +438,7 @@ class Service:
         """The stored keys and the admin key: the configured one, or the one in the key file. Revoked, it stays so."""
         configured = self.settings.api_key
         token = configured.get_secret_value() if configured else admin_key.read_or_create(self._data_dir)
-        self.redactor.keep(token)
+        self.redactor.add_own_key(token)
         return await principals.open_keyring(
             storage.engine, storage.writer, storage.ids, token, is_configured=configured is not None
         )

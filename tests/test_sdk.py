@@ -165,7 +165,7 @@ async def test_what_is_said_counts() -> None:
 
 @pytest.mark.parametrize("name", ["ab", "1st_tool", "a" * 65, "with space", "", "ünder"])
 def test_a_name_no_provider_would_take_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="is no name for a tool"):
+    with pytest.raises(ValueError, match="is not a valid tool name"):
         define_tool(name, "x", Words)
 
 
@@ -193,7 +193,7 @@ async def test_every_form_of_a_result_is_taken(open_crib: Crib) -> None:
         {"type": "file", "mime": "text/plain", "url": "data:,x", "filename": "x.txt"},
     ]
     for wrong, kind in ((number, "int"), (none, "NoneType")):
-        message = f"answers failed: TypeError: a text or a ToolResult is needed, not {kind}"
+        message = f"answers failed: TypeError: expected a str or a ToolResult, not {kind}"
         assert wrong["error"] == {"code": "Internal", "message": message, "retryable": False}
 
 
@@ -241,7 +241,7 @@ async def test_a_bug_is_logged_and_its_message_keeps_no_secret(
     body = (await service.client.post("/v1/calls", json={"tool": "leaky"})).json()
 
     assert body["error"]["message"] == "leaky failed: RuntimeError: login failed with [redacted]"
-    assert "the tool leaky broke" in caplog.text
+    assert "the tool leaky failed" in caplog.text
 
 
 async def test_a_plain_function_runs_in_a_thread_and_can_tell_how_far_it_is(open_crib: Crib) -> None:
@@ -285,7 +285,7 @@ async def test_a_plain_function_cannot_ask_in_flight_and_is_told_so(open_crib: C
     error = (await call(open_crib, asking))["error"]
 
     assert error["message"] == (
-        "asking failed: TypeError: only an `async def` tool can ask in flight; a plain one says its `needs`"
+        "asking failed: TypeError: only an `async def` tool can ask while it runs; other tools declare their `needs`"
     )
 
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 def create_key(settings: Settings, principal: str, name: str, scopes: Sequence[Scope], bounds: View) -> View:
     if not re.fullmatch(PRINCIPAL_NAME, principal):
-        raise ServiceProblem("principal: use up to 64 letters, digits, dots, dashes, underscores and @.")
+        raise ServiceProblem(f"principal: it must match {PRINCIPAL_NAME}.")
     key, token = make_key(Ids(SystemClock()), principal, name, scopes, _read_bounds(bounds, scopes))
     _write(settings, lambda batch: principals.add_key(batch, key))
     return key.view() | {"token": token}

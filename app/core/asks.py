@@ -1,4 +1,4 @@
-"""Asks: questions that wait for a person. Bound to one call and its arguments, answered once, gone after a deadline."""
+"""Asks: questions that wait for a person. Each belongs to one call; it is answered once or expires."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What somebody said: a decision on a permission, or content for questions, or that they will not (`action`)."""
+    """The answer of a person: a decision on a permission, content for questions, or `action` when declined."""
 
     decision: Decision | None = None
     message: str | None = None
@@ -55,9 +55,9 @@ class Answer:
 
 @dataclass(slots=True, kw_only=True)
 class Ask:
-    """`digest` is that of the effective arguments; `always` is what an "always" would allow unless somebody edits it.
+    """`digest` is that of the effective arguments; `always` are the rules that "allow always" adds unless edited.
 
-    `reason` says why an ask that nobody answered is over.
+    `reason` says why an ask ended without an answer.
     """
 
     id: str
@@ -88,7 +88,7 @@ class Ask:
         return Waiting.PERMISSION if self.kind is AskKind.PERMISSION else Waiting.INPUT
 
     def view(self) -> dict[str, Any]:
-        """The ask as the world sees it."""
+        """The ask as API clients see it."""
         return {
             "id": self.id,
             "kind": self.kind.value,
@@ -110,17 +110,17 @@ class Ask:
 
 
 def misfit(content: dict[str, Any], questions: list[dict[str, Any]]) -> str | None:
-    """What keeps this from being an answer to the questions, in a sentence. Own words are an answer to each of them."""
+    """Why this is not an answer to the questions, in a sentence; None if it is. Any text answers a question."""
     asked = [question["id"] for question in questions]
     if unknown := sorted(content.keys() - set(asked)):
-        return f"There is no question {', '.join(unknown)}; asked were {', '.join(asked)}."
+        return f"There is no question {', '.join(unknown)}; the questions are {', '.join(asked)}."
     if missing := [id for id in asked if id not in content]:
         return f"Not answered: {', '.join(missing)}."
-    if empty := [id for id in asked if not _says_something(content[id])]:
-        return f"Not a text or a list of texts that says something: {', '.join(empty)}."
+    if empty := [id for id in asked if not _has_text(content[id])]:
+        return f"Expected a text or a list of texts that are not empty: {', '.join(empty)}."
     return None
 
 
-def _says_something(value: Any) -> bool:
+def _has_text(value: Any) -> bool:
     texts = value if isinstance(value, list) else [value]
     return bool(texts) and all(isinstance(text, str) and bool(text.strip()) for text in texts)

@@ -1,4 +1,4 @@
-"""Calls: one use of a tool, from the request to its end."""
+"""Calls: one execution of a tool, from the request to its end."""
 
 from collections.abc import MutableMapping
 from contextvars import ContextVar
@@ -13,17 +13,17 @@ from app.core.util.clocks import rfc3339
 from app.core.util.json_codec import Fragment
 
 current_call: ContextVar[str | None] = ContextVar("current_call", default=None)
-"""The call that the current task carries, for the log."""
+"""The call that the current task runs, for the log."""
 
 CALLS_IN_SCOPE = "toolcrib.calls"
-"""Where a request notes the ids of the calls it is about, when its line in the access log is to name them."""
+"""Key in the ASGI scope for the ids of the calls that a request belongs to, for the access log."""
 
 
 def note_calls(scope: MutableMapping[str, Any], *ids: str) -> None:
-    """A request is about these calls."""
-    noted: list[str] | None = scope.get(CALLS_IN_SCOPE)
-    if noted is not None:
-        noted.extend(ids)
+    """Record that a request belongs to these calls."""
+    recorded: list[str] | None = scope.get(CALLS_IN_SCOPE)
+    if recorded is not None:
+        recorded.extend(ids)
 
 
 class Status(StrEnum):
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 
 class Waiting(StrEnum):
-    """What a call that is not at its end waits for."""
+    """What an unfinished call waits for."""
 
     PERMISSION = "permission"
     INPUT = "input"
@@ -83,9 +83,9 @@ class CallRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"ex
 
 @dataclass(slots=True)
 class Call:
-    """One call as it stands. JSON parts are kept as the text that is stored, so that nothing is encoded twice.
+    """The current state of a call. JSON fields hold the stored text, so that nothing is encoded twice.
 
-    `key` is the id of the key it came with; a `deadline` has what the caller's own client runs, from its start on.
+    `key` is the id of the API key of the request. A call that the client runs has a `deadline` once it has started.
     """
 
     id: str
@@ -120,7 +120,7 @@ class Call:
         return self.status.is_final
 
     def view(self) -> dict[str, Any]:
-        """The call as the world sees it."""
+        """The call as API clients see it."""
         return {
             "id": self.id,
             "tool": self.tool,
@@ -149,5 +149,5 @@ class Call:
 
 
 def raw(text: str | None) -> Fragment | None:
-    """JSON that is already text, to be put into a larger piece as it is."""
+    """JSON text to be embedded unchanged into a larger JSON document."""
     return None if text is None else Fragment(text)

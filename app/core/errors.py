@@ -1,50 +1,51 @@
-"""Every way a call can end badly, drawn as one tree.
+"""The tree of all errors.
 
-    CallError                an answer: the model reads it and may try again
+    CallError                ends a call: the model reads it and may try again
     ├── UnknownTool          no tool of that name is registered
     ├── ToolUnavailable      the tool exists, but cannot run now
     ├── InvalidArgs          the arguments do not fit the tool's schema
-    ├── PermissionDenied     a rule or a person said no
-    │   └── DoomLoop         no to the same call with the same result again and again
-    ├── AskExpired           nobody answered in time
-    ├── Declined             a person would not answer
-    ├── HookDenied           a hook said no
-    ├── OutsideWorkspace     the path leads out of the session's workspace
+    ├── PermissionDenied     a rule or a person denied it
+    │   └── DoomLoop         the same call with the same result was repeated too often
+    ├── AskExpired           no person answered in time
+    ├── Declined             a person declined to answer
+    ├── HookDenied           a hook denied it
+    ├── OutsideWorkspace     the path is outside the session's workspace
     ├── BinaryFile           the file is not text
-    ├── PatchMismatch        a patch does not fit the files it is for
-    ├── EditMismatch         the text to be replaced is not there, or not only once
-    ├── FileFailed           the file system said no: ENOENT, EACCES, EISDIR …
-    ├── SandboxUnavailable   nothing here keeps a process inside its walls, so none is started
-    ├── ResourceLimit        a process took more memory or started more processes than it may
-    ├── TooLarge             more than the tool may take or give
-    ├── ProgramFailed        a program ended with a code that is no success: ExitCode:N
-    ├── HttpFailed           a service answered with a status that is no success: HttpStatus:N
-    ├── NetworkError         a service cannot be reached, or may not be
-    │   ├── NetworkTimeout   it did not answer in time
-    │   └── DNSError         its name has no address
-    ├── McpFailed            an MCP server says that a call failed: McpError
-    ├── McpDisconnected      the connection to an MCP server ended while it had the call
-    ├── TimedOut             the tool did not finish in its time
-    ├── Overloaded           no room within the waiting time
-    ├── Canceled             somebody stopped the call
-    ├── Interrupted          the service ended while the call was running
-    └── Internal             our own bug; the log has the details
+    ├── PatchMismatch        a patch does not match its files
+    ├── EditMismatch         the text to replace was not found, or not only once
+    ├── FileFailed           an error of the file system: ENOENT, EACCES, EISDIR …
+    ├── SandboxUnavailable   no sandbox backend works, so no process is started
+    ├── ResourceLimit        a process exceeded its memory or process limit
+    ├── TooLarge             input or output exceeds a limit
+    ├── ProgramFailed        a program failed: ExitCode:N
+    ├── HttpFailed           an HTTP request failed: HttpStatus:N
+    ├── NetworkError         a host cannot be reached, or is not allowed
+    │   ├── NetworkTimeout   the host did not respond in time
+    │   └── DNSError         the host name has no address
+    ├── McpFailed            an MCP server reports that a call failed: McpError
+    ├── McpDisconnected      the connection to an MCP server ended during the call
+    ├── TimedOut             the tool exceeded its timeout
+    ├── Overloaded           no capacity within the queue timeout
+    ├── Canceled             a client canceled the call
+    ├── Interrupted          the service stopped while the call was running
+    └── Internal             a bug of the service; the log has the details
 
-    Refusal                  not an answer: there was no room for the call, nothing was recorded
-    ├── TooManyCalls         the key has as many calls under way, or made in a minute, as it may have
-    └── TooBusy              the service has; its code is `Overloaded`
+    Refusal                  not a result: the call was not accepted, nothing was stored
+    ├── TooManyCalls         the key has reached its limit of calls
+    ├── TooBusy              the service has; the code is `Overloaded`
+    ├── Stopping             the service is shutting down
+    └── NotRecorded          the call could not be stored
 
-    StoreError               not an answer: the memory itself failed, nothing was accepted
+    StoreError               not a result: the database failed, nothing was accepted
     ├── StoreUnavailable     full disk, I/O error, locked database
-    ├── VaultLocked          the key file of the secrets is missing, broken or open to others
-    ├── SealBroken           what is sealed was changed, or sealed with another key
+    ├── VaultLocked          the key file of the secrets is missing, invalid or accessible to other users
+    ├── SealBroken           encrypted data was changed, or encrypted with another key
     └── SchemaTooNew         the database belongs to a newer Toolcrib
 
-    Misconfigured            not an answer either: a setting cannot be followed, and the service does not start
+    Misconfigured            a setting is invalid, and the service does not start
 
-Any other exception that leaves a tool is our own bug: it is logged and the
-call ends `Internal`. Codes are locale-free; each message is one sentence the
-model can act on.
+Any other exception of a tool is a bug: it is logged and the call ends with
+`Internal`. Codes are locale-free; each message is one sentence the model can act on.
 """
 
 import errno
@@ -55,7 +56,7 @@ from app.core.results import Result
 
 
 class CallError(Exception):
-    """A way for a call to end. `result` carries what output there was."""
+    """An error that ends a call. `result` has the output up to then."""
 
     code: str = "Internal"
     retryable: bool = False
@@ -121,7 +122,7 @@ class EditMismatch(CallError):
 
 
 class FileFailed(CallError):
-    """The file system's own answer; the code is the errno's name."""
+    """An error of the file system; the code is the name of the errno."""
 
     def __init__(self, number: int, path: str, message: str | None = None) -> None:
         super().__init__(message or f"{path}: {os.strerror(number)}.", details={"path": path})
@@ -141,7 +142,7 @@ class TooLarge(CallError):
 
 
 class ProgramFailed(CallError):
-    """The code tells how the program ended; the result has what it said."""
+    """The code has the exit status; the result has the output."""
 
     def __init__(self, status: int, message: str, *, result: Result | None = None) -> None:
         super().__init__(message, details={"exit_code": status}, result=result)
@@ -149,7 +150,7 @@ class ProgramFailed(CallError):
 
 
 class HttpFailed(CallError):
-    """The code tells the status; 408, 429 and 5xx may be tried again."""
+    """The code has the status; 408, 429 and 5xx may be retried."""
 
     def __init__(self, status: int, message: str, *, result: Result | None = None) -> None:
         super().__init__(message, details={"status": status}, result=result)
@@ -201,7 +202,7 @@ class Internal(CallError):
 
 
 class Refusal(Exception):
-    """A call was not let in. Nothing is recorded of it; the same request may come again after so many seconds."""
+    """A call was not accepted and not stored; the client may retry after `retry_after` seconds."""
 
     code: ClassVar[str]
 
@@ -227,7 +228,7 @@ class NotRecorded(Refusal):
 
 
 class StoreError(Exception):
-    """The memory failed; whatever was asked of it did not happen."""
+    """The database failed; the operation did not happen."""
 
 
 class StoreUnavailable(StoreError):
@@ -247,4 +248,4 @@ class SchemaTooNew(StoreError):
 
 
 class Misconfigured(Exception):
-    """A setting that cannot be followed; the sentence says what to do."""
+    """An invalid setting; the message says what to do."""

@@ -1,8 +1,8 @@
 """Events: what happened, in the order it was committed.
 
-An event about a call's status holds no data of its own: it is a view of the
-call's row, which does not change any more in the parts shown. So a result is
-stored once, and a replayed event is the live one byte for byte.
+An event about a call's status has no data of its own: it is a view of fields
+of the call's row that do not change any more. So a result is stored once, and a
+replayed event equals the live one byte for byte.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class EventType(StrEnum):
 
 FINAL = frozenset({EventType.CALL_COMPLETED, EventType.CALL_ERROR})
 VIEWS = FINAL | {EventType.CALL_PENDING, EventType.CALL_RUNNING}
-"""The types whose data is read off the call."""
+"""The types whose data comes from the call."""
 ASKS = frozenset({EventType.ASK_OPENED, EventType.ASK_ANSWERED, EventType.ASK_EXPIRED})
 
 
@@ -54,7 +54,7 @@ class Event:
     data: str | None = None
 
     def view(self, call: Call | None) -> dict[str, Any]:
-        """The event as the world sees it. `call` is needed for the types in `VIEWS`."""
+        """The event as API clients see it. `call` is needed for the types in `VIEWS`."""
         return {
             "seq": self.seq,
             "type": self.type.value,
@@ -75,15 +75,15 @@ def _data_of(type: EventType, call: Call) -> dict[str, Any]:
 
 
 def _for_client(call: Call, deadline: int) -> dict[str, Any]:
-    """All that the caller's client needs to run it: hooks may have changed what it was sent with."""
+    """What the client needs to run the call: hooks may have changed the arguments."""
     return {"client": True, "deadline": rfc3339(deadline), "arguments": raw(call.effective or call.arguments)}
 
 
 def encode(view: dict[str, Any]) -> bytes:
-    """One frame of a text/event-stream, resumable by its id."""
+    """A frame of a text/event-stream; clients resume by its id."""
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (view["seq"], view["type"].encode(), dumps(view))
 
 
 def encode_passing(type: EventType, data: dict[str, Any]) -> bytes:
-    """A frame that is not stored: it has no id, so a client resumes from before it."""
+    """A frame that is not stored: it has no id, so clients resume before it."""
     return b"event: %b\ndata: %b\n\n" % (type.value.encode(), dumps(data))

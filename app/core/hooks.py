@@ -1,6 +1,6 @@
-"""Hooks: the operator's own say on the line. Python, a command or a webhook; all get a dict and may answer with one.
+"""Hooks: code of the operator in the call pipeline. Python, a command or a webhook; all get a dict and may return one.
 
-| point | gets | may answer |
+| point | gets | may return |
 |---|---|---|
 | tool.definition | name, description, parameters | description, parameters |
 | tool.execute.before | call, tool, kind, effect, session, agent, attempt, arguments or input | the same two · deny |
@@ -8,7 +8,7 @@
 | tool.execute.after | the same, and executed, success, output (a preview), error, duration_ms | output · deny |
 | shell.env | call, tool, session, agent, cwd | env |
 
-`deny` is the reason for a no, one sentence the model reads. It is heard at every point but the first.
+`deny` is the reason of a denial, one sentence for the model. It works at every point but the first.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,18 +33,18 @@ class Point(StrEnum):
 
 
 class HookFailed(Exception):
-    """The hook itself broke: no answer, a bad one, or none in time. What that means says its `on_failure`."""
+    """The hook failed: an error, an invalid result, or a timeout. `on_failure` decides what follows."""
 
 
 class HookRun(Protocol):
-    """How a hook is reached. None is an answer too: nothing to say."""
+    """Calls a hook; None means no change."""
 
     async def __call__(self, point: Point, data: dict[str, Any], /) -> dict[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One hook: where it is asked, about which tools, how long it has, and what its failure means."""
+    """A hook: its points, its tools, its timeout, and what its failure means."""
 
     name: str
     points: frozenset[Point]
@@ -57,7 +57,7 @@ class Hook:
         return point in self.points and any(matches(pattern, tool) for pattern in self.tools)
 
     def blocks(self, point: Point) -> bool:
-        """Whether its failure is a no: unless said otherwise, only before something has happened."""
+        """Whether its failure denies the call; by default only at the points before execution."""
         if self.on_failure is not None:
             return self.on_failure == "block"
         return point in (Point.BEFORE, Point.ASK, Point.SHELL_ENV)
@@ -70,10 +70,10 @@ def hook(
     timeout: float = 30.0,
     on_failure: OnFailure | None = None,
 ) -> Callable[[F], F]:
-    """Make a function a hook, to be found in `hooks_dir` or by the entry point `toolcrib.hooks`.
+    """Make a function a hook, for a file in `hooks_dir` or the entry point `toolcrib.hooks`.
 
-    The function gets one dict, the `point` with it, and gives back a dict or None. It may be async;
-    one that is not runs in a thread of its own.
+    The function gets one dict, with the `point` in it, and returns a dict or None. A function that is not async
+    runs in a thread.
     """
     at = frozenset(Point(point) for point in points)
     if not at:
@@ -81,15 +81,16 @@ def hook(
     patterns = (tools,) if isinstance(tools, str) else tuple(tools)
 
     def mark(function: F) -> F:
-        called = name or function.__name__
-        making = partial(Hook, name=called, points=at, tools=patterns, timeout=timeout, on_failure=on_failure)
-        setattr(function, MARK, making)
+        factory = partial(
+            Hook, name=name or function.__name__, points=at, tools=patterns, timeout=timeout, on_failure=on_failure
+        )
+        setattr(function, MARK, factory)
         return function
 
     return mark
 
 
 def marked(function: Any) -> "Callable[..., Hook] | None":
-    """What makes a `Hook` of a function that was decorated, once it is said how to `run` it; None for any other."""
-    making = getattr(function, MARK, None)
-    return making if isinstance(making, partial) else None
+    """The `Hook` factory of a decorated function, which needs only `run`; None for other functions."""
+    factory = getattr(function, MARK, None)
+    return factory if isinstance(factory, partial) else None

@@ -1,4 +1,4 @@
-"""Principals and keys: who owns things, and how they show it."""
+"""Principals, which own sessions and calls, and their API keys."""
 
 import base64
 import hashlib
@@ -36,9 +36,9 @@ OnAsk = Literal["wait", "deny"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a key is bound to, besides its scopes. What is empty or None binds nothing.
+    """What a key is limited to, besides its scopes. Empty or None means no limit.
 
-    `sessions` and `tools` are patterns, `workspaces` are folders; a key sees and uses only what fits.
+    `sessions` and `tools` are patterns, `workspaces` are directories.
     """
 
     sessions: tuple[str, ...] = ()
@@ -61,13 +61,13 @@ class Bounds:
         return not self.workspaces or any(is_inside(root, folder) for folder in self.workspaces)
 
     def allows_scope(self, scope: RuleScope) -> bool:
-        """Whether rules of this scope cannot reach beyond what it is bound to."""
+        """Whether rules of this scope stay within the bounds."""
         if scope is RuleScope.SESSION:
             return True
         return not self.sessions and (scope is RuleScope.WORKSPACE or not self.workspaces)
 
     def view(self) -> dict[str, Any]:
-        """As it is shown and kept."""
+        """The JSON form, for the API and the database."""
         return {
             "sessions": list(self.sessions),
             "workspaces": list(self.workspaces),
@@ -84,15 +84,15 @@ class Bounds:
 UNBOUND = Bounds()
 
 
-def to_bounds(given: dict[str, Any]) -> Bounds:
-    """Bounds as they are kept in JSON."""
-    lists = {name: tuple(given[name]) for name in ("sessions", "workspaces", "tools")}
-    return Bounds(**given | lists | {"rules": tuple(to_rule(rule) for rule in given["rules"])})
+def to_bounds(view: dict[str, Any]) -> Bounds:
+    """Bounds from their JSON form."""
+    lists = {name: tuple(view[name]) for name in ("sessions", "workspaces", "tools")}
+    return Bounds(**view | lists | {"rules": tuple(to_rule(rule) for rule in view["rules"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is kept: never the token itself, only its digest."""
+    """A stored key: the digest of its token, never the token itself."""
 
     id: str
     principal: str
@@ -108,11 +108,11 @@ class Key:
 
     @property
     def sees(self) -> str | None:
-        """Whose things this key sees: one principal's, or everybody's (None)."""
+        """The principal whose data this key sees; None: all."""
         return None if Scope.ADMIN in self.scopes else self.principal
 
     def view(self) -> dict[str, Any]:
-        """The key as the world sees it: never its digest."""
+        """The key as API clients see it, without its digest."""
         return {
             "id": self.id,
             "principal": self.principal,
@@ -125,17 +125,17 @@ class Key:
 
 
 def make_key(ids: Ids, principal: str, name: str, scopes: Iterable[Scope], bounds: Bounds = UNBOUND) -> tuple[Key, str]:
-    """A new key, and the token that will never be seen again."""
+    """A new key and its token, which is not stored."""
     token = new_token()
     id, at = ids.new("key")
     return Key(id, principal, name, frozenset(scopes), digest(token), at, bounds=bounds), token
 
 
 def new_token(prefix: str = "tk_") -> str:
-    """256 random bits behind a prefix that secret scanners can find."""
+    """256 random bits with a prefix that secret scanners can find."""
     return prefix + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
 
 
 def digest(token: str) -> str:
-    """Tokens are random, so one plain hash is enough; nothing to guess, nothing to salt."""
+    """A plain hash is enough, because tokens are random: no salt is needed."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

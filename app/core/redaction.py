@@ -1,9 +1,9 @@
-"""Redaction: no secret is written or shown in clear.
+"""Redaction: no secret is stored, published or logged in plain text.
 
-Registered values are found in every form they travel in: as they are, line by
-line, escaped for JSON or a URL, in base64 at any alignment. What only looks
-like a key is found by its shape. Text is tested first and changed only where
-something was found, so that the common case costs next to nothing.
+Registered values are found in every encoding they may have: unchanged, line by
+line, escaped for JSON or a URL, in base64 at any alignment. Values that only look
+like a key are found by their shape. Text is searched first and changed only after
+a match, so that the common case is cheap.
 """
 
 import base64
@@ -18,10 +18,10 @@ from urllib.parse import quote, quote_plus
 from app.core.util.json_codec import dumps
 
 MARK = "[redacted]"
-LEAST = 6  # characters: shorter forms would be found in innocent text
-LEAST_LINE = 12
-LEAST_TOKEN = 16
-HOLD = 16_384  # characters of one line, or of one private key, that a stream holds back
+MIN_FORM = 6  # characters: shorter ones would match unrelated text
+MIN_LINE = 12
+MIN_TOKEN = 16
+MAX_HELD = 16_384  # characters of a line or a private key that a stream holds back
 
 _TOKEN = r"[A-Za-z0-9._~+/=-]"
 _START = r"(?<![A-Za-z0-9])"
@@ -53,49 +53,49 @@ SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("earer ", rf"(?P<kept>\b[Bb]earer )(?=[A-Za-z._~+/=-]*\d){_TOKEN}{{16,}}"),
     )
 )
-"""What well-known keys look like. The hint is a cheap test for whether the pattern can be found at all."""
+"""Patterns of well-known keys. The hint is a substring that a match must contain: a cheap first test."""
 
 
 class Redactor:
-    """Everything that is kept, told or logged goes through here. In tool output only registered values are
-    redacted, unless asked otherwise: an edit of what was read would not match any more."""
+    """Everything that is stored, published or logged passes through here. In tool output only registered values
+    are redacted by default: an edit based on redacted text would not match the file."""
 
     def __init__(self, values: Iterable[str] = (), *, shapes_in_output: bool = False) -> None:
         self.shapes_in_output = shapes_in_output
-        self._kept: tuple[str, ...] = ()
-        self._beside: dict[str, frozenset[str]] = {}
+        self._own_key: tuple[str, ...] = ()
+        self._parts: dict[str, frozenset[str]] = {}
         self.replace(values)
 
-    def keep(self, token: str) -> None:
-        """Redact the service's own key too, whatever is registered; one short enough to be a word is left alone."""
-        if len(token) >= LEAST_TOKEN:
-            self._kept = (token,)
+    def add_own_key(self, token: str) -> None:
+        """Also redact the service's own key, unless it is short enough to be a word."""
+        if len(token) >= MIN_TOKEN:
+            self._own_key = (token,)
             self.replace(self._registered)
 
     def replace(self, values: Iterable[str]) -> None:
-        """From now on exactly these values are registered."""
+        """Replace the registered values."""
         self._registered = frozenset(values)
-        known = self._registered.union(self._kept, *self._beside.values())
+        known = self._registered.union(self._own_key, *self._parts.values())
         self._forms = sorted({form for value in known for form in forms_of(value)})
-        self._longest = max(map(len, self._forms), default=0)
+        self._max_length = max(map(len, self._forms), default=0)
         self._firsts = frozenset(form[0] for form in self._forms)
         self._values = any_of(self._forms) if self._forms else None
 
-    def beside(self, part: str) -> "Part":
-        """Whose values are redacted besides those that are registered here."""
+    def part(self, part: str) -> "Part":
+        """A separate list of values that are redacted too."""
         return Part(self, part)
 
     def replace_part(self, part: str, values: Iterable[str]) -> None:
-        self._beside[part] = frozenset(value for value in values if len(value) >= LEAST_TOKEN)
+        self._parts[part] = frozenset(value for value in values if len(value) >= MIN_TOKEN)
         self.replace(self._registered)
 
     def text(self, text: str, *, is_output: bool = False) -> str:
         if self._values is not None:
             text = self._values.sub(MARK, text)
-        return _without_shapes(text) if self._looks_at_shapes(is_output) else text
+        return _without_shapes(text) if self._checks_shapes(is_output) else text
 
     def json(self, text: str, *, is_output: bool = False) -> str:
-        """JSON stays JSON: where something is found, the strings and numbers in it are redacted one by one."""
+        """Redact JSON text by its strings and numbers, so that it stays valid JSON."""
         if not self.finds(text, is_output=is_output):
             return text
         return dumps(self._walk(json.loads(text), is_output)).decode()
@@ -104,35 +104,35 @@ class Redactor:
         """Whether there is anything to redact."""
         if self._values is not None and self._values.search(text):
             return True
-        return self._looks_at_shapes(is_output) and _has_shape(text)
+        return self._checks_shapes(is_output) and _has_shape(text)
 
     def stream(self) -> "OutputStream":
         return OutputStream(self)
 
     def safe_end(self, text: str, *, is_whole: bool = False) -> int:
-        """Where a piece can be cut, so that nothing behind the cut is the beginning of what goes on in the next.
+        """Where a chunk can be cut, so that no value crosses the cut.
 
-        One that `is_whole` may end in the middle of a line: for what looks like a key nothing more is waited for.
+        A chunk that `is_whole` may end within a line: the rest of a possible key shape is not waited for.
         """
         end = len(text)
-        for start in range(max(0, end - self._longest + 1), end):
-            if text[start] in self._firsts and self._begins(text[start:]):
+        for start in range(max(0, end - self._max_length + 1), end):
+            if text[start] in self._firsts and self._is_prefix(text[start:]):
                 end = start
                 break
         if self.shapes_in_output and not is_whole:
-            end = min(end, len(text) - _growing(text))
+            end = min(end, len(text) - _unfinished_length(text))
         if self._values is not None and end < len(text):
-            for found in self._values.finditer(text):
-                if found.start() < end < found.end():
-                    end = found.start()
+            for match in self._values.finditer(text):
+                if match.start() < end < match.end():
+                    end = match.start()
         return end
 
-    def _begins(self, tail: str) -> bool:
-        """Whether a form begins with this and goes on."""
-        at = bisect_right(self._forms, tail)
-        return at < len(self._forms) and self._forms[at].startswith(tail)
+    def _is_prefix(self, tail: str) -> bool:
+        """Whether a longer form starts with this."""
+        index = bisect_right(self._forms, tail)
+        return index < len(self._forms) and self._forms[index].startswith(tail)
 
-    def _looks_at_shapes(self, is_output: bool) -> bool:
+    def _checks_shapes(self, is_output: bool) -> bool:
         return not is_output or self.shapes_in_output
 
     def _walk(self, value: Any, is_output: bool) -> Any:
@@ -150,45 +150,45 @@ class Redactor:
 
 
 class Part:
-    """A list of values of its own, which nobody in the house chose: one short enough to be a word is left alone."""
+    """A list of values that other systems chose: those short enough to be a word are not redacted."""
 
     def __init__(self, redactor: Redactor, name: str) -> None:
         self._redactor = redactor
         self._name = name
 
     def replace(self, values: Iterable[str]) -> None:
-        """From now on exactly these values are redacted, besides those of others."""
+        """Replace the values of this part."""
         self._redactor.replace_part(self._name, values)
 
 
 class OutputStream:
-    """Output that comes in pieces: the end of a piece waits while it may be the beginning of a secret."""
+    """Redacts a stream of chunks; the end of a chunk is held back while a secret may start there."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """What can be handed out now."""
+        """Add a chunk; returns what can be published now."""
         text = self._held + text
         end = self._redactor.safe_end(text)
         self._held = text[end:]
         return self._redactor.text(text[:end], is_output=True)
 
     def pause(self) -> str:
-        """Nothing more comes for now: what was held back only because its line had not ended."""
+        """Return what was held back only because its line had not ended."""
         end = self._redactor.safe_end(self._held, is_whole=True)
         text, self._held = self._held[:end], self._held[end:]
         return self._redactor.text(text, is_output=True)
 
     def finish(self) -> str:
-        """What was still held back."""
+        """Return the rest that was held back."""
         held, self._held = self._held, ""
         return self._redactor.text(held, is_output=True)
 
 
 def any_of(forms: Iterable[str]) -> re.Pattern[str]:
-    """One pattern for all forms, the longest first; branched by the first character, which makes many forms cheap."""
+    """One pattern for all forms, the longest first; branched by the first character, which is fast for many forms."""
     branches: defaultdict[str, list[str]] = defaultdict(list)
     for form in sorted(forms, key=len, reverse=True):
         branches[form[0]].append(re.escape(form[1:]))
@@ -196,9 +196,9 @@ def any_of(forms: Iterable[str]) -> re.Pattern[str]:
 
 
 def forms_of(value: str) -> Iterator[str]:
-    """A value in every form it travels in."""
+    """A value in every encoding it may have."""
     lines = [line.strip() for line in value.splitlines()]
-    parts = {value, value.strip(), *(line for line in lines if len(lines) > 1 and len(line) >= LEAST_LINE)}
+    parts = {value, value.strip(), *(line for line in lines if len(lines) > 1 and len(line) >= MIN_LINE)}
     for part in parts:
         escaped = {json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}
         twice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped}
@@ -206,11 +206,11 @@ def forms_of(value: str) -> Iterator[str]:
         quoted = {quote(part, safe=""), quote(part), quote_plus(part)}
         lower = {re.sub(r"%[0-9A-F]{2}", lambda m: m[0].lower(), form) for form in quoted}
         plain = {part, *escaped, *twice, *slashed, *quoted, *lower, *_base64_forms(part.encode("utf-8", "replace"))}
-        yield from (form for form in plain if len(form) >= LEAST)
+        yield from (form for form in plain if len(form) >= MIN_FORM)
 
 
 def _base64_forms(data: bytes) -> Iterator[str]:
-    """The characters of base64 that depend on nothing but the value, for each place in a group of three bytes."""
+    """The base64 characters that depend only on the value, for each alignment in a group of three bytes."""
     for shift in range(3):
         whole = base64.b64encode(bytes(shift) + data).decode()
         begin = (0, 2, 3)[shift]
@@ -228,22 +228,22 @@ def _without_shapes(text: str) -> str:
 
 
 def _has_shape(text: str) -> bool:
-    for hint, pattern in SHAPES:  # noqa: SIM110 - on the way of every call, and half the cost of `any`
+    for hint, pattern in SHAPES:  # noqa: SIM110 - runs for every call, at half the cost of `any`
         if hint in text and pattern.search(text):
             return True
     return False
 
 
-def _mark(found: re.Match[str]) -> str:
-    return (found.groupdict().get("kept") or "") + MARK
+def _mark(match: re.Match[str]) -> str:
+    return (match.groupdict().get("kept") or "") + MARK
 
 
-def _growing(text: str) -> int:
-    """How much at the end may be a shape that is not whole yet: the last line, or a private key without its end."""
+def _unfinished_length(text: str) -> int:
+    """The length of the end that may be an unfinished shape: the last line, or a private key without its end."""
     start = text.rfind("\n") + 1
     begun = text.rfind("-----BEGIN ")
     if begun >= 0 and not _PEM_END.search(text, begun, start):
         start = min(start, begun)
-    if len(text) - start > HOLD:
-        start = max(text.rfind(" ", 0, len(text) - HOLD) + 1, len(text) - 2 * HOLD)
+    if len(text) - start > MAX_HELD:
+        start = max(text.rfind(" ", 0, len(text) - MAX_HELD) + 1, len(text) - 2 * MAX_HELD)
     return len(text) - start

@@ -1,4 +1,4 @@
-"""What a tool gives back. The names are the ones agent frontends already know."""
+"""Results of tools. The field names are those that agent frontends know."""
 
 import base64
 import binascii
@@ -8,14 +8,14 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 MAX_INLINE_BYTES = 256 * 1024
-"""Bytes of an attachment that stays in its result; a larger one is kept beside it."""
+"""Largest attachment that is stored inside its result; a larger one is stored separately."""
 MAX_ATTACHED_BYTES = 32 * 1024 * 1024
 """Bytes that all attachments of a call may have together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that goes along with a result; `url` is a data URL or a route of this service."""
+    """A file that belongs to a result; `url` is a data URL or a route of this service."""
 
     mime: str
     url: str
@@ -35,7 +35,7 @@ class Result:
 
 
 class Keep(StrEnum):
-    """Which part of an output that is too long the model sees."""
+    """Which part of a truncated output the model sees."""
 
     HEAD = "head"
     TAIL = "tail"
@@ -64,7 +64,7 @@ def truncate(result: Result, policy: Truncation) -> Result:
 
 
 def truncate_ends(head: str, tail: str, size: int, policy: Truncation) -> Result:
-    """The same for an output of which only both ends are loaded, each at least `policy.limit` long."""
+    """Like `truncate`, for an output of which only head and tail are loaded, each at least `policy.limit` long."""
     output = _cut(head, tail, size, policy)
     sizes = {"truncated": size > policy.limit, "original_size": size, "truncated_size": len(output)}
     return Result(output, metadata=sizes)
@@ -84,7 +84,7 @@ def _cut(head: str, tail: str, size: int, policy: Truncation) -> str:
 
 
 def attach(data: bytes, mime: str, filename: str | None = None) -> Attachment:
-    """Bytes as an attachment; where it ends up, in the result or beside it, is not the tool's matter."""
+    """Bytes as an attachment."""
     return Attachment(mime, f"data:{mime};base64,{base64.b64encode(data).decode()}", filename)
 
 

@@ -1,13 +1,13 @@
-"""Rules: who may do what. OpenCode's wildcards, last match wins, no match asks.
+"""Permission rules with OpenCode's wildcards: the last match wins, no match asks.
 
-Rules stand in layers, and the layers are asked in order. Most layers decide: the
-last match wins, whatever was said before. What was written by somebody the
-operator does not fully trust has less power: it may turn ask into allow, or only
-tighten. A deny of an earlier layer stays for those.
+Rules come in layers, which are evaluated in order. Most layers decide: the last
+match wins, whatever earlier layers said. Layers of principals that the operator
+does not fully trust have less power: they may turn ask into allow, or only
+tighten. For those, a deny of an earlier layer stays.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -30,10 +30,10 @@ Approval = Literal["untrusted", "on-request", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a call wants to do: `("read", "src/a.py")`.
+    """A permission that a call needs: `("read", "src/a.py")`.
 
-    `always` is the pattern that an "always" would allow, when it is a wider one. One that `is_unclear` could mean
-    anything, so that it is asked whatever rules allow.
+    `always` is the wider pattern that "allow always" would allow. A need that `is_unclear` could mean anything,
+    so it asks even if rules allow it.
     """
 
     permission: str
@@ -52,7 +52,7 @@ class Rule:
     action: Action
 
     def covers(self, need: Need, tool: str | None = None) -> bool:
-        """Whether it speaks of this need. A tool's own name works as a permission too."""
+        """Whether the rule matches a need. A tool's own name works as a permission too."""
         return self.concerns(need.permission, tool) and matches(self.pattern, need.pattern)
 
     def concerns(self, permission: str, tool: str | None) -> bool:
@@ -65,13 +65,13 @@ class Rule:
         return f"{self.action} {self.permission} {self.pattern}"
 
 
-def to_rule(given: dict[str, Any]) -> Rule:
-    """A rule as it is kept in JSON."""
-    return Rule(given["permission"], given["pattern"], Action(given["action"]))
+def to_rule(view: Mapping[Any, Any]) -> Rule:
+    """A rule from its JSON form or its row."""
+    return Rule(view["permission"], view["pattern"], Action(view["action"]))
 
 
 class RuleScope(StrEnum):
-    """Where a rule that was written at run time counts."""
+    """Where a rule written at run time applies."""
 
     SESSION = "session"
     WORKSPACE = "workspace"
@@ -80,7 +80,7 @@ class RuleScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRule:
-    """A rule written at run time: by a key that may, or by a person's "always". `session` and `workspace` narrow it."""
+    """A rule written at run time: over the API, or by an answer "allow always". `session` and `workspace` narrow it."""
 
     id: str
     principal: str
@@ -97,7 +97,7 @@ class StoredRule:
         return self.ask is not None
 
     def view(self) -> dict[str, Any]:
-        """The rule as the world sees it."""
+        """The rule as API clients see it."""
         return {
             "id": self.id,
             **self.rule.view(),
@@ -112,7 +112,7 @@ class StoredRule:
 
 
 class Power(StrEnum):
-    """What the rules of a layer can do to what the layers before it said."""
+    """How the rules of a layer can change the action of earlier layers."""
 
     DECIDES = "decides"
     LOOSENS = "loosens"  # may turn ask into allow; a deny stays
@@ -128,7 +128,7 @@ class Layer:
     power: Power = Power.DECIDES
 
     def moves(self, before: Action, after: Action) -> bool:
-        """Whether this layer can turn the one into the other."""
+        """Whether this layer can change the action `before` into `after`."""
         if self.power is Power.DECIDES or STRICTNESS[after] > STRICTNESS[before]:
             return True
         return self.power is Power.LOOSENS and before is not Action.DENY
@@ -150,7 +150,7 @@ DEFAULTS = Layer(
         Rule("external_directory", "*", Action.ASK),
         Rule(DOOM_LOOP, "*", Action.ASK),
         Rule("escalate", "*", Action.ASK),
-        Rule("mcp", "*/sampling:*", Action.ASK),  # a server wants the operator's model to work for it
+        Rule("mcp", "*/sampling:*", Action.ASK),  # an MCP server uses the operator's model
     ),
 )
 UNTRUSTED = Layer(
@@ -158,7 +158,7 @@ UNTRUSTED = Layer(
     (
         Rule("*", "*", Action.ASK),
         Rule("read", "*", Action.ALLOW),
-        Rule("write_stdin", "#*", Action.ALLOW),  # to look after a terminal; what is typed is a need of its own
+        Rule("write_stdin", "#*", Action.ALLOW),  # to poll a terminal; typed input is a need of its own
     ),
     Power.TIGHTENS,
 )
@@ -166,7 +166,7 @@ UNTRUSTED = Layer(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The strictest answer over all needs; one that is not allow has the need that gave it, and the rule if any did."""
+    """The strictest action over all needs, with the need and the rule it comes from unless it is allow."""
 
     action: Action
     need: Need | None = None
@@ -178,7 +178,7 @@ ALLOWED = Verdict(Action.ALLOW)
 
 
 def judge(needs: Iterable[Need], layers: Sequence[Layer], tool: str | None = None) -> Verdict:
-    """For each need the last match wins, as far as its layer's power goes; over all needs the strictest."""
+    """For each need the last match wins, within the power of its layer; over all needs the strictest action wins."""
     strictest = ALLOWED
     for need in needs:
         verdict = judge_one(need, layers, tool)
@@ -199,7 +199,7 @@ def judge_one(need: Need, layers: Sequence[Layer], tool: str | None = None) -> V
 
 
 def hides(layers: Sequence[Layer], permission: str, tool: str) -> bool:
-    """Whether a tool is denied whatever it is used for, so that a model need not hear of it."""
+    """Whether a tool is always denied, so that models need not see it."""
     is_hidden = False
     for layer in layers:
         found = next((rule for rule in reversed(layer.rules) if rule.concerns(permission, tool)), None)
@@ -213,12 +213,12 @@ def hides(layers: Sequence[Layer], permission: str, tool: str) -> bool:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """`*` is any run of characters, `?` is one; a trailing ` *` may be missing from the text altogether."""
+    """`*` matches any characters, `?` matches one; a trailing ` *` also matches nothing."""
     return pattern == "*" or _compiled(pattern).fullmatch(text.replace("\\", "/")) is not None
 
 
 def expression(pattern: str) -> str:
-    """A pattern as a regular expression that has to match the whole text."""
+    """The pattern as a regular expression for a full match."""
     source = re.escape(pattern.replace("\\", "/")).replace(r"\*", ".*").replace(r"\?", ".")
     if source.endswith(r"\ .*"):
         source = source.removesuffix(r"\ .*") + _REST
@@ -227,8 +227,8 @@ def expression(pattern: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The same, such that nobody can write a pattern that takes ages: what stands between two stars is looked for from
-    left to right and, once found, never again. For the whole it makes no difference: a star follows."""
+    """The same without catastrophic backtracking: the text between two stars is matched at its first occurrence and
+    never again (atomic group). This does not change the result, since a star follows."""
     source = expression(pattern)
     rest = _REST if source.endswith(_REST) else ""
     first, *pieces = source.removesuffix(rest).split(".*")

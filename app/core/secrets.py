@@ -1,4 +1,4 @@
-"""Secrets: values that are used by name. A value goes in and is never shown again."""
+"""Secrets: values that are used by name and never shown."""
 
 import re
 from collections.abc import Iterable
@@ -25,11 +25,11 @@ def owner_of(principal: str) -> str | None:
 
 
 class InvalidSecret(ValueError):
-    """A name, value or domain that breaks the rules, in a sentence that never holds the value."""
+    """An invalid name, value or domain; the message never holds the value."""
 
 
 class SecretConfigured(Exception):
-    """The secret comes from the configuration, and is changed only there."""
+    """The secret comes from the configuration and can be changed only there."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The secret {name} comes from the configuration; change it there.")
@@ -37,7 +37,7 @@ class SecretConfigured(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """All there is to know about a secret but its value. A configured one has no times: it is read at each start."""
+    """A secret without its value. A configured one has no times: it is read at each start."""
 
     principal: str
     name: str
@@ -51,7 +51,7 @@ class Secret:
         return self.principal == GLOBAL_PRINCIPAL
 
     def view(self) -> dict[str, Any]:
-        """The secret as the world sees it."""
+        """The secret as API clients see it."""
         return {
             "name": self.name,
             "global": self.is_global,
@@ -64,7 +64,7 @@ class Secret:
 
 def check_name(name: str) -> None:
     if not re.fullmatch(NAME, name):
-        raise InvalidSecret("name: a letter, then up to 63 letters, digits, dots, dashes and underscores are needed.")
+        raise InvalidSecret(f"name: it must match {NAME}.")
 
 
 def check_value(value: str) -> None:
@@ -74,28 +74,28 @@ def check_value(value: str) -> None:
             "a shorter one cannot be redacted without wrecking every text."
         )
     if len(value) > MAX_VALUE:
-        raise InvalidSecret(f"value: at most {MAX_VALUE:,} characters are kept.")
+        raise InvalidSecret(f"value: at most {MAX_VALUE:,} characters are allowed.")
     if value.isspace():
         raise InvalidSecret("value: blanks alone cannot be redacted without wrecking every text.")
     if "\0" in value or not _is_unicode(value):
         raise InvalidSecret("value: text without NUL characters is needed.")
 
 
-def read_domains(given: Iterable[str]) -> tuple[str, ...]:
-    """Host names as they are compared later: lower case, in ASCII, each once."""
-    domains = tuple(dict.fromkeys(_read_domain(name) for name in given))
+def read_domains(names: Iterable[str]) -> tuple[str, ...]:
+    """Host names in canonical form: lower case, ASCII, without duplicates."""
+    domains = tuple(dict.fromkeys(_read_domain(name) for name in names))
     if len(domains) > MAX_DOMAINS:
-        raise InvalidSecret(f"domains: at most {MAX_DOMAINS} are kept.")
+        raise InvalidSecret(f"domains: at most {MAX_DOMAINS} are allowed.")
     return domains
 
 
-def _read_domain(given: str) -> str:
-    star = "*." if given.startswith("*.") else ""
-    host = to_ascii(given.removeprefix("*.")).lower()
+def _read_domain(name: str) -> str:
+    star = "*." if name.startswith("*.") else ""
+    host = to_ascii(name.removeprefix("*.")).lower()
     if len(host) > MAX_HOST or not re.fullmatch(DOMAIN, star + host):
         raise InvalidSecret(
-            f"domains: {given[:80]!r} is not a host name like api.example.com or *.example.com; "
-            "scheme, port and path do not belong there."
+            f"domains: {name[:80]!r} is not a host name like api.example.com or *.example.com; "
+            "scheme, port and path are not allowed."
         )
     return star + host
 

@@ -26,14 +26,14 @@ def narrower(*profiles: Profile | None) -> Profile:
 
 
 class InvalidSession(ValueError):
-    """What a session cannot have or be, in a sentence for whoever asked for it."""
+    """An invalid session, with a sentence for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`workspace` None is the service's own. `is_trusted`: the rules were written by a key that may loosen.
+    """`workspace` None is the default one. `is_trusted`: the rules were written by a key that may loosen permissions.
 
-    A value of `env` is text, or `{"secret": name}`. `profile` can only narrow what the operator lets processes write.
+    A value of `env` is text, or `{"secret": name}`. `profile` can only narrow the operator's sandbox profile.
     """
 
     principal: str
@@ -56,7 +56,7 @@ class Session:
         return self.id == DEFAULT_SESSION
 
     def view(self) -> dict[str, Any]:
-        """The session as the world sees it."""
+        """The session as API clients see it."""
         return {
             "id": self.id,
             "principal": self.principal,

@@ -429,10 +429,10 @@ async def test_each_question_is_answered_in_words(client: httpx.AsyncClient, sub
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "Not answered: colour, why."),
         ({"colour": "Blue"}, "Not answered: why."),
-        (CONTENT | {"size": "L"}, "There is no question size; asked were colour, why."),
-        (CONTENT | {"why": ""}, "Not a text or a list of texts that says something: why."),
-        (CONTENT | {"why": []}, "Not a text or a list of texts that says something: why."),
-        (CONTENT | {"why": 7, "colour": [None]}, "Not a text or a list of texts that says something: colour, why."),
+        (CONTENT | {"size": "L"}, "There is no question size; the questions are colour, why."),
+        (CONTENT | {"why": ""}, "Expected a text or a list of texts that are not empty: why."),
+        (CONTENT | {"why": []}, "Expected a text or a list of texts that are not empty: why."),
+        (CONTENT | {"why": 7, "colour": [None]}, "Expected a text or a list of texts that are not empty: colour, why."),
     ]
     for content, wrong in cases:
         with subtests.test(content=content, wrong=wrong):

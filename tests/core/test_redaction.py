@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.redaction import LEAST, MARK, SHAPES, Redactor, forms_of
+from app.core.redaction import MARK, MIN_FORM, SHAPES, Redactor, forms_of
 from app.core.util.json_codec import dumps
 
 SECRET = 'pa/ss+"wörd" \\1=?'
@@ -40,7 +40,7 @@ INNOCENT = [
     '{"authorization": {"type": "none"}}',
 ]
 
-values = st.text(min_size=LEAST, max_size=40).filter(lambda text: len(text.strip()) >= LEAST and "\0" not in text)
+values = st.text(min_size=MIN_FORM, max_size=40).filter(lambda text: len(text.strip()) >= MIN_FORM and "\0" not in text)
 
 
 def travel(value: str) -> dict[str, str]:
@@ -131,7 +131,7 @@ def test_values_registered_while_a_stream_runs_count_from_then_on() -> None:
 
 def test_the_key_of_the_service_is_kept_out_whatever_is_registered() -> None:
     redactor = Redactor(["hunter22"])
-    redactor.keep("the-key-of-the-house")
+    redactor.add_own_key("the-key-of-the-house")
     redactor.replace(["other-value"])
 
     assert redactor.text("the-key-of-the-house hunter22 other-value") == f"{MARK} hunter22 {MARK}"
@@ -139,7 +139,7 @@ def test_the_key_of_the_service_is_kept_out_whatever_is_registered() -> None:
 
 def test_a_key_that_could_be_a_word_is_left_alone() -> None:
     redactor = Redactor()
-    redactor.keep("default")
+    redactor.add_own_key("default")
 
     assert redactor.text("the default session") == "the default session"
 
@@ -261,7 +261,7 @@ def test_in_a_pause_only_what_may_be_a_registered_value_is_held_back() -> None:
 
 def test_parts_keep_their_own_values() -> None:
     redactor = Redactor(["a secret of the book"])
-    part, other = redactor.beside("tokens"), redactor.beside("others")
+    part, other = redactor.part("tokens"), redactor.part("others")
     part.replace(["the-token-of-a-server", "a word"])
     other.replace(["another-token-altogether"])
 

@@ -116,7 +116,10 @@ def test_a_file_is_a_module_of_its_own_that_classes_in_it_can_be_found_by(folder
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
         ("x = 1\n", "No tool is defined in it."),
-        ("from app.sdk import define_tool\ndefine_tool('a', 'x', object)\n", "ValueError: 'a' is no name for a tool"),
+        (
+            "from app.sdk import define_tool\ndefine_tool('a', 'x', object)\n",
+            "ValueError: 'a' is not a valid tool name",
+        ),
     ],
 )
 def test_a_broken_file_is_reported_and_costs_only_itself(folder: Path, source: str, reason: str) -> None:

@@ -492,7 +492,7 @@ async def test_it_counts_for_its_key_as_long_as_it_runs_also_after_a_restart(cri
 
 async def test_what_it_was_sealed_with_need_not_be_readable_any_more(crib: Crib) -> None:
     await crib.open()
-    crib.house.redactor.keep("hunter2-the-secret")
+    crib.house.redactor.add_own_key("hunter2-the-secret")
     live = crib.submit("get_weather", {"city": "hunter2-the-secret"})
     await until(lambda: live.is_open)
     await crib.crash()

@@ -239,7 +239,7 @@ async def serve(data_dir: Path, port: int, announce: Callable[[str], None], **fl
     settings = settings_of(data_dir, port=port, **flags)
     app = make_app(settings)
     async with app.router.lifespan_context(app):
-        await Server(configure(app, settings), app.state.house, announce).serve()
+        await Server(configure(app, settings), app.state.service, announce).serve()
 
 
 def run(data_dir: Path, port: int, announce: Callable[[str], None], **flags: Any) -> None:

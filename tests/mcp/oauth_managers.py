@@ -55,7 +55,7 @@ class Signing:
         self.writer = Writer(url, lambda told: None)
         vault = await secrets.open_vault(self.engine, self.data_dir)
         stored = await load_grants(self.engine, vault)
-        part = self.redactor.beside("tokens")
+        part = self.redactor.part("tokens")
         self.book = TokenStore(self.writer, vault, self.clock, part, stored=stored)
         cashier = TokenClient(self.book, OAuthHttp(Resolver(self.opened).find), self.clock, _secret)
         self.desk = OAuthManager(self.book, cashier, self.clock, home=lambda: self.home, reconnect=self._reconnect)

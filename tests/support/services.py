@@ -167,7 +167,7 @@ class RunningService(Crib):
 
     async def open(self) -> "RunningService":
         self.app = create_app(self._settings(), self.toys.tools, self._hooks())
-        self.house = self.app.state.house
+        self.house = self.app.state.service
         settings = self._settings()
         protocol = protocol_of(settings.header_limit, settings.header_count, settings.read_timeout)
         config = uvicorn.Config(

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
-from app.core.redaction import LEAST, forms_of
+from app.core.redaction import MIN_FORM, forms_of
 from app.net.decompress import Broken, Decoder, decoder_of
 from app.net.egress.errors import failed, status_line
 from app.net.egress.http1 import (
@@ -98,7 +98,7 @@ def _forms(value: str) -> Iterator[bytes]:
         html.escape(value).encode(),
         plain.decode("latin-1").encode(),  # UTF-8 decoded as Latin-1
     }
-    yield from (form for form in others if len(form) >= LEAST)
+    yield from (form for form in others if len(form) >= MIN_FORM)
 
 
 class Relay:
