@@ -1,4 +1,4 @@
-"""Escalations: a command that asks to run without walls. It says why, and somebody who may has to say yes."""
+"""Escalation: a command asks to run without the sandbox, with a justification that a person has to approve."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol
@@ -14,8 +14,8 @@ ESCALATED = "require_escalated"
 Permissions = Annotated[
     Literal["use_default", "require_escalated"] | None,
     Field(
-        description="`use_default` runs the command behind the walls of the session. `require_escalated` asks a person"
-        " to let it run without them; use it only when the command cannot work otherwise."
+        description="`use_default` runs the command in the sandbox of the session. `require_escalated` asks a person"
+        " to let it run without the sandbox; use it only when the command cannot work otherwise."
     ),
 ]
 Justification = Annotated[
@@ -37,11 +37,11 @@ TOO_WIDE = frozenset(
     time timeout uv uvx watch xargs zsh
     """.split()  # noqa: SIM905 - one word beside the other, not one below the other
 )
-"""Programs that run whatever they are told: to allow them by their name would allow everything."""
+"""Programs that run other programs: allowing them by name would allow everything."""
 
 
 class Escalating(Protocol):
-    """The arguments of a tool that can ask for it."""
+    """The arguments of a tool that supports escalation."""
 
     sandbox_permissions: Literal["use_default", "require_escalated"] | None
     justification: str | None
@@ -53,20 +53,20 @@ def is_escalated(args: Escalating) -> bool:
 
 
 def require_reason(args: Escalating) -> None:
-    """Who asks has to say why. A reason without the wish means nothing, and is let pass."""
+    """An escalation needs a justification. A justification without an escalation is ignored."""
     if is_escalated(args) and not (args.justification or "").strip():
         raise InvalidArgs(
-            "To run without walls needs a `justification`: say in one sentence, to the person who decides, why."
+            "To run without the sandbox needs a `justification`: tell the person who decides in one sentence why."
         )
 
 
 def explained(args: Escalating) -> dict[str, Any]:
-    """What the person who decides is shown besides the command."""
+    """What the ask shows to the person besides the command."""
     return {"justification": (args.justification or "").strip()} if is_escalated(args) else {}
 
 
 def always_of(prefix: Sequence[str] | None, pattern: str) -> str | None:
-    """The pattern that an "always" would allow, if what was proposed is narrow enough and speaks of this command."""
+    """The pattern that an "always" would allow, if the proposed prefix is narrow enough and matches this command."""
     words = [word for word in prefix or () if word]
     if not words or any(set(word) & set("*?\n\0") for word in words) or _is_too_wide(words):
         return None
@@ -75,6 +75,6 @@ def always_of(prefix: Sequence[str] | None, pattern: str) -> str | None:
 
 
 def _is_too_wide(words: Sequence[str]) -> bool:
-    """A program that runs others may be named only with what it runs, and that by more than an option."""
+    """A program that runs others needs the program it runs in the prefix, not only an option."""
     name = words[0].rpartition("/")[2]
     return name in TOO_WIDE and (len(words) == 1 or words[1].startswith("-") or "=" in words[1] or words[1] in TOO_WIDE)

@@ -36,7 +36,7 @@ class NetworkPolicy:
         return self.type == "open"
 
     def view(self) -> dict[str, Any]:
-        """As it is shown and kept. A secret is only ever named."""
+        """As shown and stored. Secrets appear by name only."""
         body: dict[str, Any] = {"type": self.type}
         if self.type == "allowlist":
             secrets = [{"domain": one.domain, "name": one.name} for one in self.domain_secrets]
@@ -49,7 +49,7 @@ OPEN = NetworkPolicy()
 
 @dataclass(frozen=True, slots=True)
 class BoundSecret:
-    """A secret that goes along with requests to one domain, and what stands for it behind the walls."""
+    """A secret for requests to one domain, and the placeholder that the sandbox sees instead."""
 
     name: str
     domain: str
@@ -58,14 +58,14 @@ class BoundSecret:
 
 @dataclass(frozen=True, slots=True)
 class SessionSecrets:
-    """Secrets of a session that requests of its tools may take along, by what stands for them."""
+    """The secrets that requests of a session's tools may use, with their placeholders."""
 
     owner: str
     bound: tuple[BoundSecret, ...]
 
 
 def is_within(host: str, domain: str) -> bool:
-    """Whether a host is the domain, or below it when the domain starts with `*.`; letter case does not count."""
+    """Whether a host is the domain, or below it when the domain starts with `*.`; ignoring case."""
     host, domain = host.lower().rstrip("."), domain.lower().rstrip(".")
     if domain.startswith("*."):
         return host.endswith(domain[1:]) and len(host) > len(domain) - 1
@@ -73,18 +73,18 @@ def is_within(host: str, domain: str) -> bool:
 
 
 def includes(wide: str, domain: str) -> bool:
-    """Whether one domain holds all of another; only one with `*.` holds more than itself."""
+    """Whether one domain covers all of another; only one with `*.` covers more than itself."""
     if domain.startswith("*."):
         return wide.startswith("*.") and is_within(f"any{domain[1:]}", wide)
     return is_within(domain, wide)
 
 
 def allow(host: str, policies: Iterable[NetworkPolicy | None]) -> bool:
-    """A host has to be allowed by every policy there is, so that a later one can only narrow."""
+    """A host has to be allowed by every policy, so that each can only narrow the others."""
     return all(policy is None or policy.allows(host) for policy in policies)
 
 
 def to_policy(given: dict[str, Any]) -> NetworkPolicy:
-    """A policy as it is kept in JSON."""
+    """A policy from its stored JSON."""
     secrets = tuple(DomainSecret(one["domain"], one["name"]) for one in given.get("domain_secrets", ()))
     return NetworkPolicy(given["type"], tuple(given.get("allowed_domains", ())), secrets)

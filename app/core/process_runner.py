@@ -1,9 +1,8 @@
-"""Programs: a process run to its end, its output told as it comes, both ends of it kept for the answer.
+"""Runs a process to its end: publishes its output while it comes, and returns its head and tail.
 
-A program has so many seconds for all of its work, and may have fewer for each silence. When a limit is over, or
-somebody cancels the call, the whole tree gets a kind signal and then one that cannot be refused; what it writes until
-then is kept. No program outlives its call, so here is no answer with what is there while it goes on: that is what a
-terminal is for.
+A program has a time limit, and may have a limit for the time without output. When one is exceeded, or the call is
+canceled, the whole tree gets SIGTERM and then SIGKILL; its output until then is returned. No program outlives its
+call: for that there are terminals.
 """
 
 import asyncio
@@ -22,10 +21,9 @@ from app.core.util.head_tail import HeadTailBuffer
 T = TypeVar("T")
 Cause = Literal["time", "silence"]
 
-SHOWN = 20_000
-"""Bytes of each end of an output that the answer has."""
-TIMED_OUT = 124
-SIGNALED = 128
+HEAD_BYTES = TAIL_BYTES = 20_000
+TIMED_OUT_EXIT_CODE = 124
+SIGNAL_EXIT_CODE = 128
 LIMITS = {
     "memory": "The command was stopped: it took more memory than it may. Let it work on less at a time.",
     "processes": "The command was stopped: it started more processes than it may. Let it do less at once.",
@@ -33,196 +31,196 @@ LIMITS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How many seconds a program has for everything, and how many it may write nothing for."""
+class TimeLimits:
+    """The seconds of the whole run, and the seconds without output."""
 
     seconds: float
     silence: float | None = None
 
 
-class _Over(Exception):
-    """The patience with a program is at its end."""
+class _TimeOver(Exception):
+    """A time limit was exceeded."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause)
         self.cause = cause
 
 
-class _Heard:
-    """What a program wrote: handed on as text while it comes, with what is no UTF-8 replaced."""
+class _Output:
+    """Publishes the output as text, with invalid UTF-8 replaced, and stores its head and tail."""
 
     def __init__(self, ctx: Context) -> None:
-        self.both = HeadTailBuffer(SHOWN, SHOWN)
-        self.streams = {stream: HeadTailBuffer(SHOWN, SHOWN, counts_lines=False) for stream in ("stdout", "stderr")}
+        self.both = HeadTailBuffer(HEAD_BYTES, TAIL_BYTES)
+        self.streams = {
+            stream: HeadTailBuffer(HEAD_BYTES, TAIL_BYTES, counts_lines=False) for stream in ("stdout", "stderr")
+        }
         self._ctx = ctx
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = {stream: decoder("replace") for stream in self.streams}
 
-    async def take(self, piece: OutputChunk) -> None:
-        await self._tell(self._decoders[piece.stream].decode(piece.data), piece.stream)
+    async def add(self, chunk: OutputChunk) -> None:
+        await self._publish(self._decoders[chunk.stream].decode(chunk.data), chunk.stream)
 
     async def finish(self) -> None:
-        """Nothing more comes: a character that began and never ended is replaced too."""
+        """At the end of the output an incomplete character is replaced, too."""
         for stream, decoder in self._decoders.items():
-            await self._tell(decoder.decode(b"", True), stream)
+            await self._publish(decoder.decode(b"", True), stream)
 
-    async def _tell(self, text: str, stream: str) -> None:
+    async def _publish(self, text: str, stream: str) -> None:
         if text:
             self.both.feed(text)
             self.streams[stream].feed(text)
             await self._ctx.output(text, stream)
 
 
-async def run_program(ctx: Context, command: Command, patience: Patience, title: str) -> Result:
-    """What it wrote, if it ended well.
+async def run_program(ctx: Context, command: Command, limits: TimeLimits, title: str) -> Result:
+    """Run a program; its output, if it ended with exit code 0.
 
-    Raises `ProgramFailed` for another exit code than 0, `TimedOut` when it was stopped and `ResourceLimit` when it took
-    too much; all of them bring along what it wrote.
+    Raises `ProgramFailed` for another exit code, `TimedOut` when it was stopped and `ResourceLimit` when it exceeded
+    one; all of them contain the output.
     """
-    begun = asyncio.get_running_loop().time()
-    heard = _Heard(ctx)
-    async with ctx.process(command) as child:
-        cause = await _followed(child, heard, patience, begun)
-        await heard.finish()
-        ended = await child.wait()
-    seconds = asyncio.get_running_loop().time() - begun
-    return _settled(_Ran(title, heard, ended, cause, seconds, patience, child.isolation))
+    start = asyncio.get_running_loop().time()
+    output = _Output(ctx)
+    async with ctx.process(command) as process:
+        cause = await _read_until_exit(process, output, limits, start)
+        await output.finish()
+        ended = await process.wait()
+    seconds = asyncio.get_running_loop().time() - start
+    return _to_result(_FinishedRun(title, output, ended, cause, seconds, limits, process.isolation))
 
 
-async def _followed(child: Process, heard: _Heard, patience: Patience, begun: float) -> Cause | None:
-    """Listen until it has ended; the answer is why it had to be ended, if it had."""
-    clock = _Clock(patience, begun)
+async def _read_until_exit(process: Process, output: _Output, limits: TimeLimits, start: float) -> Cause | None:
+    """Read until it has ended; the limit that it exceeded, if it did."""
+    deadline = _Deadline(limits, start)
     try:
-        while piece := await clock.bear(child.read()):
-            await heard.take(piece)
-            clock.wind()
-        await clock.bear(child.wait())
-    except _Over as over:
-        await _end(child, heard)
+        while chunk := await deadline.wait(process.read()):
+            await output.add(chunk)
+            deadline.reset_silence()
+        await deadline.wait(process.wait())
+    except _TimeOver as over:
+        await _end(process, output)
         return over.cause
     except asyncio.CancelledError:
-        await _end(child, heard)
-        await heard.finish()
+        await _end(process, output)
+        await output.finish()
         raise
     return None
 
 
-async def _end(child: Process, heard: _Heard) -> None:
-    """End it and listen on meanwhile: who writes much cannot heed a signal before somebody reads."""
+async def _end(process: Process, output: _Output) -> None:
+    """End it and go on reading: a process that blocks on a full pipe cannot handle a signal."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(child.end())
-        while piece := await child.read():
-            await heard.take(piece)
+        group.create_task(process.end())
+        while chunk := await process.read():
+            await output.add(chunk)
 
 
-class _Clock:
-    """Says when to wait no longer."""
+class _Deadline:
+    """Waits no longer than the limits allow."""
 
-    def __init__(self, patience: Patience, begun: float) -> None:
+    def __init__(self, limits: TimeLimits, start: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._silence = patience.silence
-        self._end = begun + patience.seconds
-        self._silent_until = begun
-        self.wind()
+        self._silence = limits.silence
+        self._end = start + limits.seconds
+        self._silent_until = start
+        self.reset_silence()
 
-    def wind(self) -> None:
-        """It has said something."""
+    def reset_silence(self) -> None:
         if self._silence is not None:
             self._silent_until = self._loop.time() + self._silence
 
-    async def bear(self, waiting: Awaitable[T]) -> T:
+    async def wait(self, awaitable: Awaitable[T]) -> T:
         is_silence_first = self._silence is not None and self._silent_until < self._end
         try:
             async with asyncio.timeout_at(self._silent_until if is_silence_first else self._end):
-                return await waiting
+                return await awaitable
         except TimeoutError:
-            raise _Over("silence" if is_silence_first else "time") from None
+            raise _TimeOver("silence" if is_silence_first else "time") from None
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
-    """Everything there is to say about a program that has ended."""
+class _FinishedRun:
+    """A program that has ended."""
 
     title: str
-    heard: _Heard
+    output: _Output
     ended: ExitStatus
     cause: Cause | None
     seconds: float
-    patience: Patience
+    limits: TimeLimits
     isolation: Isolation
 
     @property
     def code(self) -> int:
-        return self.ended.code if self.cause is None else TIMED_OUT
+        return self.ended.code if self.cause is None else TIMED_OUT_EXIT_CODE
 
     @property
     def note(self) -> str:
         """Why it was stopped, as the first line of the output."""
         match self.cause:
             case "time":
-                return f"command timed out after {self.patience.seconds * 1000:g} milliseconds\n"
+                return f"command timed out after {self.limits.seconds * 1000:g} milliseconds\n"
             case "silence":
-                return f"command stopped after {self.patience.silence:g} seconds without output\n"
+                return f"command stopped after {self.limits.silence:g} seconds without output\n"
             case None:
                 return ""
 
 
-def _settled(ran: _Ran) -> Result:
-    result = _result(ran)
-    match ran.cause:
+def _to_result(run: _FinishedRun) -> Result:
+    result = _result(run)
+    match run.cause:
         case "time":
             raise TimedOut(
-                f"The command was stopped after {ran.patience.seconds:g} s; its output so far is kept."
+                f"The command was stopped after {run.limits.seconds:g} s; its output so far is kept."
                 " Give it more time in `timeout_ms`, or let it do less.",
                 result=result,
             )
         case "silence":
             raise TimedOut(
-                f"The command was stopped because it wrote nothing for {ran.patience.silence:g} s; its output so far is"
-                " kept. Let it tell how far it is.",
+                f"The command was stopped because it wrote nothing for {run.limits.silence:g} s; its output so far is"
+                " kept. Let it report its progress.",
                 result=result,
             )
-    if ran.ended.limit is not None:
-        raise ResourceLimit(LIMITS[ran.ended.limit], details={"limit": ran.ended.limit}, result=result)
-    if ran.code != 0:
-        raise ProgramFailed(ran.code, f"The command ended with exit code {_told(ran.code)}.", result=result)
+    if run.ended.limit is not None:
+        raise ResourceLimit(LIMITS[run.ended.limit], details={"limit": run.ended.limit}, result=result)
+    if run.code != 0:
+        raise ProgramFailed(run.code, f"The command ended with exit code {_exit_text(run.code)}.", result=result)
     return result
 
 
-def _result(ran: _Ran) -> Result:
-    both = ran.heard.both
-    head = [f"Exit code: {ran.code}", f"Wall time: {ran.seconds:.1f} seconds"]
+def _result(run: _FinishedRun) -> Result:
+    both = run.output.both
+    head = [f"Exit code: {run.code}", f"Wall time: {run.seconds:.1f} seconds"]
     if both.omitted:
         head.append(f"Total output lines: {both.lines}")
+    outcome: dict[str, Any] = {"type": "exit", "exit_code": run.code}
+    if run.cause is not None:
+        outcome = {"type": "timeout"}
     return Result(
-        output="\n".join([*head, "Output:", ran.note + both.rendered()]),
-        title=ran.title,
-        metadata=_facts(ran, both),
-        structured={stream: ends.rendered() for stream, ends in ran.heard.streams.items()} | {"outcome": _outcome(ran)},
+        output="\n".join([*head, "Output:", run.note + both.rendered()]),
+        title=run.title,
+        metadata=_metadata(run, both),
+        structured={stream: buffer.rendered() for stream, buffer in run.output.streams.items()} | {"outcome": outcome},
     )
 
 
-def _facts(ran: _Ran, both: HeadTailBuffer) -> dict[str, Any]:
-    """Sizes are bytes of what the program wrote."""
+def _metadata(run: _FinishedRun, both: HeadTailBuffer) -> dict[str, Any]:
+    """Sizes are bytes of the output."""
     return {
-        "exit_code": ran.code,
-        "duration_ms": round(ran.seconds * 1000, 1),
-        "timed_out": ran.cause is not None,
+        "exit_code": run.code,
+        "duration_ms": round(run.seconds * 1000, 1),
+        "timed_out": run.cause is not None,
         "truncated": both.omitted > 0,
         "original_size": both.size,
         "truncated_size": both.size - both.omitted,
         "omitted": both.omitted,
-        "sandbox": ran.isolation.view(),
+        "sandbox": run.isolation.view(),
     }
 
 
-def _outcome(ran: _Ran) -> dict[str, Any]:
-    return {"type": "timeout"} if ran.cause is not None else {"type": "exit", "exit_code": ran.code}
-
-
-def _told(code: int) -> str:
-    """A code above 128 mostly means a signal, and its name says more."""
+def _exit_text(code: int) -> str:
+    """An exit code above 128 usually means a signal, whose name is added."""
     try:
-        return f"{code} ({signal.Signals(code - SIGNALED).name})"
+        return f"{code} ({signal.Signals(code - SIGNAL_EXIT_CODE).name})"
     except ValueError:
         return str(code)

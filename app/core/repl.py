@@ -1,11 +1,7 @@
-"""Cells: code that is run in a session's kernel, with what it prints and shows, and the tools it calls.
+"""Runs a REPL cell in a session's kernel: its output, its images, and the tools it calls.
 
-A cell has so many seconds of its own; while tools that it called run, they do not pass. What comes over the channel
-is said by code that a model wrote, so nothing of it is believed.
-
-Hearing a cell out: what it writes until its mark, and for how long.
-
-Kernels: the interpreters of a session that keep what was defined from one call to the next.
+The time limit of a cell does not run while it waits for tools. Messages on the channel come from code that a model
+wrote, so they are not trusted.
 """
 
 import asyncio
@@ -28,59 +24,67 @@ from app.core.tools import Context
 from app.core.util.head_tail import HeadTailBuffer
 from app.core.util.json_codec import dumps
 
-SHOWN = 20_000
-"""Bytes of each end of an output that the answer has."""
+HEAD_BYTES = TAIL_BYTES = 20_000
+LINGER_SECONDS = 2.0
+START_SECONDS = 60.0
+MAX_PARALLEL_CALLS = 16
+MAX_PENDING_CALLS = 1000
+MAX_IMAGES = 16
+IMAGES = {"image/png": b"\x89PNG\r\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+"""The image types and their first bytes."""
+INTERPRETER_ENDED = "The interpreter had ended, so what was defined in it is gone."
+GONE = "so nothing is defined any more; the next call starts with a fresh interpreter"
 
 
 class CellOutput:
-    """What a cell wrote: handed on as text while it comes, with what is no UTF-8 replaced.
+    """Publishes the output of a cell as text, with invalid UTF-8 replaced, and stores its head and tail.
 
-    At its end a kernel writes a mark into both streams, so that nothing of a cell is missed or waited for in vain.
+    At the end of a cell the kernel writes a mark to both streams, so that the end of its output is known.
     """
 
     def __init__(self, ctx: Context, mark: bytes) -> None:
-        self.ends = HeadTailBuffer(SHOWN, SHOWN)
+        self.buffer = HeadTailBuffer(HEAD_BYTES, TAIL_BYTES)
         self._ctx = ctx
         self._mark = mark
         self._unmarked = {"stdout", "stderr"}
-        self._held = {stream: b"" for stream in self._unmarked}
+        self._pending = {stream: b"" for stream in self._unmarked}
         self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in self._unmarked}
         self._last = "\n"
 
-    async def listen(self, child: Process) -> None:
-        """Until both streams have come to the mark, or there is no more."""
-        while self._unmarked and (piece := await child.read()) is not None:
-            await self._take(piece)
+    async def read(self, process: Process) -> None:
+        """Read until the mark came on both streams, or there is no more output."""
+        while self._unmarked and (chunk := await process.read()) is not None:
+            await self._add(chunk)
 
     async def finish(self) -> None:
-        """Nothing more comes: what looked like the beginning of the mark was none."""
+        """At the end of the output: what looked like the start of the mark is text."""
         for stream, decoder in self._decoders.items():
-            await self._say(decoder.decode(self._held[stream], True), stream)
+            await self._publish(decoder.decode(self._pending[stream], True), stream)
 
-    async def say(self, text: str, stream: str) -> None:
-        """Something of our own, on a line of its own."""
+    async def add_line(self, text: str, stream: str) -> None:
+        """Add a message of the service on a line of its own."""
         start = "" if self._last == "\n" else "\n"
-        await self._say(f"{start}{text.rstrip()}\n", stream)
+        await self._publish(f"{start}{text.rstrip()}\n", stream)
 
-    async def _take(self, piece: OutputChunk) -> None:
-        data = self._held[piece.stream] + piece.data
+    async def _add(self, chunk: OutputChunk) -> None:
+        data = self._pending[chunk.stream] + chunk.data
         if self._mark in data:
-            self._unmarked.discard(piece.stream)
+            self._unmarked.discard(chunk.stream)
             data = data.replace(self._mark, b"", 1)
-        held = 0 if piece.stream not in self._unmarked else beginning_of(data, self._mark)
-        self._held[piece.stream] = data[len(data) - held :]
-        await self._say(self._decoders[piece.stream].decode(data[: len(data) - held]), piece.stream)
+        pending = 0 if chunk.stream not in self._unmarked else partial_mark_length(data, self._mark)
+        self._pending[chunk.stream] = data[len(data) - pending :]
+        await self._publish(self._decoders[chunk.stream].decode(data[: len(data) - pending]), chunk.stream)
 
-    async def _say(self, text: str, stream: str) -> None:
+    async def _publish(self, text: str, stream: str) -> None:
         if text:
             self._last = text[-1]
-            self.ends.feed(text)
+            self.buffer.feed(text)
             await self._ctx.output(text, stream)
 
 
 class CellTimer:
-    """The seconds a cell has. While they are held they do not pass; nor do they before the first word of a kernel that
-    was started for it, unless that comes too late."""
+    """The time limit of a cell. It stands still while held, and starts with the first message of a kernel that was
+    started for this cell, or after `later` seconds."""
 
     def __init__(self, seconds: float, *, later: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -88,14 +92,14 @@ class CellTimer:
         self._holders = 0
         self.is_waiting = later > 0
         self.over: asyncio.Future[None] = self._loop.create_future()
-        self._go_on(seconds + later)
+        self._start(seconds + later)
 
     def begin(self) -> None:
-        """Now they count, and no second time."""
+        """Start the time, once."""
         if self.is_waiting and not self._holders:
             self.is_waiting = False
             self._timer.cancel()
-            self._go_on(self._left)
+            self._start(self._left)
 
     def hold(self) -> None:
         self._holders += 1
@@ -106,13 +110,13 @@ class CellTimer:
     def release(self) -> None:
         self._holders -= 1
         if not self._holders and not self.over.done():
-            self._go_on(self._left)
+            self._start(self._left)
 
     def stop(self) -> None:
         self._timer.cancel()
         self.over.cancel()
 
-    def _go_on(self, seconds: float) -> None:
+    def _start(self, seconds: float) -> None:
         self._since = self._loop.time()
         self._timer = self._loop.call_later(max(seconds, 0), self._end)
 
@@ -121,28 +125,16 @@ class CellTimer:
             self.over.set_result(None)
 
 
-def beginning_of(data: bytes, mark: bytes) -> int:
-    """How many of the last bytes could be the beginning of the mark."""
-    most = min(len(data), len(mark) - 1)
-    return next((size for size in range(most, 0, -1) if mark.startswith(data[len(data) - size :])), 0)
-
-
-LAST_SECONDS = 2.0
-START_SECONDS = 60.0
-MOST_CALLS = 16
-"""Tools that one cell has running at once; the others wait."""
-MOST_ASKED = 1000
-MOST_IMAGES = 16
-IMAGES = {"image/png": b"\x89PNG\r\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
-"""The kinds of images there are, and how each begins."""
-UNHEARD = "The interpreter had ended, so what was defined in it is gone."
-GONE = "so nothing is defined any more; the next call starts with a fresh interpreter"
+def partial_mark_length(data: bytes, mark: bytes) -> int:
+    """How many of the last bytes could be the start of the mark."""
+    longest = min(len(data), len(mark) - 1)
+    return next((size for size in range(longest, 0, -1) if mark.startswith(data[len(data) - size :])), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Code for a kernel. `more_time` says how to ask for more seconds than these. One that `is_interruptible` may be
-    stopped without losing what is defined."""
+    """Code for a kernel. `more_time` tells the model how to get more seconds. An interruptible one can be stopped
+    without losing what is defined."""
 
     kind: Literal["js", "python"]
     code: str
@@ -153,28 +145,28 @@ class Cell:
 
 
 async def run_cell(ctx: Context, cell: Cell) -> Result:
-    """What a cell printed, its last value and its images.
+    """Run a cell; its output, its last value and its images.
 
-    Raises `ProgramFailed` when it failed or ended its interpreter, `TimedOut` and `ResourceLimit`; all of them bring
-    along what there was until then.
+    Raises `ProgramFailed` when it failed or ended its interpreter, `TimedOut` and `ResourceLimit`; all of them contain
+    the output.
     """
-    begun = asyncio.get_running_loop().time()
-    run = await _ran(ctx, cell, None)
-    if run.is_unheard:
-        run = await _ran(ctx, cell, UNHEARD)
-    return _settled(run, asyncio.get_running_loop().time() - begun)
+    start = asyncio.get_running_loop().time()
+    run = await _run_once(ctx, cell, None)
+    if run.is_not_received:
+        run = await _run_once(ctx, cell, INTERPRETER_ENDED)
+    return _to_result(run, asyncio.get_running_loop().time() - start)
 
 
-async def _ran(ctx: Context, cell: Cell, lost: str | None) -> "_Run":
+async def _run_once(ctx: Context, cell: Cell, lost: str | None) -> "_Run":
     async with ctx.kernel(cell.kind, cell.memory) as kernel:
         run = _Run(ctx, cell, kernel, lost or kernel.lost)
-        await run.to_end()
+        await run.run()
     return run
 
 
 @dataclass(slots=True)
 class _Run:
-    """One cell, from the moment its kernel is ours until it is idle again, or gone."""
+    """One cell in a kernel, until the kernel is idle again or has ended."""
 
     ctx: Context
     cell: Cell
@@ -184,51 +176,51 @@ class _Run:
     done: dict[str, Any] | None = None
     unavailable: str | None = None
     is_over: bool = False
-    is_unheard: bool = False
+    is_not_received: bool = False
     mark: str = field(default_factory=lambda: f"\x1e{secrets.token_hex(16)}\x1e")
     _room: int = MAX_ATTACHED_BYTES
-    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_CALLS))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_CALLS))
     _calls: set["asyncio.Task[None]"] = field(default_factory=set)
-    heard: CellOutput = field(init=False)
+    output: CellOutput = field(init=False)
     _time: CellTimer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.heard = CellOutput(self.ctx, self.mark.encode())
+        self.output = CellOutput(self.ctx, self.mark.encode())
         self._time = CellTimer(self.cell.seconds, later=START_SECONDS if self.kernel.is_fresh else 0)
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """What the code raised, as its kernel tells it."""
-        found = (self.done or {}).get("error")
-        return found if isinstance(found, dict) else None
+        """The error of the code, as reported by the kernel."""
+        error = (self.done or {}).get("error")
+        return error if isinstance(error, dict) else None
 
     @property
-    def is_left(self) -> bool:
-        """Whether the code ended its interpreter, and called that a success."""
+    def has_exited(self) -> bool:
+        """Whether the code ended its interpreter with exit code 0."""
         ended = self.kernel.process.ended
-        is_gone = self.done is None and self.unavailable is None and not self.is_unheard and not self.is_over
+        is_gone = self.done is None and self.unavailable is None and not self.is_not_received and not self.is_over
         return is_gone and ended == (0, None)
 
-    async def to_end(self) -> None:
+    async def run(self) -> None:
         if self.lost is not None:
-            await self.heard.say(f"[{self.lost}]", "stderr")
-        reading = asyncio.create_task(self.heard.listen(self.kernel.process))
+            await self.output.add_line(f"[{self.lost}]", "stderr")
+        reading = asyncio.create_task(self.output.read(self.kernel.process))
         listening = asyncio.create_task(self._listen())
         try:
             await self._until_done(listening, reading)
         finally:
             self._time.stop()
             try:
-                await self._quiet(listening)
-                await asyncio.wait([reading], timeout=LAST_SECONDS)
+                await self._stop(listening)
+                await asyncio.wait([reading], timeout=LINGER_SECONDS)
                 await _cancel([listening, reading])
             finally:
-                self._let_go(listening, reading)
-        await self.heard.finish()
-        await self._tell_end()
+                self._abandon(listening, reading)
+        await self.output.finish()
+        await self._publish_end()
 
     async def _until_done(self, listening: "asyncio.Task[None]", reading: "asyncio.Task[None]") -> None:
-        """Or until its time is over. Who reads ends earlier only when there is nothing to be read, or it broke."""
+        """Wait until the cell is done or its time is over. Reading ends earlier at the end of output or an error."""
         await asyncio.wait([listening, reading, self._time.over], return_when=asyncio.FIRST_COMPLETED)
         if reading.done():
             reading.result()
@@ -238,35 +230,35 @@ class _Run:
         self.is_over = True
         return None
 
-    async def _quiet(self, listening: "asyncio.Task[None]") -> None:
-        """See to it that nothing of the cell runs on: asked kindly where that may help, else with its kernel."""
-        child = self.kernel.process
+    async def _stop(self, listening: "asyncio.Task[None]") -> None:
+        """Stop what still runs of the cell: by an interrupt if it is interruptible, else with its kernel."""
+        process = self.kernel.process
         await _cancel(self._calls)
         if not listening.done() and self.cell.is_interruptible:
             with suppress(BrokenPipeError):
-                await child.send(dumps({"stop": True}))
+                await process.send(dumps({"stop": True}))
             await asyncio.wait([listening], timeout=GRACE_SECONDS)
         if self.done is not None:
             return
-        if listening.done():  # it goes by itself, and how it does is worth knowing
-            await asyncio.wait([asyncio.ensure_future(child.wait())], timeout=LAST_SECONDS)
-        await child.end(0)
+        if listening.done():  # it is ending by itself: get its exit code
+            await asyncio.wait([asyncio.ensure_future(process.wait())], timeout=LINGER_SECONDS)
+        await process.end(0)
 
-    def _let_go(self, *tasks: "asyncio.Task[None]") -> None:
-        """Somebody may not have waited for all of that; still nobody gets a kernel that is at work on this."""
+    def _abandon(self, *tasks: "asyncio.Task[None]") -> None:
+        """After a second cancel: kill a kernel that still runs the cell, so that no later call gets it."""
         for task in tasks:
             task.cancel()
         if self.done is None and self.kernel.process.ended is None:
             self.kernel.process.signal(signal.SIGKILL)
 
     async def _listen(self) -> None:
-        """Give the kernel the code and do what it asks for, until it says that it is done, or it is gone."""
-        child = self.kernel.process
+        """Send the code to the kernel and handle its messages, until it is done or has ended."""
+        process = self.kernel.process
         try:
-            await child.send(dumps({"run": self.cell.code, "mark": self.mark}))
+            await process.send(dumps({"run": self.cell.code, "mark": self.mark}))
         except BrokenPipeError:
-            self.is_unheard = not self.kernel.is_fresh  # one that has just been started may have said why
-        while (line := await child.receive()) is not None:
+            self.is_not_received = not self.kernel.is_fresh  # a new kernel may have reported why
+        while (line := await process.receive()) is not None:
             message = _read(line)
             if message.get("done") == self.mark:
                 self.done = message
@@ -276,27 +268,27 @@ class _Run:
             if "unavailable" in message and self._time.is_waiting:
                 self.unavailable = str(message["unavailable"])
             if "image" in message:
-                self._take_image(message)
+                self._add_image(message)
             if "call" in message:
-                await self._take_call(message)
+                await self._start_call(message)
 
-    def _take_image(self, message: dict[str, Any]) -> None:
+    def _add_image(self, message: dict[str, Any]) -> None:
         mime, text = message.get("mime"), message["image"]
-        begins = IMAGES.get(mime) if isinstance(mime, str) else None
-        if begins is None or not isinstance(text, str) or len(self.images) >= MOST_IMAGES:
+        magic = IMAGES.get(mime) if isinstance(mime, str) else None
+        if magic is None or not isinstance(text, str) or len(self.images) >= MAX_IMAGES:
             return
         try:
             data = base64.b64decode(text, validate=True)
         except binascii.Error:
             return
-        if data.startswith(begins) and len(data) <= self._room:
+        if data.startswith(magic) and len(data) <= self._room:
             self._room -= len(data)
             kind = str(mime).removeprefix("image/")
             self.images.append(attach(data, str(mime), f"image-{len(self.images) + 1}.{kind}"))
 
-    async def _take_call(self, message: dict[str, Any]) -> None:
-        """Who asks for more than anybody can do has to wait."""
-        if len(self._calls) >= MOST_ASKED:
+    async def _start_call(self, message: dict[str, Any]) -> None:
+        """With too many pending calls the kernel has to wait."""
+        if len(self._calls) >= MAX_PENDING_CALLS:
             await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
         self._time.hold()
         task = asyncio.create_task(self._call(message))
@@ -306,35 +298,35 @@ class _Run:
 
     async def _call(self, message: dict[str, Any]) -> None:
         try:
-            async with self._turn:
-                answer = {"value": asdict(await self._called(message.get("tool"), message.get("arguments")))}
+            async with self._slots:
+                answer = {"value": asdict(await self._call_tool(message.get("tool"), message.get("arguments")))}
         except CallError as error:
-            told = {"code": error.code, "message": error.message}
-            answer = {"error": told if error.result is None else told | {"result": asdict(error.result)}}
+            body: dict[str, Any] = {"code": error.code, "message": error.message}
+            answer = {"error": body if error.result is None else body | {"result": asdict(error.result)}}
         except Refusal as refusal:
             answer = {"error": {"code": refusal.code, "message": str(refusal)}}
         try:
             await self.kernel.process.send(dumps({"answer": message["call"]} | answer))
         except BrokenPipeError:
-            return  # nobody wants to know any more
+            return  # the kernel has ended
 
-    async def _called(self, tool: Any, arguments: Any) -> Result:
+    async def _call_tool(self, tool: Any, arguments: Any) -> Result:
         if not isinstance(tool, str) or not isinstance(arguments, dict):
             raise InvalidArgs("tool() takes the name of a tool, and an object with its arguments.")
         return await self.ctx.call(tool, arguments)
 
-    async def _tell_end(self) -> None:
-        """The last value, or what went wrong, at the end of what was printed."""
+    async def _publish_end(self) -> None:
+        """Add the last value, or the error, at the end of the output."""
         value = (self.done or {}).get("value")
         if isinstance(value, str):
-            await self.heard.say(value, "stdout")
+            await self.output.add_line(value, "stdout")
         if self.error is not None and isinstance(text := self.error.get("text"), str):
-            await self.heard.say(text, "stderr")
-        if self.is_left:
-            await self.heard.say(f"[The cell ended its interpreter, {GONE}.]", "stderr")
+            await self.output.add_line(text, "stderr")
+        if self.has_exited:
+            await self.output.add_line(f"[The cell ended its interpreter, {GONE}.]", "stderr")
 
 
-def _settled(run: _Run, seconds: float) -> Result:
+def _to_result(run: _Run, seconds: float) -> Result:
     cell, ended = run.cell, run.kernel.process.ended
     if run.unavailable is not None:
         raise ToolUnavailable(run.unavailable)
@@ -351,7 +343,7 @@ def _settled(run: _Run, seconds: float) -> Result:
             details={"limit": ended.limit},
             result=_result(run, seconds, "failed"),
         )
-    if run.done is None and not run.is_left:
+    if run.done is None and not run.has_exited:
         code = ended.code if ended is not None else 1
         message = f"The cell ended its interpreter (exit code {code}), {GONE}."
         raise ProgramFailed(code, message, result=_result(run, seconds, "failed"))
@@ -363,18 +355,18 @@ def _settled(run: _Run, seconds: float) -> Result:
 
 
 def _result(run: _Run, seconds: float, status: str) -> Result:
-    ends = run.heard.ends
-    text = ends.rendered()
-    place = f"/v1/calls/{run.ctx.id}/attachments"
-    images = [{"type": "image", "url": f"{place}/{number}"} for number in range(len(run.images))]
+    buffer = run.output.buffer
+    text = buffer.rendered()
+    url = f"/v1/calls/{run.ctx.id}/attachments"
+    images = [{"type": "image", "url": f"{url}/{number}"} for number in range(len(run.images))]
     logs = [{"type": "logs", "logs": text}] if text else []
     metadata = {
         "duration_ms": round(seconds * 1000, 1),
         "fresh": run.kernel.is_fresh,
-        "truncated": ends.omitted > 0,
-        "original_size": ends.size,
-        "truncated_size": ends.size - ends.omitted,
-        "omitted": ends.omitted,
+        "truncated": buffer.omitted > 0,
+        "original_size": buffer.size,
+        "truncated_size": buffer.size - buffer.omitted,
+        "omitted": buffer.omitted,
         "sandbox": run.kernel.process.isolation.view(),
     }
     return Result(
@@ -387,14 +379,14 @@ def _result(run: _Run, seconds: float, status: str) -> Result:
 
 
 def _title(code: str) -> str:
-    """The first line that says something."""
+    """The first line that is neither empty nor a comment."""
     lines = (line.strip() for line in code.splitlines())
     first = next((line for line in lines if line and not line.startswith(("//", "#"))), "")
     return first if len(first) <= 80 else f"{first[:79]}…"
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """A message of the kernel; what is none says nothing."""
+    """A message of the kernel; empty for invalid ones."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

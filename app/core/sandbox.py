@@ -1,9 +1,4 @@
-"""Walls: what stands between a process that a model started and the rest of the machine, and what runs behind them.
-
-Profiles: where a process that a model started may write besides its own temporary folder.
-
-Inspections: whether the walls hold, tried from behind them and not believed, and what is told of it.
-"""
+"""Sandboxed processes: how they are isolated, the ports that start and control them, and the self-test's report."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,11 +12,11 @@ from app.core.sessions import Profile, Session
 from app.core.util.clocks import rfc3339
 
 GRACE_SECONDS = 2.0
-"""Seconds between a kind signal and the last one."""
+"""Between SIGTERM and SIGKILL."""
 
 
 class Backend(StrEnum):
-    """What makes the walls, from the strongest to none at all."""
+    """What isolates processes, from the strongest to none."""
 
     BWRAP = "bwrap"
     LANDLOCK = "landlock"
@@ -36,7 +31,7 @@ class Network(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What stands around a process. `is_degraded`: what lets only listed hosts through is weaker than it should be."""
+    """How a process is isolated. `is_degraded`: the restriction to listed hosts is weaker than it should be."""
 
     backend: Backend
     profile: Profile
@@ -45,7 +40,7 @@ class Isolation:
     is_escalated: bool = False
 
     def view(self) -> dict[str, Any]:
-        """As the record of a call tells it."""
+        """As shown in the record of a call."""
         body: dict[str, Any] = {"backend": self.backend, "profile": self.profile, "network": self.network}
         if self.is_degraded:
             body["degraded"] = True
@@ -64,41 +59,41 @@ class WindowSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A process to be started behind a session's walls.
-
-    `folder` is a path in the workspace. `env` comes on top of what every process gets. Without `has_stdin` and `tty`
-    it reads nothing; with `tty` it has a terminal for all of input and output. With `has_channel` its descriptors 3
-    and 4 are a second way in and out, for programs of our own. `memory` and `profile` can only narrow what the
-    operator set. `is_escalated`: no walls, because somebody who may has said so.
-    """
+    """A process to be started in the sandbox of a session. Without `has_stdin` and `tty` it has no input."""
 
     argv: tuple[str, ...]
+    #: A path in the workspace.
     folder: str = "."
+    #: Added to the variables that every process gets.
     env: Mapping[str, str] = field(default_factory=dict)
     has_stdin: bool = False
+    #: The size of its terminal, which is stdin, stdout and stderr in one.
     tty: WindowSize | None = None
+    #: Descriptors 3 and 4 are a second input and output, for programs of the service.
     has_channel: bool = False
+    #: These can only narrow what the operator set.
     memory: int | None = None
     profile: Profile | None = None
+    #: Without a sandbox, because a person who may decide that has approved it.
     is_escalated: bool = False
 
 
 class ExitStatus(NamedTuple):
-    """How a process ended: its exit code (128 and the number for a signal), and the limit that ended it, if one did."""
+    """How a process ended: its exit code (128 + the number for a signal), and the limit that it exceeded."""
 
     code: int
     limit: Literal["memory", "processes"] | None = None
 
 
 class OutputChunk(NamedTuple):
-    """What a process wrote, as it came. A terminal has one stream, `stdout`."""
+    """A piece of output. A terminal has one stream, `stdout`."""
 
     stream: Literal["stdout", "stderr"]
     data: bytes
 
 
 class Process(Protocol):
-    """A process behind walls, as long as it lives and a moment longer. Everything it started ends with it."""
+    """A running process, until its output is read. Everything it started ends with it."""
 
     @property
     def isolation(self) -> Isolation: ...
@@ -109,37 +104,36 @@ class Process(Protocol):
         ...
 
     async def read(self, until: Literal["stdout", "stderr"] | None = None) -> OutputChunk | None:
-        """What it wrote next; None when there will be no more, or no more of the stream named. What is not read makes
-        it wait.
+        """The next output; None at the end, or at the end of the named stream. Output that is not read blocks it.
 
-        After its end this waits no longer than a moment for what others hold open. One reader at a time; a read that
-        is canceled loses nothing.
+        After its end this waits only a moment for pipes that other processes hold open. One reader at a time; a read
+        that is canceled loses nothing.
         """
         ...
 
     def listen(self, listener: Callable[[OutputChunk], None]) -> None:
-        """From now on `listener` gets what it writes, the moment it comes; `read` only waits for the end."""
+        """From now on `listener` gets all output at once; `read` only waits for the end."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Give it input. Raises `BrokenPipeError` when it takes none (any more)."""
+        """Write to its input. Raises `BrokenPipeError` when it has none or does not read any more."""
         ...
 
     def write_now(self, data: bytes) -> int:
-        """Give it as much input as it has room for, while nobody else is writing; the answer is how many bytes that
-        were. Raises `BrokenPipeError` as `write` does."""
+        """Write as much input as there is room for, unless another write is waiting; the number of bytes written.
+        Raises `BrokenPipeError` as `write` does."""
         ...
 
     def close_input(self) -> None:
-        """It gets no more input: the end of the file, or on a terminal Ctrl-D."""
+        """End its input: end of file, or Ctrl-D on a terminal."""
         ...
 
     async def send(self, line: bytes) -> None:
-        """A line into its channel. Raises `BrokenPipeError` when nobody reads there any more."""
+        """Send a line on its channel. Raises `BrokenPipeError` when it does not read any more."""
         ...
 
     async def receive(self) -> bytes | None:
-        """The next line of its channel, without its end; None when there will be no more."""
+        """The next line of its channel, without the newline; None at the end."""
         ...
 
     async def wait(self) -> ExitStatus:
@@ -147,26 +141,26 @@ class Process(Protocol):
         ...
 
     def signal(self, number: int) -> None:
-        """To the group of the first process; on a terminal to that in the foreground."""
+        """Signal the group of the first process; on a terminal the foreground group."""
         ...
 
     def resize(self, window: WindowSize) -> None: ...
 
     async def end(self, grace: float = GRACE_SECONDS) -> ExitStatus:
-        """A kind signal to the whole tree, then after `grace` seconds one that cannot be refused (0: at once).
+        """SIGTERM to the whole tree, and SIGKILL after `grace` seconds (0: at once).
 
-        When this comes back nothing of it is alive. It is done to its end, whoever cancels it.
+        Nothing of it is alive when this returns, even when the caller is canceled.
         """
         ...
 
     async def close(self) -> None:
-        """Kill what is left, and let go of pipes and folders. May be called twice."""
+        """Kill what is left, and release pipes and folders. May be called twice."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkDecision:
-    """What became of a connection that a process behind walls wanted."""
+    """Whether a connection of a sandboxed process was allowed."""
 
     host: str
     port: int
@@ -180,9 +174,9 @@ class NetworkDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressGrant:
-    """What a process behind walls may reach: hosts that every policy allows and at least one of them lists.
+    """What a sandboxed process may reach: hosts that every policy allows and at least one of them lists.
 
-    With a `token`, who does not show it as the password of the proxy is sent away. Every decision is told.
+    A client has to send the `token`, if there is one, as its proxy password. Every decision is reported.
     """
 
     owner: str
@@ -193,22 +187,22 @@ class EgressGrant:
 
 
 class Egress(Protocol):
-    """The one way out of the walls: a proxy that judges every connection."""
+    """The egress proxy, the only way out of the sandbox. It checks every connection."""
 
-    def serve(self, listener: int, leave: EgressGrant) -> AbstractAsyncContextManager[None]:
-        """Accept on a listening socket, by its descriptor, which is taken over. At the end every connection is cut."""
+    def serve(self, listener: int, grant: EgressGrant) -> AbstractAsyncContextManager[None]:
+        """Accept on a listening socket, whose descriptor it closes. At the end all connections are closed."""
         ...
 
 
 class SandboxedProcesses(Protocol):
-    """Starts what a model wrote, behind walls, or not at all."""
+    """Starts the processes of models, in the sandbox or not at all."""
 
     def isolation(self, session: Session, *, is_escalated: bool = False) -> Isolation | None:
-        """What would stand around a process of this session; None while that is not known, or nothing would."""
+        """How a process of this session would be isolated; None while that is unknown, or no process can be started."""
         ...
 
     async def start(
-        self, command: Command, session: Session, workspace: Workspace, tell: Callable[[NetworkDecision], None]
+        self, command: Command, session: Session, workspace: Workspace, report: Callable[[NetworkDecision], None]
     ) -> Process:
         """Raises `SandboxUnavailable`, `FileFailed` for a folder or program that is not there, `OutsideWorkspace`."""
         ...
@@ -216,9 +210,9 @@ class SandboxedProcesses(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a process ended: its exit code (negative: the signal), and what it wrote, up to a limit.
+    """How a process ended: its exit code (negative: the signal), and its output up to a limit.
 
-    `is_cut`: it was to be ended as soon as it had written more than that, and had.
+    `is_cut`: it was ended because it wrote more than the limit.
     """
 
     code: int
@@ -229,10 +223,10 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderConfinement:
-    """How far a program reaches that works on what others wrote, as far as the kernel can see to it.
+    """Restricts a trusted program that processes untrusted input, where the kernel supports that.
 
-    It opens nothing for reading but these (open descriptors or paths), what is below them, itself and the system's
-    libraries; `memory` is the most address space it gets, in bytes.
+    It can read only these (open descriptors or paths), what is below them, itself and the system's libraries;
+    `memory` is its address space limit in bytes.
     """
 
     readable: tuple[int | str, ...]
@@ -240,12 +234,12 @@ class FolderConfinement:
 
 
 class Processes(Protocol):
-    """Starts the operator's own programs: each in a group of its own, killed whole when its time is over."""
+    """Starts the operator's own programs: each in a process group of its own, killed when its time is over."""
 
     async def start(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> Process:
-        """Start one that stays, with input and output. Who closes it ends its whole tree.
+        """Start a long-running process with input and output. Closing it ends its whole tree.
 
         Raises `OSError` when it cannot be started.
         """
@@ -264,9 +258,9 @@ class Processes(Protocol):
         limit: int = 1024 * 1024,
         until_full: bool = False,
     ) -> Finished:
-        """Run it to its end, or `until_full`: until it has written more than the limit.
+        """Run a program to its end, or `until_full`: until it has written more than the limit.
 
-        `cwd` may be `/proc/self/fd/N`, a folder that is held open here; what is in `pass_fds` stays open there, too.
+        `cwd` may be `/proc/self/fd/N`, a folder that is open here; the descriptors in `pass_fds` stay open in it.
         Raises `TimeoutError`, or `OSError` when it cannot be started.
         """
         ...
@@ -274,7 +268,7 @@ class Processes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One thing that was tried behind walls. `detail` says what happened, without paths of this machine."""
+    """One attempt to break out of the sandbox. `detail` says what happened, without paths of this machine."""
 
     name: str
     ok: bool
@@ -286,7 +280,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class BackendTrial:
-    """A backend that was tried. `reason` is why it is not used; None when it may be. `said`: by its program."""
+    """A backend that was tested. `reason` is why it is not used; None if it passed. `said`: stderr of the probe."""
 
     backend: Backend
     reason: str | None = None
@@ -311,7 +305,7 @@ class BackendTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineInfo:
-    """What the machine has to build walls with. None is what nobody looked for, because no walls were asked for."""
+    """The sandbox features of this machine. None: not checked, because no sandbox is configured."""
 
     landlock_abi: int = 0
     has_seccomp: bool = False
@@ -331,10 +325,10 @@ class MachineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxReport:
-    """What stands around processes here, why, and what it does not keep out.
+    """Which backend isolates processes, why, and what it does not protect.
 
-    `backend` None: nothing does, and no process is started. `uid` is whom processes become; None: whoever the service
-    is. `profile` and `network` are the operator's; sessions can only narrow them.
+    `backend` None: no process is started. `uid` is the user of processes; None: the user of the service. `profile` and
+    `network` are the operator's; sessions can only narrow them.
     """
 
     backend: Backend | None
@@ -351,7 +345,7 @@ class SandboxReport:
     checked_at: int = 0
 
     def summary(self) -> dict[str, Any]:
-        """For everybody who may read calls: nothing of this machine but what a call's record tells, too."""
+        """For clients that may read calls: nothing about this machine that is not in the record of a call."""
         return {
             "backend": self.backend,
             "reason": self.reason,
@@ -374,17 +368,17 @@ class SandboxReport:
 
 
 class SandboxInspector(Protocol):
-    """Knows whether the walls hold."""
+    """Runs the self-test of the sandbox and has its report."""
 
     @property
     def report(self) -> SandboxReport | None:
-        """The newest; None before the first is done."""
+        """The latest report; None before the first self-test has ended."""
         ...
 
     async def known(self) -> SandboxReport:
-        """The newest, waiting for the first."""
+        """The latest report, after waiting for the first one."""
         ...
 
     async def renew(self) -> SandboxReport:
-        """Try everything again, now. Who asks while that goes on gets the same answer."""
+        """Run the self-test now. Concurrent callers get the same report."""
         ...

@@ -1,4 +1,4 @@
-"""Terminals: processes that go on in their session when the call that started them has ended."""
+"""Processes that stay in their session after the call that started them: terminals and REPL kernels."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -8,16 +8,15 @@ from app.core.sandbox import Command, ExitStatus, Isolation, Process
 from app.core.util.clocks import rfc3339
 
 Tell = Callable[[str, str], Awaitable[None]]
-"""Who hears what is written, as it comes: a text, and the stream it came on."""
+"""Gets the output while it is written: a text and its stream."""
 Recipe = Callable[[int | None], Awaitable[Command]]
-"""How a kernel is started, with so much memory. Raises `ToolUnavailable` when what it needs is not installed."""
+"""The command of a kernel with this much memory. Raises `ToolUnavailable` when a program is not installed."""
 
 
 class Collected(NamedTuple):
-    """What a terminal wrote since it was last asked: the beginning and the end of it when it was much.
+    """The output of a terminal since the last collection: of long output the head and the tail.
 
-    `size` and `lines` count all of it, `omitted` the bytes that are left out in the middle. `ended` is told once it
-    has, and then the terminal is gone.
+    `size` and `lines` count all of it, `omitted` the bytes left out in the middle. With `ended` the terminal is gone.
     """
 
     text: str
@@ -28,14 +27,14 @@ class Collected(NamedTuple):
 
 
 class Terminal(Protocol):
-    """One process with a number of its own in its session."""
+    """A process that is known by a number in its session."""
 
     @property
     def id(self) -> int: ...
 
     @property
     def command(self) -> str:
-        """What was started, as it is shown."""
+        """The started command, for display."""
         ...
 
     @property
@@ -46,32 +45,32 @@ class Terminal(Protocol):
 
     @property
     def typed(self) -> str:
-        """What was written into it since the last end of a line."""
+        """What was written to it since the last newline."""
         ...
 
     async def write(self, text: str) -> None:
-        """Give it input. A lone Ctrl-C interrupts, with or without a terminal.
+        """Write to its input. A single Ctrl-C interrupts, with or without a terminal.
 
-        Raises `InvalidArgs` when it takes no input, `ToolUnavailable` when it does not read what it is given. One that
-        has ended takes everything.
+        Raises `InvalidArgs` when it has no input, `ToolUnavailable` when it does not read it. Input for one that has
+        ended is ignored.
         """
         ...
 
     async def collect(self, seconds: float, tell: Tell | None = None) -> Collected:
-        """Wait for its end, at most so long, then say what came. `tell` hears it meanwhile, and what was there before.
+        """Wait for its end, at most `seconds`, and return the output since the last one. `tell` gets it meanwhile.
 
-        One that is canceled takes nothing away from the next.
+        A canceled collection leaves the output for the next one.
         """
         ...
 
     async def end(self) -> None:
-        """Kill it, and everything it started. Its number is not known any more."""
+        """Kill it, and everything it started, and forget its number."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalView:
-    """A terminal as the world sees it. `call` is the one that opened it."""
+    """A terminal in the API. `call` is the one that opened it."""
 
     id: int
     call: str
@@ -96,7 +95,7 @@ class TerminalView:
 
 
 class Kernel(Protocol):
-    """An interpreter that waits for work. It speaks lines of JSON over the channel of its process."""
+    """An idle interpreter. It exchanges lines of JSON over the channel of its process."""
 
     @property
     def process(self) -> Process: ...
@@ -108,5 +107,5 @@ class Kernel(Protocol):
 
     @property
     def lost(self) -> str | None:
-        """Why what was defined is gone, as a sentence, when the call before could not be told so."""
+        """Why the definitions are gone, as a sentence, if the previous call could not report it."""
         ...

@@ -37,7 +37,7 @@ def heard(pieces: list[OutputChunk]) -> tuple[Said, CellOutput]:
     hearing = CellOutput(cast(Context, said), MARK)
 
     async def listen() -> None:
-        await hearing.listen(cast(Process, said))
+        await hearing.read(cast(Process, said))
         await hearing.finish()
 
     asyncio.run(listen())
@@ -59,7 +59,7 @@ def test_the_mark_is_left_out_and_nothing_else(text: str, errors: str, at: list[
 
     assert said.text("stdout") == written.decode()
     assert said.text("stderr") == errors.encode("utf-8", "replace").decode()
-    assert hearing.ends.size == len(written) + len(errors.encode("utf-8", "replace"))
+    assert hearing.buffer.size == len(written) + len(errors.encode("utf-8", "replace"))
     assert said.pieces == [OutputChunk("stdout", b"later")]
 
 

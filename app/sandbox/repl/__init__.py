@@ -1,1 +1,1 @@
-"""Programs of ours that run behind walls. Each is started by its path and knows nothing of the house."""
+"""REPL kernels: programs of the service that run in the sandbox, without imports from the rest of it."""

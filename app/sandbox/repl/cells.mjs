@@ -10,8 +10,8 @@ import vm from "node:vm";
 // Names that a cell declares would hide the global ones from us, too.
 const { Math, Object, Promise, RegExp } = globalThis;
 
-const MOST_TRIALS = 400;
-const MOST_REPAIRS = 40;
+const MAX_TRIALS = 400;
+const MAX_REPAIRS = 40;
 const NEVER = "\n;;;;@!"; // not at once, as V8 looks a few words ahead
 const GAP = "(?:\\s|//[^\\n]*\\n|/\\*[^]*?\\*/)*";
 const STRICT = new RegExp(`^${GAP}(["'])use strict\\1`);
@@ -76,7 +76,7 @@ export class Cell {
   async places(word, length, trial, sentence) {
     const found = [];
     const all = [...this.source.matchAll(word)];
-    if (all.length > MOST_TRIALS) return found;
+    if (all.length > MAX_TRIALS) return found;
     for (const { index } of all) {
       if (await this.trips(index, length, trial, sentence)) found.push(index);
     }
@@ -99,7 +99,7 @@ export class Cell {
 
   // A cell is no module: `import a, { b as c } from "d"` becomes `let {default:a,b:c}=await $mport("d")`.
   async importByStatement() {
-    for (let n = 0; n < MOST_TRIALS; n++) {
+    for (let n = 0; n < MAX_TRIALS; n++) {
       const text = this.source + NEVER;
       const found = await complaint(text);
       if (!found.sentence.includes("Cannot use import statement outside a module")) return;
@@ -133,7 +133,7 @@ export class Cell {
 
   // A class where an earlier cell has `var` or a function. It ends with the first brace that makes it whole.
   async assignClass(name, at) {
-    for (const { index } of [...this.source.slice(at).matchAll(/\}/g)].slice(0, MOST_TRIALS)) {
+    for (const { index } of [...this.source.slice(at).matchAll(/\}/g)].slice(0, MAX_TRIALS)) {
       const work = this.source.slice(at, at + index + 1);
       if ((await complaint(`throw 0;{${work}}`)).sentence !== "0") continue;
       this.change(at, work.length, `var ${name}=${work};`);
@@ -145,7 +145,7 @@ export class Cell {
   // `var` where an earlier cell has `let`, or the other way round.
   async changeKind(name, at) {
     const before = this.source;
-    const kinds = [...before.slice(0, at).matchAll(/\b(?:let|var)\b/g)].reverse().slice(0, MOST_REPAIRS);
+    const kinds = [...before.slice(0, at).matchAll(/\b(?:let|var)\b/g)].reverse().slice(0, MAX_REPAIRS);
     for (const { index, 0: kind } of kinds) {
       const other = kind.startsWith("let") ? "var" : "let";
       this.change(index, 3, other);
@@ -168,7 +168,7 @@ export class Cell {
     for (let n = 0; ; n++) {
       current = this;
       const answer = await evaluate(`${this.prefix}${this.source}\n//# sourceURL=${this.name}`);
-      const name = this.hasBegun || n >= MOST_REPAIRS ? null : conflict(answer);
+      const name = this.hasBegun || n >= MAX_REPAIRS ? null : conflict(answer);
       if (name === null || !(await this.redeclare(name))) return answer;
     }
   }
@@ -202,7 +202,7 @@ function readImport(text) {
   return { length: found[0].length, text: `${said};${"\n".repeat(Math.max(0, lines))}` };
 }
 
-// What the changed texts call. Nobody sees these names, and nobody can take them away.
+// What the changed texts call: hidden, permanent global names.
 export async function connect() {
   session.connect();
   const named = (work, name) => Object.defineProperty(work, "name", { value: name });
@@ -212,7 +212,7 @@ export async function connect() {
   }
 }
 
-// The importer resolves from the workspace. Node calls it experimental, once, which is nobody's business here.
+// The importer resolves from the workspace. Node calls it experimental, once, which cells need not see.
 async function importer() {
   const importModuleDynamically = vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER;
   const script = new vm.Script("(from, options) => import(from, options)", {

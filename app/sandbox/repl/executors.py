@@ -1,4 +1,4 @@
-"""Shells: what runs a cell, with IPython or without."""
+"""Execute cells, with IPython or without."""
 
 import ast
 import asyncio
@@ -13,24 +13,23 @@ import warnings
 from types import CodeType, ModuleType
 from typing import Any
 
-from app.sandbox.repl.display import DisplayHooks, is_figure, show_open_figure
-from app.sandbox.repl.tracebacks import OURS, failed
+from app.sandbox.repl.display import HIDDEN_FILES, DisplayHooks, describe_error, is_figure, show_open_figure
 
 PLAIN = "TOOLCRIB_PLAIN_PYTHON"
 Failure = BaseException | None
 
 
-def open_shell(desk: DisplayHooks) -> "PlainExecutor | IPythonExecutor":
+def open_executor(display: DisplayHooks) -> "PlainExecutor | IPythonExecutor":
     if os.environ.pop(PLAIN, None) or importlib.util.find_spec("IPython") is None:
-        return PlainExecutor(desk)
-    return IPythonExecutor(desk)
+        return PlainExecutor(display)
+    return IPythonExecutor(display)
 
 
 class PlainExecutor:
     """Cells without IPython."""
 
-    def __init__(self, desk: DisplayHooks) -> None:
-        self._desk = desk
+    def __init__(self, display: DisplayHooks) -> None:
+        self._display = display
         self._loop: asyncio.AbstractEventLoop | None = None
         self._count = 0
         module = ModuleType("__main__")
@@ -65,64 +64,66 @@ class PlainExecutor:
     def _show(self, value: object) -> None:
         if value is not None:
             self._names["_"] = value
-            self._desk.bundle(self._forms(value), is_value=True)
+            self._display.bundle(self._formats(value), is_value=True)
 
     def display(self, *values: object) -> None:
         for value in values:
-            self._desk.bundle(self._forms(value), is_value=False)
+            self._display.bundle(self._formats(value), is_value=False)
 
-    def _forms(self, value: object) -> dict[str, Any]:
+    def _formats(self, value: object) -> dict[str, Any]:
         if is_figure(value):
-            return {"text/plain": show_open_figure(value, self._desk)}
-        forms: dict[str, Any] = {"text/plain": repr(value)}
+            return {"text/plain": show_open_figure(value, self._display)}
+        formats: dict[str, Any] = {"text/plain": repr(value)}
         for mime, method in (("image/png", "_repr_png_"), ("image/jpeg", "_repr_jpeg_")):
             if not isinstance(value, type) and callable(draw := getattr(value, method, None)):
-                forms[mime] = draw()
-        return forms
+                formats[mime] = draw()
+        return formats
 
 
 class IPythonExecutor:
     """Cells of IPython, without its history, its prompts and its colors."""
 
-    def __init__(self, desk: DisplayHooks) -> None:
+    def __init__(self, display: DisplayHooks) -> None:
         from IPython.core.interactiveshell import InteractiveShell
         from traitlets.config import Config
 
-        OURS.append(os.path.dirname(os.path.dirname(inspect.getfile(InteractiveShell))) + os.sep)
+        HIDDEN_FILES.append(os.path.dirname(os.path.dirname(inspect.getfile(InteractiveShell))) + os.sep)
         config = Config()
         config.HistoryManager.enabled = False
         config.HistoryManager.hist_file = ":memory:"
         config.InteractiveShell.colors = "nocolor"
         config.InteractiveShell.cache_size = 20
         shell: Any = InteractiveShell.instance(config=config, ipython_dir=tempfile.mkdtemp(prefix="ipython-"))
-        shell.system = shell.system_raw  # the other way needs a terminal, which there may be none of
+        shell.system = shell.system_raw  # the default needs a terminal
         shell.compile.get_code_name = lambda raw, code, number: f"<cell {number}>"
         shell.showtraceback, shell.showsyntaxerror = show_caught, nothing
         shell.enable_gui, shell.enable_matplotlib = nothing, lambda gui=None: ("inline", "inline")
         shell.ask_exit = leave
         self._shell = shell
-        self._show_on(desk)
-        for warning in ("To exit: use", "Output cache limit"):  # which it says with its own path
+        self._install_hooks(display)
+        for warning in ("To exit: use", "Output cache limit"):  # they contain paths of IPython
             warnings.filterwarnings("ignore", message=warning)
 
-    def _show_on(self, desk: DisplayHooks) -> None:
+    def _install_hooks(self, display: DisplayHooks) -> None:
         hook, publisher = self._shell.displayhook, self._shell.display_pub
         hook.write_output_prompt = nothing
         hook.finish_displayhook = lambda: setattr(hook, "_is_active", False)
-        hook.write_format_data = lambda data, metadata=None: desk.bundle(data, is_value=True)
-        publisher.publish = lambda data, *args, **more: desk.bundle(data, is_value=False)
+        hook.write_format_data = lambda data, metadata=None: display.bundle(data, is_value=True)
+        publisher.publish = lambda data, *args, **kwargs: display.bundle(data, is_value=False)
         publisher.clear_output = nothing
         self._shell.display_formatter.formatters["text/plain"].for_type_by_name(
-            "matplotlib.figure", "Figure", lambda figure, printer, cycle: printer.text(show_open_figure(figure, desk))
+            "matplotlib.figure",
+            "Figure",
+            lambda figure, printer, cycle: printer.text(show_open_figure(figure, display)),
         )
 
     def run(self, code: str) -> Failure:
-        ran = self._shell.run_cell(code, store_history=True)
-        failure: Failure = ran.error_before_exec or ran.error_in_exec
-        return self._in_full(code, failure) if isinstance(failure, SyntaxError) else failure
+        result = self._shell.run_cell(code, store_history=True)
+        failure: Failure = result.error_before_exec or result.error_in_exec
+        return self._precise_error(code, failure) if isinstance(failure, SyntaxError) else failure
 
-    def _in_full(self, code: str, failure: SyntaxError) -> SyntaxError:
-        """IPython takes an unfinished cell for one that goes on, and only Python says what is wrong with it."""
+    def _precise_error(self, code: str, failure: SyntaxError) -> SyntaxError:
+        """IPython reports an unfinished cell as incomplete input; Python says what is wrong with it."""
         try:
             compile(self._shell.transform_cell(code), failure.filename or "<cell>", "exec", dont_inherit=True)
         except SyntaxError as better:
@@ -130,14 +131,14 @@ class IPythonExecutor:
         return failure
 
 
-def show_caught(caught: Any = None, *args: Any, **more: Any) -> None:
-    """What a cell raised is told at its end; what was caught on the way to show a value, now."""
+def show_caught(caught: Any = None, *args: Any, **kwargs: Any) -> None:
+    """The error of a cell is reported at its end; one raised while a value is displayed is written now."""
     if caught is not None:
-        sys.stderr.write(failed(caught[1])["text"])
+        sys.stderr.write(describe_error(caught[1])["text"])
 
 
-def nothing(*args: Any, **more: Any) -> None:
-    """What IPython does at a terminal, and not here."""
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """Replaces what IPython does only at a terminal."""
 
 
 def leave() -> None:

@@ -22,8 +22,8 @@ import { Cell, LINE_END, connect, post } from "./cells.mjs";
 // Names that a cell declares would hide the global ones from us, too.
 const { Buffer, Error, JSON, Map, Math, Object, Promise, RegExp, String, SyntaxError, TypeError } = globalThis;
 
-const MOST_SHOWN = 100_000;
-const MOST_LATE = 10;
+const MAX_SHOWN = 100_000;
+const MAX_LATE = 10;
 const IMAGES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const SHOWN = { depth: 4, maxArrayLength: 100, maxStringLength: 20_000, breakLength: 100 };
 const FOREIGN = /\(?(?:node:(?:internal|inspector|diagnostics_channel)\b|data:text\/javascript)/;
@@ -102,7 +102,7 @@ function emitImage(image) {
 function shown(value) {
   try {
     const text = inspect(value, SHOWN);
-    return text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}… ${text.length - MOST_SHOWN} more characters` : text;
+    return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}… ${text.length - MAX_SHOWN} more characters` : text;
   } catch (error) {
     return `[a value that cannot be shown: ${error?.message}]`;
   }
@@ -201,7 +201,7 @@ function write(stream, fd, text) {
 function lost(error, origin) {
   const text = `[${origin}] ${cleaned(shown(error))}\n`;
   if (isBusy) process.stderr.write(text);
-  else if (late.length < MOST_LATE) late.push(text);
+  else if (late.length < MAX_LATE) late.push(text);
 }
 
 function tellLate() {

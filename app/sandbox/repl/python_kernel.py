@@ -9,8 +9,8 @@ Lines of JSON come in by descriptor 3 and go out by descriptor 4:
          {"done": mark, "value": text?, "error": {summary, text}?}
 
 With IPython cells have its magics and its display; without, or with TOOLCRIB_PLAIN_PYTHON set, they are plain Python
-with `await` at the top and a small `display`. Nothing is kept outside the temporary folder.
-It is started by the texts of its modules, as their paths may be out of reach behind walls.
+with top-level `await` and a small `display`. It writes only to the temporary folder.
+Its modules are passed as text, because their files may be out of reach in the sandbox.
 """
 
 import builtins
@@ -21,30 +21,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from app.sandbox.repl.channel import WAY_IN, WAY_OUT, Channel, send
-from app.sandbox.repl.display import DisplayHooks, open_desk, show_figures
-from app.sandbox.repl.executors import Failure, open_shell
-from app.sandbox.repl.tracebacks import failed
+from app.sandbox.repl.channel import INPUT_FD, OUTPUT_FD, Channel, send
+from app.sandbox.repl.display import DisplayHooks, describe_error, open_display, show_figures
+from app.sandbox.repl.executors import Failure, open_executor
 
-NO_INPUT = "input() is not possible here, as nobody can type; put the value into the code"
+NO_INPUT = "input() is not possible here, as there is no terminal; put the value into the code"
 
 
-def answer(work: Callable[[], Failure], desk: DisplayHooks, channel: Channel) -> dict[str, Any]:
-    """What there is to say of a cell when it has run."""
-    desk.clear()
+def run_cell(execute: Callable[[], Failure], display: DisplayHooks, channel: Channel) -> dict[str, Any]:
+    """Run a cell; its value and its error."""
+    display.clear()
     channel.is_busy = True
     try:
-        failure = work()
-        show_figures(desk)
+        failure = execute()
+        show_figures(display)
     except BaseException as late:  # noqa: BLE001
         failure = late
     finally:
         channel.is_busy = False
     done: dict[str, Any] = {}
-    if desk.value is not None:
-        done["value"] = desk.value
+    if display.value is not None:
+        done["value"] = display.value
     if failure is not None and not (isinstance(failure, SystemExit) and failure.code in (None, 0)):
-        done["error"] = failed(failure)
+        done["error"] = describe_error(failure)
     return done
 
 
@@ -54,7 +53,7 @@ def close_cell(mark: str) -> None:
             stream.flush()
             os.write(fd, mark.encode())
         except (OSError, ValueError):
-            continue  # a cell closed it, and nobody can be told
+            continue  # the cell closed it
 
 
 def no_input(prompt: object = "") -> str:
@@ -62,19 +61,19 @@ def no_input(prompt: object = "") -> str:
 
 
 def main() -> None:
-    for fd in (WAY_IN, WAY_OUT):
+    for fd in (INPUT_FD, OUTPUT_FD):
         os.set_inheritable(fd, False)
     sys.path[0] = ""
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     os.environ.setdefault("MPLBACKEND", "agg")
     os.environ.setdefault("MPLCONFIGDIR", os.path.join(tempfile.gettempdir(), "matplotlib"))
     builtins.input = no_input
-    desk, channel, me = open_desk(), Channel(), os.getpid()
-    shell = open_shell(desk)
-    send({"ready": sys.version.split()[0], "shell": type(shell).__name__})
+    display, channel, pid = open_display(), Channel(), os.getpid()
+    executor = open_executor(display)
+    send({"ready": sys.version.split()[0], "shell": type(executor).__name__})
     for request in channel.requests():
-        done = answer(partial(shell.run, request["run"]), desk, channel)
-        if os.getpid() != me:
-            os._exit(0)  # a copy of us that a cell made has no business with the channel
+        done = run_cell(partial(executor.run, request["run"]), display, channel)
+        if os.getpid() != pid:
+            os._exit(0)  # a fork that the cell made must not use the channel
         close_cell(request["mark"])
         send({"done": request["mark"]} | done)

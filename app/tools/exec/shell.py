@@ -12,7 +12,7 @@ from app.core.errors import InvalidArgs
 from app.core.escalation import Escalating, Justification, Permissions, PrefixRule, explained, is_escalated
 from app.core.escalation import require_reason as require_escalation_reason
 from app.core.ports import PathScope
-from app.core.process_runner import Patience, run_program
+from app.core.process_runner import TimeLimits, run_program
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.sandbox import Command
@@ -93,8 +93,8 @@ async def carry_out(argv: Sequence[str], args: Running, ctx: Context, line: str)
         is_escalated=is_escalated(args),
     )
     seconds = SECONDS if args.timeout_ms is None else min(args.timeout_ms / 1000, MOST_SECONDS)
-    patience = Patience(seconds=seconds, silence=ctx.extra.get("silence"))
-    return await run_program(ctx, command, patience, shell_tools.title_of(line))
+    limits = TimeLimits(seconds=seconds, silence=ctx.extra.get("silence"))
+    return await run_program(ctx, command, limits, shell_tools.title_of(line))
 
 
 async def apply_patch(argv: Sequence[str], args: Running, ctx: Context) -> Result | None:
