@@ -6,13 +6,13 @@ FROM base AS build
 
 WORKDIR /src
 
-# What the lock file names, and nothing that would have to be compiled. Stays in the cache until the lock changes.
+# Exactly the packages of the lock file, as wheels only. Cached until the lock file changes.
 COPY requirements-image.lock ./
 RUN python -m venv --without-pip /opt/toolcrib && \
     python -m pip --python /opt/toolcrib/bin/python install --no-cache-dir --only-binary=:all: \
       --require-hashes --requirement requirements-image.lock
 
-# The service itself, as a wheel. What only its build needed goes; `pip check` fails if the service needed it too.
+# The service itself, as a wheel. Build dependencies are removed; `pip check` fails if the service needs one of them.
 COPY pyproject.toml README.md LICENSE ./
 COPY migrations ./migrations
 COPY app ./app
@@ -58,7 +58,7 @@ VOLUME /data
 EXPOSE 8700
 STOPSIGNAL SIGTERM
 
-# Asks at the address the running service wrote down, so it follows every way to set the port; never through a proxy.
+# Uses the address in the lock file of the running service, so that it works with every port setting; never a proxy.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["python", "-I", "-c", "\
 import json, os, ssl, urllib.request as web; \
 url = json.load(open(os.environ['TOOLCRIB_DATA_DIR'] + '/service.lock'))['url'] + '/readyz'; \

@@ -1,4 +1,4 @@
-"""Secrets, sealed arguments, what retention needs, indexes for lists; Idempotency-Keys as digests only."""
+"""Secrets, encrypted arguments, columns for retention, indexes for lists; Idempotency-Keys as digests only."""
 
 import hashlib
 
@@ -31,7 +31,7 @@ def upgrade() -> None:
 
 
 def _digest_idempotency_keys() -> None:
-    """A key is whatever its sender made it, a secret perhaps; to compare it, a digest is enough."""
+    """Clients choose the key, which may be a secret; a digest is enough to compare it."""
     keys = sa.table("idempotency_keys", sa.column("principal"), sa.column("key"))
     db = op.get_bind()
     for principal, key in db.execute(sa.select(keys.c.principal, keys.c.key)).all():

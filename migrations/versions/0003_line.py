@@ -1,4 +1,4 @@
-"""Asks, rules and tools written at run time; what sessions own and keys are bound to; whose key a call came with."""
+"""Asks, rules and tools written at run time; settings of sessions, bounds of keys, and the key of a call."""
 
 import sqlalchemy as sa
 from alembic import op

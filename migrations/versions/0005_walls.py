@@ -1,4 +1,4 @@
-"""What a session lets its processes write."""
+"""The sandbox profile of a session."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""MCP servers that were added at run time, what they had last, and what lets us in."""
+"""MCP servers added at run time, the tools they listed last, and their OAuth grants."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Runs: model messages whose calls were run."""
+"""Runs: model messages and their calls."""
 
 import sqlalchemy as sa
 from alembic import op
