@@ -117,10 +117,10 @@ async def parse_message(
 ) -> Response:
     """Read the calls in a model's message, and run nothing."""
     session = await session_named(services, key, request.headers.get("toolcrib-session"))
-    found = plan.find_dialect(dialect, message)
-    tools = plan.known_tools(services.dispatcher, services.listing, session, key, found)
-    parsed = plan.read_message(found, message, tools)
-    view = {"dialect": found.name, "calls": [call.view() for call in parsed.calls], "remaining_text": parsed.text}
+    read_as = plan.find_dialect(dialect, message)
+    tools = plan.known_tools(services.dispatcher, services.listing, session, key, read_as)
+    parsed = plan.read_message(read_as, message, tools)
+    view = {"dialect": read_as.name, "calls": [call.view() for call in parsed.calls], "remaining_text": parsed.text}
     return json_response(view)
 
 

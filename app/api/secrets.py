@@ -70,10 +70,10 @@ async def list_secrets(key: Reader, services: ServicesDep, is_global: IsGlobal =
 @router.get("/{name}", response_model=SecretView)
 async def get_secret(name: Name, key: Reader, services: ServicesDep, is_global: IsGlobal = False) -> Response:
     """One secret without its value: the principal's own, else the global one."""
-    found = services.secrets.find(GLOBAL_PRINCIPAL if is_global else key.principal, name)
-    if found is None:
+    secret_and_value = services.secrets.find(GLOBAL_PRINCIPAL if is_global else key.principal, name)
+    if secret_and_value is None:
         raise not_found(f"secret {name}")
-    return json_response(found[0].view())
+    return json_response(secret_and_value[0].view())
 
 
 @router.put("/{name}", response_model=SecretView, responses=CREATED | CONFIGURED)

@@ -43,10 +43,10 @@ async def get_terminal(
 ) -> Response:
     """One terminal."""
     session = await session_seen(services, key, id, principal)
-    found = services.dispatcher.resources.terminals.find(session.principal, session.id, terminal)
-    if found is None:
+    process = services.dispatcher.resources.terminals.find(session.principal, session.id, terminal)
+    if process is None:
         raise _missing(terminal)
-    return json_response(found.view())
+    return json_response(process.view())
 
 
 @router.delete("/{terminal}", status_code=204)

@@ -68,11 +68,11 @@ class Runs:
             idempotency.claim_of(idempotency_key, item.request, item.session, f"/{i}") for i, item in enumerate(items)
         ]
         async with self._locks.setdefault((key.principal, idempotency_key), asyncio.Lock()):
-            held = await calls.find_claims(self._engine, key.principal, [claim.key for claim in claims])
+            claimed = await calls.find_claims(self._engine, key.principal, [claim.key for claim in claims])
             for claim in claims:
-                if claim.key in held:
-                    idempotency.check_same(held[claim.key], claim, key)
-            new = [i for i, claim in enumerate(claims) if claim.key not in held]
+                if claim.key in claimed:
+                    idempotency.check_same(claimed[claim.key], claim, key)
+            new = [i for i, claim in enumerate(claims) if claim.key not in claimed]
             submitted = self._submit([items[i] for i in new], [claims[i] for i in new], key, origin)
             by_index = dict(zip(new, submitted, strict=True))
             lives = []
@@ -81,7 +81,7 @@ class Runs:
                     lives.append(await self._holder(by_index[i], claim))
                 else:
                     first = await idempotency.first_of(
-                        self._dispatcher.live_calls, self._engine, held[claim.key], item.request, item.session
+                        self._dispatcher.live_calls, self._engine, claimed[claim.key], item.request, item.session
                     )
                     lives.append(first)
             return lives

@@ -42,7 +42,7 @@ AnyServer = Annotated[
 Cursor = Annotated[
     str | None, Query(max_length=MAX_TEXT, description="`next_cursor` of the page before; only with `server`.")
 ]
-SessionId = Annotated[str | None, Query(description="The session whose rules count.")]
+SessionId = Annotated[str | None, Query(description="The session whose rules apply.")]
 Part = Literal["resources", "prompts"]
 ListPage = Callable[[Session, str | None, str | None], Awaitable[ResourceList]]
 _CALL_HEADER = {CALL_HEADER: {"description": "The call this request became.", "schema": {"type": "string"}}}
