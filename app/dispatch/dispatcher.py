@@ -236,7 +236,7 @@ class Dispatcher:
                 raise live.fault
             if tool.init is not None and not self.registry.availability.is_ready(tool):
                 return None, None
-            if self._hooks.has(Point.BEFORE, tool.name):
+            if not self._hooks.is_empty and self._hooks.has(Point.BEFORE, tool.name):
                 return None, None
             prepared = self._prepare(live, tool, payload_of(live.request, tool))
             if not (self._permission.needs_no_approval(live, prepared) and self._try_gate(live, prepared)):

@@ -60,7 +60,7 @@ class FinishStage:
             whole=whole,
             duration_ms=self._journal.elapsed_us(live) / 1000 if has_run else None,
         )
-        if tool is None or not self._hooks.has(Point.AFTER, tool.name):
+        if self._hooks.is_empty or tool is None or not self._hooks.has(Point.AFTER, tool.name):
             return outcome
         return await self._run_after_hooks(live, tool, outcome)
 

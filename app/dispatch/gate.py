@@ -28,10 +28,13 @@ class Gate:
 
         A reader `beside` a reader that is inside overtakes none: the waiting calls wait for that one anyway.
         """
-        if (self._waiting and not beside) or not self._is_free_for(effect):
+        if self._writing or (self._waiting and not beside):
             return False
-        self._admit(effect)
-        return True
+        if effect is Effect.READ:
+            self._readers += 1
+            return True
+        self._writing = not self._readers
+        return self._writing
 
     async def enter(self, effect: Effect) -> None:
         if self.try_enter(effect):
@@ -54,23 +57,18 @@ class Gate:
             self._writing = False
         else:
             self._readers -= 1
-        self._wake()
-
-    def _is_free_for(self, effect: Effect) -> bool:
-        return not self._writing and (effect is Effect.READ or not self._readers)
-
-    def _admit(self, effect: Effect) -> None:
-        if effect is Effect.WRITE:
-            self._writing = True
-        else:
-            self._readers += 1
+        if self._waiting:
+            self._wake()
 
     def _wake(self) -> None:
-        while self._waiting and self._is_free_for(self._waiting[0][0]):
-            effect, turn = self._waiting.popleft()
+        """Admit the waiting calls that can enter now, in order."""
+        while self._waiting:
+            effect, turn = self._waiting[0]
             if not turn.done():
-                self._admit(effect)
+                if not self.try_enter(effect, beside=True):
+                    return
                 turn.set_result(None)
+            self._waiting.popleft()
 
 
 class GateHold:
@@ -117,7 +115,8 @@ class GateHold:
     def leave(self) -> None:
         self.is_over = True
         self._release()
-        self._notify()
+        if self._changed is not None:
+            self._changed.set()
 
     @contextmanager
     def released(self) -> Iterator[None]:
@@ -128,7 +127,8 @@ class GateHold:
             yield
         finally:
             self._releases -= 1
-            self._notify()
+            if self._changed is not None:
+                self._changed.set()
 
     async def come_back(self) -> None:
         """Take the lane again, unless it is still released elsewhere, or the hold is over."""
@@ -152,10 +152,6 @@ class GateHold:
             else:
                 await self.come_back()
         return self.is_held
-
-    def _notify(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
 
     def _release(self) -> None:
         if self.is_held:
@@ -189,7 +185,8 @@ class Gates:
         if held and not (held.is_held and held.covers(effect)):
             return None
         gate = self._gate_of(lane, held)
-        return GateHold(self, gate, lane, effect, held) if gate.try_enter(effect, beside=_reads(held)) else None
+        is_beside = held is not None and held.effect is Effect.READ
+        return GateHold(self, gate, lane, effect, held) if gate.try_enter(effect, beside=is_beside) else None
 
     @asynccontextmanager
     async def enter(self, lane: str, effect: Effect, held: GateHold | None) -> AsyncIterator[GateHold]:
@@ -212,7 +209,7 @@ class Gates:
         while held is not None and not await held.is_back():
             held = held.outer
         gate = self._gate_of(lane, held)
-        if not gate.try_enter(effect, beside=_reads(held)):
+        if not gate.try_enter(effect, beside=held is not None and held.effect is Effect.READ):
             await gate.enter(effect)
         return gate
 
@@ -231,10 +228,6 @@ class Gates:
         if gate is None:
             gate = self._gates[lane] = Gate()
         return gate
-
-
-def _reads(held: GateHold | None) -> bool:
-    return held is not None and held.effect is Effect.READ
 
 
 class BatchOrder:

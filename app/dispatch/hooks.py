@@ -58,6 +58,7 @@ class Hooks:
 
     def __init__(self, hooks: Sequence[Hook], clock: Clock) -> None:
         self._hooks = {point: tuple(hook for hook in hooks if point in hook.points) for point in Point}
+        self.is_empty = not hooks
         self._clock = clock
 
     def has(self, point: Point, tool: str) -> bool:
