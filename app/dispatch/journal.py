@@ -139,12 +139,9 @@ class Journal:
         if live.record.spool is not None:
             await live.record.spool.finish()
             call.output_dropped = live.record.spool.dropped
-        if live.record.progress is not None:
-            self._publish_progress(live)
+        self._publish_progress(live)
         rows = self._rows_of(call, whole) if whole is not None else []
-        attached: list[StoredAttachment] = []
-        if result is not None and result.attachments:
-            result, attached = await self._separate_attachments(call, result)
+        result, attached = await self._separate_attachments(call, result)
         try:
             self._mark_ended(live, result, error)
         except (TypeError, ValueError):
@@ -331,7 +328,11 @@ class Journal:
         except StoreUnavailable as refused:
             return await self._end_late(live, end, refused)
 
-    async def _separate_attachments(self, call: Call, result: Result) -> tuple[Result, list[StoredAttachment]]:
+    async def _separate_attachments(
+        self, call: Call, result: Result | None
+    ) -> tuple[Result | None, list[StoredAttachment]]:
+        if result is None or not result.attachments:
+            return result, []
         base = f"{self._root_path}/v1/calls/{call.id}/attachments"
         if is_large(result):
             return await asyncio.to_thread(separate, result, base, self._redactor)
