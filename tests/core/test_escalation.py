@@ -38,9 +38,8 @@ def test_the_reason_is_shown() -> None:
     assert explained(wish) == {"justification": "May I?"}
 
 
-@pytest.mark.parametrize(
-    ("prefix", "command", "always"),
-    [
+def test_a_proposed_always_counts_only_if_it_is_narrow(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[list[str] | None, str, str | None]] = [
         (["git", "pull"], "git pull --rebase", "git pull *"),
         (["git", "pull"], "git pull", "git pull *"),
         (["npm", "run", "test"], "npm run test -- -u", "npm run test *"),
@@ -64,9 +63,7 @@ def test_the_reason_is_shown() -> None:
         (["sudo", "bash"], "sudo bash x", None),
         (["sudo", "env", "rm"], "sudo env rm x", None),
         (["node"], "node x.js", None),
-    ],
-)
-def test_a_proposed_always_counts_only_if_it_is_narrow(
-    prefix: list[str] | None, command: str, always: str | None
-) -> None:
-    assert always_of(prefix, command) == always
+    ]
+    for prefix, command, always in cases:
+        with subtests.test(prefix=prefix, command=command, always=always):
+            assert always_of(prefix, command) == always

@@ -5,9 +5,8 @@ import pytest
 from app.core.llm_models import SHELL_TOOLS, ShellChoice, offers_shell, shell_variant, takes_freeform, takes_patches
 
 
-@pytest.mark.parametrize(
-    ("model", "patches"),
-    [
+def test_only_gpt_models_but_gpt_4_and_the_open_ones_edit_by_patches(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str | None, bool]] = [
         ("gpt-5", True),
         ("gpt-5.1-codex", True),
         ("openai/gpt-5.2", True),
@@ -26,15 +25,14 @@ from app.core.llm_models import SHELL_TOOLS, ShellChoice, offers_shell, shell_va
         ("gemini-3-pro", False),
         ("", False),
         (None, False),
-    ],
-)
-def test_only_gpt_models_but_gpt_4_and_the_open_ones_edit_by_patches(model: str | None, patches: bool) -> None:
-    assert takes_patches(model) is patches
+    ]
+    for model, patches in cases:
+        with subtests.test(model=model, patches=patches):
+            assert takes_patches(model) is patches
 
 
-@pytest.mark.parametrize(
-    ("model", "freeform"),
-    [
+def test_only_the_fifth_generation_and_the_coders_take_free_text(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str | None, bool]] = [
         ("gpt-5", True),
         ("GPT-5-mini", True),
         ("gpt-5.2", True),
@@ -53,15 +51,14 @@ def test_only_gpt_models_but_gpt_4_and_the_open_ones_edit_by_patches(model: str 
         ("not-gpt-5", False),
         ("", False),
         (None, False),
-    ],
-)
-def test_only_the_fifth_generation_and_the_coders_take_free_text(model: str | None, freeform: bool) -> None:
-    assert takes_freeform(model) is freeform
+    ]
+    for model, freeform in cases:
+        with subtests.test(model=model, freeform=freeform):
+            assert takes_freeform(model) is freeform
 
 
-@pytest.mark.parametrize(
-    ("model", "variant"),
-    [
+def test_each_family_gets_the_shell_it_was_taught(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str | None, str]] = [
         ("gpt-5", "shell"),
         ("gpt-5-mini", "shell"),
         ("gpt-5-codex", "shell_command"),
@@ -85,15 +82,14 @@ def test_only_the_fifth_generation_and_the_coders_take_free_text(model: str | No
         ("gemini-3-pro", "shell_command"),
         ("", "shell_command"),
         (None, "shell_command"),
-    ],
-)
-def test_each_family_gets_the_shell_it_was_taught(model: str | None, variant: str) -> None:
-    assert shell_variant(model) == variant
+    ]
+    for model, variant in cases:
+        with subtests.test(model=model, variant=variant):
+            assert shell_variant(model) == variant
 
 
-@pytest.mark.parametrize(
-    ("choice", "model", "offered"),
-    [
+def test_a_model_is_offered_one_form_of_the_shell(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[ShellChoice, str | None, list[str]]] = [
         ("auto", "gpt-5", ["shell"]),
         ("auto", "gpt-5.1", ["shell_command"]),
         ("auto", "gpt-6", ["exec_command", "write_stdin"]),
@@ -104,7 +100,7 @@ def test_each_family_gets_the_shell_it_was_taught(model: str | None, variant: st
         ("unified_exec", "gpt-5", ["exec_command", "write_stdin"]),
         ("disabled", "gpt-5", []),
         ("disabled", None, []),
-    ],
-)
-def test_a_model_is_offered_one_form_of_the_shell(choice: ShellChoice, model: str | None, offered: list[str]) -> None:
-    assert [tool for tool in SHELL_TOOLS if offers_shell(choice, model, tool)] == offered
+    ]
+    for choice, model, offered in cases:
+        with subtests.test(choice=choice, model=model, offered=offered):
+            assert [tool for tool in SHELL_TOOLS if offers_shell(choice, model, tool)] == offered

@@ -62,14 +62,16 @@ def travel(value: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("way", travel(SECRET))
-def test_a_registered_value_is_found_in_every_form_it_travels_in(way: str) -> None:
-    text = travel(SECRET)[way]
+def test_a_registered_value_is_found_in_every_form_it_travels_in(subtests: pytest.Subtests) -> None:
+    cases: list[str] = list(travel(SECRET))
+    for way in cases:
+        with subtests.test(way=way):
+            text = travel(SECRET)[way]
 
-    redacted = Redactor([SECRET]).text(text, is_output=True)
+            redacted = Redactor([SECRET]).text(text, is_output=True)
 
-    assert MARK in redacted
-    assert not any(form in redacted for form in forms_of(SECRET))
+            assert MARK in redacted
+            assert not any(form in redacted for form in forms_of(SECRET))
 
 
 def test_what_stands_around_a_value_stays() -> None:
@@ -144,16 +146,17 @@ def test_a_key_that_could_be_a_word_is_left_alone() -> None:
     assert redactor.text("the default session") == "the default session"
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_a_well_known_key_is_found_by_its_shape(name: str) -> None:
-    key = KEYS[name]
+def test_a_well_known_key_is_found_by_its_shape(subtests: pytest.Subtests) -> None:
+    for name in KEYS:
+        with subtests.test(name=name):
+            key = KEYS[name]
 
-    assert Redactor().text(f"use {key}.") == f"use {MARK}." or name == "jwt"
-    assert key not in Redactor().text(f"use {key}.")
-    assert json.loads(Redactor().json(dumps({"text": f"use {key} now", "n": 1}).decode())) == {
-        "text": f"use {MARK} now",
-        "n": 1,
-    }
+            assert Redactor().text(f"use {key}.") == f"use {MARK}." or name == "jwt"
+            assert key not in Redactor().text(f"use {key}.")
+            assert json.loads(Redactor().json(dumps({"text": f"use {key} now", "n": 1}).decode())) == {
+                "text": f"use {MARK} now",
+                "n": 1,
+            }
 
 
 def test_every_shape_is_shown_once_to_be_found() -> None:
@@ -189,23 +192,28 @@ def test_innocent_text_is_left_alone(text: str) -> None:
     assert Redactor().finds(text) is False
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_shapes_stay_in_output_unless_asked_for(name: str) -> None:
-    text = f"use {KEYS[name]}\n"
+def test_shapes_stay_in_output_unless_asked_for(subtests: pytest.Subtests) -> None:
+    for name in KEYS:
+        with subtests.test(name=name):
+            text = f"use {KEYS[name]}\n"
 
-    assert Redactor().text(text, is_output=True) == text
-    assert KEYS[name] not in Redactor(shapes_in_output=True).text(text, is_output=True)
+            assert Redactor().text(text, is_output=True) == text
+            assert KEYS[name] not in Redactor(shapes_in_output=True).text(text, is_output=True)
 
 
-@pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("size", [1, 7, 50])
-def test_a_shape_split_across_pieces_is_found_when_asked_for(name: str, size: int) -> None:
-    text = f"first line\nuse {KEYS[name]} now\nlast line\n"
-    stream = Redactor(shapes_in_output=True).stream()
+def test_a_shape_split_across_pieces_is_found_when_asked_for(subtests: pytest.Subtests) -> None:
+    for name in KEYS:
+        for size in [1, 7, 50]:
+            with subtests.test(name=name, size=size):
+                text = f"first line\nuse {KEYS[name]} now\nlast line\n"
+                stream = Redactor(shapes_in_output=True).stream()
 
-    handed = "".join(stream.feed(text[start : start + size]) for start in range(0, len(text), size)) + stream.finish()
+                handed = (
+                    "".join(stream.feed(text[start : start + size]) for start in range(0, len(text), size))
+                    + stream.finish()
+                )
 
-    assert handed == f"first line\nuse {MARK} now\nlast line\n"
+                assert handed == f"first line\nuse {MARK} now\nlast line\n"
 
 
 json_values = st.recursive(

@@ -1,7 +1,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,18 +21,18 @@ def judge(needs: list[Need], rules: list[Rule]) -> Verdict:
     return judge_layers(needs, [Layer("rules", tuple(rules))])
 
 
-@pytest.mark.parametrize("case", WILDCARDS, ids=lambda case: f"{case['pattern']} on {case['input']}")
-def test_wildcards_match_as_in_opencode(case: dict[str, Any]) -> None:
-    assert matches(case["pattern"], case["input"]) is case["match"]
+def test_wildcards_match_as_in_opencode(subtests: pytest.Subtests) -> None:
+    for case in WILDCARDS:
+        with subtests.test(case=case):
+            assert matches(case["pattern"], case["input"]) is case["match"]
 
 
-@pytest.mark.parametrize(
-    "case", EVALUATIONS, ids=lambda case: f"{case['name']}: {case['permission']} {case['pattern']}"
-)
-def test_rules_judge_as_in_opencode(case: dict[str, Any]) -> None:
-    rules = [Rule(rule["permission"], rule["pattern"], Action(rule["action"])) for rule in case["rules"]]
+def test_rules_judge_as_in_opencode(subtests: pytest.Subtests) -> None:
+    for case in EVALUATIONS:
+        with subtests.test(case=case):
+            rules = [Rule(rule["permission"], rule["pattern"], Action(rule["action"])) for rule in case["rules"]]
 
-    assert judge([Need(case["permission"], case["pattern"])], rules).action == case["action"]
+            assert judge([Need(case["permission"], case["pattern"])], rules).action == case["action"]
 
 
 @given(st.text(), st.text())

@@ -34,9 +34,8 @@ def test_a_host_is_named_with_its_port_only_when_that_is_unusual(where: ParsedUr
     assert where.authority == authority
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_what_could_be_read_in_two_ways_is_no_url(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         "",
         "example.com",
         "//example.com",
@@ -71,8 +70,7 @@ def test_a_host_is_named_with_its_port_only_when_that_is_unusual(where: ParsedUr
         f"https://{'a' * 64}.example/",
         "https://" + ".".join(["a" * 60] * 5),
         "https://exa♥mple.com/",
-    ],
-)
-def test_what_could_be_read_in_two_ways_is_no_url(url: str) -> None:
-    with pytest.raises(InvalidUrl):
-        read_url(url)
+    ]
+    for url in cases:
+        with subtests.test(url=url), pytest.raises(InvalidUrl):
+            read_url(url)

@@ -137,9 +137,8 @@ async def test_exit_code_2_is_a_no_with_stderr_as_its_reason(script: str, reason
     assert await ask(command(script)) == {"deny": reason}
 
 
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
+async def test_anything_else_is_a_failure_in_our_own_words(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("echo /secret/path >&2; exit 1", "it ended with exit code 1"),
         ("exit 3", "it ended with exit code 3"),
         ("kill -9 $$", "it was killed"),
@@ -150,13 +149,13 @@ async def test_exit_code_2_is_a_no_with_stderr_as_its_reason(script: str, reason
         (r"printf '\xff'", "its answer is not JSON"),
         ("head -c 100000 /dev/zero | tr '\\0' '['", "its answer is not JSON"),
         ("echo '{'; head -c 2000000 /dev/zero | tr '\\0' ' '; echo '}'", "its answer is not JSON"),
-    ],
-)
-async def test_anything_else_is_a_failure_in_our_own_words(script: str, why: str) -> None:
-    with pytest.raises(HookFailed) as failed:
-        await ask(command(script))
+    ]
+    for script, why in cases:
+        with subtests.test(script=script, why=why):
+            with pytest.raises(HookFailed) as failed:
+                await ask(command(script))
 
-    assert str(failed.value) == why
+            assert str(failed.value) == why
 
 
 async def test_a_command_that_is_not_there_is_a_failure_that_names_no_path() -> None:

@@ -337,9 +337,8 @@ async def test_a_status_that_is_no_success_is_an_error_that_keeps_the_body(
     assert failed.value.result.structured == ({"error": "why"} if body else None)
 
 
-@pytest.mark.parametrize(
-    ("definition", "sentence"),
-    [
+def test_a_definition_that_cannot_work_is_refused_with_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"url": "ftp://api.example/"}, "http:// or https://"),
         ({"url": "/relative"}, "http:// or https://"),
         ({"url": "https:///x"}, "host"),
@@ -371,10 +370,10 @@ async def test_a_status_that_is_no_success_is_an_error_that_keeps_the_body(
         ({"headers": {"Connection": {"secret": "TOKEN"}}}, "written by the service"),
         ({"headers": {"X": {"secret": "not a name"}}}, "name"),
         ({"cookies": {"a=b": {"secret": "TOKEN"}}}, "name of a cookie"),
-    ],
-)
-def test_a_definition_that_cannot_work_is_refused_with_a_sentence(definition: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=r"\.$") as refused:
-        make(defined(**definition), None)
+    ]
+    for definition, sentence in cases:
+        with subtests.test(definition=definition, sentence=sentence):
+            with pytest.raises(ValueError, match=r"\.$") as refused:
+                make(defined(**definition), None)
 
-    assert sentence in str(refused.value)
+            assert sentence in str(refused.value)

@@ -35,9 +35,8 @@ CIRCLE = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$def
 CHAIN = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(500)} | {"d500": {"type": "string"}}
 
 
-@pytest.mark.parametrize(
-    ("schema", "sentence"),
-    [
+def test_a_schema_that_cannot_describe_arguments_is_refused_with_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, str]] = [
         ({}, '"type": "object"'),
         ({"type": "array"}, '"type": "object"'),
         ({"type": "object", "properties": 3}, "not a JSON Schema at properties"),
@@ -57,13 +56,13 @@ CHAIN = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(500)} | {"d500": 
         ({"$schema": "https://example.com/dialect"} | of(), "is not known"),
         (nested(60), "deep"),
         (of(**{f"p{i}": {"description": "x" * 1000} for i in range(300)}), "KiB"),
-    ],
-)
-def test_a_schema_that_cannot_describe_arguments_is_refused_with_a_sentence(schema: Schema, sentence: str) -> None:
-    with pytest.raises(ValueError, match=r"^parameters: ") as refused:
-        check_schema(schema)
+    ]
+    for schema, sentence in cases:
+        with subtests.test(schema=schema, sentence=sentence):
+            with pytest.raises(ValueError, match=r"^parameters: ") as refused:
+                check_schema(schema)
 
-    assert sentence in str(refused.value)
+            assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +86,8 @@ def test_arguments_that_fit_come_back_as_they_are() -> None:
     assert make_parser("tool", of(a={"type": "integer"}, b={"type": "array"}))(args) is args
 
 
-@pytest.mark.parametrize(
-    ("schema", "given", "read"),
-    [
+def test_what_was_sent_as_text_is_read_where_the_schema_wants_it(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, Any, Any]] = [
         ({"type": "integer"}, "12", 12),
         ({"type": "integer"}, " -3 ", -3),
         ({"type": "number"}, "1.5", 1.5),
@@ -104,16 +102,16 @@ def test_arguments_that_fit_come_back_as_they_are() -> None:
         ({"type": "string"}, "12", "12"),
         ({"type": ["string", "integer"]}, "12", "12"),
         ({}, "true", "true"),
-    ],
-)
-def test_what_was_sent_as_text_is_read_where_the_schema_wants_it(schema: Schema, given: Any, read: Any) -> None:
-    args = {"a": given}
+    ]
+    for schema, given, read in cases:
+        with subtests.test(schema=schema, given=given, read=read):
+            args = {"a": given}
 
-    parsed = make_parser("tool", of(a=schema))(args)
+            parsed = make_parser("tool", of(a=schema))(args)
 
-    assert parsed == {"a": read}
-    assert type(parsed["a"]) is type(read)
-    assert args == {"a": given}
+            assert parsed == {"a": read}
+            assert type(parsed["a"]) is type(read)
+            assert args == {"a": given}
 
 
 @pytest.mark.parametrize(
@@ -127,9 +125,8 @@ def test_text_that_says_something_else_is_not_read(type: str, given: str) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("schema", "args", "sentence", "fields"),
-    [
+def test_a_mistake_is_told_with_its_field_and_what_is_expected(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, Any, str, list[str]]] = [
         (of(a={}) | {"required": ["a", "b"]}, {}, "`a` is required; `b` is required. It takes: a.", ["a", "b"]),
         (
             of(a={}) | {"additionalProperties": False},
@@ -167,12 +164,10 @@ def test_text_that_says_something_else_is_not_read(type: str, given: str) -> Non
             ["a.x"],
         ),
         (of(a={"not": {}}), {"a": 1}, "`a`: does not fit `not` of its schema (got 1). It takes: a.", ["a"]),
-    ],
-)
-def test_a_mistake_is_told_with_its_field_and_what_is_expected(
-    schema: Schema, args: Any, sentence: str, fields: list[str]
-) -> None:
-    assert told(schema, args) == (sentence, fields)
+    ]
+    for schema, args, sentence, fields in cases:
+        with subtests.test(schema=schema, args=args, sentence=sentence, fields=fields):
+            assert told(schema, args) == (sentence, fields)
 
 
 def test_at_most_five_mistakes_are_told() -> None:

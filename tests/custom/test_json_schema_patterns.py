@@ -7,9 +7,8 @@ import pytest
 from app.custom.json_schema import MAX_LENGTH, MAX_NESTED_LENGTH, max_matched_length
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
+def test_a_loop_in_a_loop_is_matched_with_short_texts_only(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         r"^(a+)+$",
         r"^(a*)*$",
         r"^(a|a)*$",
@@ -20,10 +19,10 @@ from app.custom.json_schema import MAX_LENGTH, MAX_NESTED_LENGTH, max_matched_le
         r"^((ab)?c*){2,}$",
         r"^(a?){30}a{30}$",
         r"([)](x+x+))+y",
-    ],
-)
-def test_a_loop_in_a_loop_is_matched_with_short_texts_only(pattern: str) -> None:
-    assert max_matched_length(pattern) == MAX_NESTED_LENGTH
+    ]
+    for pattern in cases:
+        with subtests.test(pattern=pattern):
+            assert max_matched_length(pattern) == MAX_NESTED_LENGTH
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ def bomb(levels: int) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("text", "document"),
-    [
+def test_a_description_is_read_as_json_would_say_it(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
         ('{"openapi": "3.1.0", "n": 1.5}', {"openapi": "3.1.0", "n": 1.5}),
         ('\ufeff {"a": [null, true]}', {"a": [None, True]}),
         ("{a: 1, b: [x]}", {"a": 1, "b": ["x"]}),
@@ -28,10 +27,10 @@ def bomb(levels: int) -> str:
         ("a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n  e: 2", {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1, "e": 2}}),
         ("a: " + "9" * 5000, {"a": "9" * 5000}),
         ("a: ~\nb:\nc: null\nd: ''", {"a": None, "b": None, "c": None, "d": ""}),
-    ],
-)
-def test_a_description_is_read_as_json_would_say_it(text: str, document: dict[str, Any]) -> None:
-    assert parse(text) == document
+    ]
+    for text, document in cases:
+        with subtests.test(text=text, document=document):
+            assert parse(text) == document
 
 
 def test_what_an_alias_repeats_is_copied() -> None:
@@ -40,9 +39,8 @@ def test_what_an_alias_repeats_is_copied() -> None:
     assert found["a"] is not found["b"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_description_is_refused_with_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         "",
         "[1, 2]",
         "just text",
@@ -61,9 +59,7 @@ def test_what_an_alias_repeats_is_copied() -> None:
         "- " * 100_000 + "x",
         '{"a":' * 100_000,
         "x" * (17 * 1024 * 1024),
-    ],
-    ids=lambda text: text[:20],
-)
-def test_what_is_no_description_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"\.$"):
-        parse(text)
+    ]
+    for text in cases:
+        with subtests.test(text=text), pytest.raises(ValueError, match=r"\.$"):
+            parse(text)

@@ -215,9 +215,8 @@ def test_json_is_preferred_among_several_bodies() -> None:
     assert one({"requestBody": {"content": content, "required": True}}, method="post").encoding == "json"
 
 
-@pytest.mark.parametrize(
-    ("operation", "reason"),
-    [
+def test_an_operation_that_cannot_be_a_tool_is_skipped_with_its_reason(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Json, str]] = [
         ({"parameters": [param("sid", "cookie", required=True)]}, "cookie"),
         ({"parameters": [param("x", "header", style="matrix")]}, "matrix"),
         ({"parameters": [{"$ref": "other.yaml#/x"}]}, "another document"),
@@ -228,10 +227,10 @@ def test_json_is_preferred_among_several_bodies() -> None:
         (body({"type": "object"}, "multipart/form-data"), "multipart/form-data"),
         (body({"$ref": "#/components/schemas/Gone"}), "leads nowhere"),
         ({"requestBody": {"content": {"application/json": [1]}}}, "not valid OpenAPI"),
-    ],
-)
-def test_an_operation_that_cannot_be_a_tool_is_skipped_with_its_reason(operation: Json, reason: str) -> None:
-    assert reason in why(operation, method="post")
+    ]
+    for operation, reason in cases:
+        with subtests.test(operation=operation, reason=reason):
+            assert reason in why(operation, method="post")
 
 
 def test_one_broken_operation_costs_only_itself() -> None:
@@ -262,9 +261,8 @@ def converted(schema: Json, **schemas: Json) -> tuple[Json, Json]:
     return made.parameters["properties"]["body"]["items"], made.parameters.get("$defs", {})
 
 
-@pytest.mark.parametrize(
-    ("schema", "becomes"),
-    [
+def test_schemas_are_said_in_one_dialect(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Json, Json]] = [
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
         ({"type": "string", "enum": ["a"], "nullable": True}, {"type": ["string", "null"], "enum": ["a", None]}),
         ({"type": "string", "nullable": False}, {"type": "string"}),
@@ -282,10 +280,10 @@ def converted(schema: Json, **schemas: Json) -> tuple[Json, Json]:
             {"type": "object", "properties": {"a": {"readOnly": True}, "b": {}}, "required": ["a", "b"]},
             {"type": "object", "properties": {"b": {}}, "required": ["b"]},
         ),
-    ],
-)
-def test_schemas_are_said_in_one_dialect(schema: Json, becomes: Json) -> None:
-    assert converted(schema, T={"type": "string"}) == (becomes, {})
+    ]
+    for schema, becomes in cases:
+        with subtests.test(schema=schema, becomes=becomes):
+            assert converted(schema, T={"type": "string"}) == (becomes, {})
 
 
 def test_what_is_referred_to_stands_in_its_place() -> None:
@@ -398,9 +396,8 @@ BEARER = SecretHeader(secret="S", form="bearer")
 BASIC = SecretHeader(secret="S", form="basic")
 
 
-@pytest.mark.parametrize(
-    ("auth", "becomes"),
-    [
+def test_auth_becomes_secrets_by_name(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Json, Json]] = [
         ({"secret": "S"}, {"headers": {"Authorization": BEARER}}),
         ({"secret": "S", "form": "basic"}, {"headers": {"Authorization": BASIC}}),
         ({"secret": "S", "name": "X-Token"}, {"headers": {"X-Token": PLAIN}}),
@@ -413,10 +410,10 @@ BASIC = SecretHeader(secret="S", form="basic")
         ({"Query": "S"}, {"query": {"key": PLAIN}}),
         ({"Cookie": "S"}, {"cookies": {"sid": PLAIN}}),
         ({"Head": "S", "Query": "S"}, {"headers": {"X-Key": PLAIN}, "query": {"key": PLAIN}}),
-    ],
-)
-def test_auth_becomes_secrets_by_name(auth: Json, becomes: Json) -> None:
-    assert fixed(auth) == becomes
+    ]
+    for auth, becomes in cases:
+        with subtests.test(auth=auth, becomes=becomes):
+            assert fixed(auth) == becomes
 
 
 def test_an_operation_gets_the_secrets_it_asks_for_and_no_others() -> None:

@@ -35,9 +35,8 @@ async def test_tools_are_kept_as_they_came_with_all_they_say() -> None:
     assert catalogue.hello is HELLO
 
 
-@pytest.mark.parametrize(
-    ("tool", "name", "reason"),
-    [
+async def test_a_tool_that_cannot_be_one_costs_only_itself_and_is_told(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, str, str]] = [
         (None, "#1", "It is not an object."),
         ("echo", "#1", "It is not an object."),
         ({"inputSchema": ANYTHING}, "#1", "It has no name."),
@@ -53,14 +52,13 @@ async def test_tools_are_kept_as_they_came_with_all_they_say() -> None:
             NO_SCHEMA,
         ),
         ({"name": "a", "inputSchema": {"type": "array"}}, "a", 'Its inputSchema describes no object, but "array".'),
-    ],
-    ids=["null", "text", "nameless", "empty", "number", "long", "half", "words", "missing", "list", "array"],
-)
-async def test_a_tool_that_cannot_be_one_costs_only_itself_and_is_told(tool: Any, name: str, reason: str) -> None:
-    catalogue = await listed(tool, {"name": "good", "inputSchema": ANYTHING})
+    ]
+    for tool, name, reason in cases:
+        with subtests.test(tool=tool, name=name, reason=reason):
+            catalogue = await listed(tool, {"name": "good", "inputSchema": ANYTHING})
 
-    assert names(catalogue) == ["good"]
-    assert catalogue.invalid == (Invalid(name, reason),)
+            assert names(catalogue) == ["good"]
+            assert catalogue.invalid == (Invalid(name, reason),)
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": {}}, {"type": ["object", "null"]}, {"type": "object"}])

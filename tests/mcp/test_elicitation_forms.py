@@ -49,9 +49,8 @@ def test_texts_are_read_as_what_they_should_be() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
+def test_what_does_not_fit_is_said_in_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "Not filled in: name."),
         ({"name": None}, "Not filled in: name."),
         ({"name": "Ada", "nme": 1}, "There is no field nme; asked for are name, mail, "),
@@ -83,13 +82,13 @@ def test_texts_are_read_as_what_they_should_be() -> None:
         ({"name": "Ada", "tags": []}, "tags has to have at least 1 of them."),
         ({"name": "Ada", "tags": ["a", "b", "c"]}, "tags has to have at most 2 of them."),
         ({"name": "Ada", "tags": 3}, "tags has to be a list."),
-    ],
-)
-def test_what_does_not_fit_is_said_in_a_sentence(content: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(elicitation_forms.Unfit) as refused:
-        elicitation_forms.read(content, SCHEMA)
+    ]
+    for content, sentence in cases:
+        with subtests.test(content=content, sentence=sentence):
+            with pytest.raises(elicitation_forms.Unfit) as refused:
+                elicitation_forms.read(content, SCHEMA)
 
-    assert str(refused.value).startswith(sentence)
+            assert str(refused.value).startswith(sentence)
 
 
 @pytest.mark.parametrize("at", ["2026-01-31T12:00:00Z", "2026-01-31t12:00:00.25z", "2026-01-31 12:00:00+05:30"])

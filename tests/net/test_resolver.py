@@ -16,9 +16,8 @@ def answering(*addresses: str) -> Resolver:
     return Resolver(resolve=resolve)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_an_address_that_is_not_the_internets_is_not_public(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         "0.0.0.0",
         "0.1.2.3",
         "10.0.0.1",
@@ -64,10 +63,10 @@ def answering(*addresses: str) -> Resolver:
         "fe80::1",
         "fec0::1",
         "ff02::1",
-    ],
-)
-def test_an_address_that_is_not_the_internets_is_not_public(address: str) -> None:
-    assert not is_public(ip_address(address))
+    ]
+    for address in cases:
+        with subtests.test(address=address):
+            assert not is_public(ip_address(address))
 
 
 @pytest.mark.parametrize(

@@ -202,9 +202,8 @@ def test_names_are_made_legal_and_namespaces_are_said_to_be_unknown() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("choice", "said"),
-    [
+def test_a_choice_is_said_in_one_place_and_nothing_is_said_of_the_rest(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Choice, Any]] = [
         (Choice(), None),
         (Choice(parallel=True), None),
         (Choice(mode="auto"), {"type": "auto"}),
@@ -214,19 +213,21 @@ def test_names_are_made_legal_and_namespaces_are_said_to_be_unknown() -> None:
         (Choice(mode="tool", name="one"), {"type": "tool", "name": "one"}),
         (Choice(parallel=False), {"type": "auto", "disable_parallel_tool_use": True}),
         (Choice(mode="required", parallel=False), {"type": "any", "disable_parallel_tool_use": True}),
-        (Choice(mode="tool", name="one", parallel=False),
-         {"type": "tool", "name": "one", "disable_parallel_tool_use": True}),
-    ],
-)  # fmt: skip
-def test_a_choice_is_said_in_one_place_and_nothing_is_said_of_the_rest(choice: Choice, said: Any) -> None:
-    request, warnings = filled(choice, "one", "two")
-    assert request.get("tool_choice") == said
-    assert [tool["name"] for tool in request["tools"]] == ["one", "two"]
-    assert warnings == []
-    if said is not None:
-        require(ToolChoiceParam, said)
-        body, _ = send(**request)
-        assert body["tool_choice"] == said
+        (
+            Choice(mode="tool", name="one", parallel=False),
+            {"type": "tool", "name": "one", "disable_parallel_tool_use": True},
+        ),
+    ]
+    for choice, said in cases:
+        with subtests.test(choice=choice, said=said):
+            request, warnings = filled(choice, "one", "two")
+            assert request.get("tool_choice") == said
+            assert [tool["name"] for tool in request["tools"]] == ["one", "two"]
+            assert warnings == []
+            if said is not None:
+                require(ToolChoiceParam, said)
+                body, _ = send(**request)
+                assert body["tool_choice"] == said
 
 
 def test_tools_that_are_not_allowed_are_left_out_with_a_warning() -> None:
@@ -386,9 +387,8 @@ def test_the_package_builds_the_same_call_from_a_stream() -> None:
     assert (built.calls, built.text) == (read(stream).calls, read(stream).text)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_what_is_no_message_is_refused_in_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         None,
         "hello",
         {},
@@ -399,11 +399,10 @@ def test_the_package_builds_the_same_call_from_a_stream() -> None:
         [{"role": "assistant"}],
         [{"type": "tool_use", "name": "t", "input": {}}],
         [{"type": "tool_use", "id": "toolu_1", "input": {}}],
-    ],
-)
-def test_what_is_no_message_is_refused_in_a_sentence(message: Any) -> None:
-    with pytest.raises(Unreadable, match=r"\.$"):
-        read(message)
+    ]
+    for message in cases:
+        with subtests.test(message=message), pytest.raises(Unreadable, match=r"\.$"):
+            read(message)
 
 
 @UNHURRIED

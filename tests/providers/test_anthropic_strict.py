@@ -134,9 +134,8 @@ ANYTHING = "a place in it takes anything"
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
 
 
-@pytest.mark.parametrize(
-    ("place", "reason"),
-    [
+def test_what_cannot_be_closed_without_narrowing_it_is_given_up(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, str]] = [
         ({"$ref": "#/$defs/Node"}, "it holds itself"),
         ({"$ref": "#"}, "it holds itself"),
         ({"$ref": "#/$defs/Node", "description": "d"}, "it holds itself"),
@@ -165,16 +164,16 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
         ({"type": "object", "properties": {}, "required": "a"}, "its properties cannot be read"),
         ({"anyOf": []}, "its alternatives cannot be read"),
         ({"type": "array", "items": [{"type": "string"}]}, ANYTHING),
-    ],
-)
-def test_what_cannot_be_closed_without_narrowing_it_is_given_up(place: Any, reason: str) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"place": place},
-        "$defs": {"Node": NODE, "Leaf": {"type": "integer"}},
-    }
-    with pytest.raises(NotExpressible, match=f"^{reason}$"):
-        close(schema)
+    ]
+    for place, reason in cases:
+        with subtests.test(place=place, reason=reason):
+            schema = {
+                "type": "object",
+                "properties": {"place": place},
+                "$defs": {"Node": NODE, "Leaf": {"type": "integer"}},
+            }
+            with pytest.raises(NotExpressible, match=f"^{reason}$"):
+                close(schema)
 
 
 def test_references_that_multiply_and_schemas_that_are_too_deep_are_given_up() -> None:

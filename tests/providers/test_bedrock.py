@@ -386,29 +386,33 @@ def test_all_results_are_blocks_of_one_message_with_their_status(service: Servic
     assert dialect.write_results([]) == []
 
 
-@pytest.mark.parametrize(
-    ("part", "block"),
-    [
+def test_each_part_has_its_block(service: ServiceModel, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, dict[str, Any]]] = [
         (Json({"a": 1}), {"json": {"a": 1}}),
         (Json([1, 2]), {"json": {"value": [1, 2]}}),
-        (SearchResult(source="s", title="t", text="x"),
-         {"searchResult": {"source": "s", "title": "t", "content": [{"text": "x"}]}}),
+        (
+            SearchResult(source="s", title="t", text="x"),
+            {"searchResult": {"source": "s", "title": "t", "content": [{"text": "x"}]}},
+        ),
         (ToolReference("grep"), {"text": "grep"}),
         (Media(mime="image/jpeg", data=PIXEL), {"image": {"format": "jpeg", "source": {"bytes": PIXEL}}}),
         (Media(mime="video/mp4", data=PIXEL), {"video": {"format": "mp4", "source": {"bytes": PIXEL}}}),
-        (Media(mime="application/pdf", data=PIXEL, name="../a__b.pdf"),
-         {"document": {"format": "pdf", "name": "a-b-pdf", "source": {"bytes": PIXEL}}}),
-        (Media(mime="text/x-python", data=PIXEL),
-         {"document": {"format": "txt", "name": "document", "source": {"bytes": PIXEL}}}),
-        (Media(mime="image/png", url="https://x/a.png"),
-         {"text": "[image (image/png), available at https://x/a.png]"}),
+        (
+            Media(mime="application/pdf", data=PIXEL, name="../a__b.pdf"),
+            {"document": {"format": "pdf", "name": "a-b-pdf", "source": {"bytes": PIXEL}}},
+        ),
+        (
+            Media(mime="text/x-python", data=PIXEL),
+            {"document": {"format": "txt", "name": "document", "source": {"bytes": PIXEL}}},
+        ),
+        (Media(mime="image/png", url="https://x/a.png"), {"text": "[image (image/png), available at https://x/a.png]"}),
         (Media(mime="application/zip", data=PIXEL, name="a.zip"), {"text": "[file a.zip (application/zip)]"}),
         (Media(mime="image/png", data=""), {"text": "[image (image/png)]"}),
-    ],
-)  # fmt: skip
-def test_each_part_has_its_block(part: Any, block: dict[str, Any], service: ServiceModel) -> None:
-    (result,) = results_of(service, reply(part))
-    assert result["content"] == [block]
+    ]
+    for part, block in cases:
+        with subtests.test(part=part, block=block):
+            (result,) = results_of(service, reply(part))
+            assert result["content"] == [block]
 
 
 def test_documents_of_one_name_are_told_apart_in_the_whole_message(service: ServiceModel) -> None:

@@ -133,16 +133,18 @@ BROKEN: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize(("text", "reason", "raw", "rest"), BROKEN.values(), ids=BROKEN)
-def test_a_call_that_cannot_be_read_is_kept_with_what_is_wrong(text: str, reason: str, raw: str, rest: str) -> None:
-    found = read(text, KNOWN)
+def test_a_call_that_cannot_be_read_is_kept_with_what_is_wrong(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str, str]] = list(BROKEN.values())
+    for text, reason, raw, rest in cases:
+        with subtests.test(text=text, reason=reason, raw=raw, rest=rest):
+            found = read(text, KNOWN)
 
-    [call] = found.calls
-    assert call.name in ("get_weather", "list_sessions")
-    assert call.arguments is None
-    assert reason in (call.arguments_error or "")
-    assert raw in (call.raw_arguments or "")
-    assert found.text == rest
+            [call] = found.calls
+            assert call.name in ("get_weather", "list_sessions")
+            assert call.arguments is None
+            assert reason in (call.arguments_error or "")
+            assert raw in (call.raw_arguments or "")
+            assert found.text == rest
 
 
 def test_of_several_calls_only_the_broken_one_is_refused() -> None:

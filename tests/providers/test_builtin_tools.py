@@ -50,18 +50,20 @@ CHECKS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("wish", [{"strict": "off"}, {"strict": "on"}, {"is_native": True}, {"cache": "ephemeral"}])
-@pytest.mark.parametrize("dialect", CHECKS)
-def test_all_our_definitions_are_taken(dialect: str, wish: dict[str, Any], model: str | None) -> None:
-    spoken = find(dialect)
-    assert spoken is not None
+def test_all_our_definitions_are_taken(subtests: pytest.Subtests) -> None:
+    wishs: list[dict[str, Any]] = [{"strict": "off"}, {"strict": "on"}, {"is_native": True}, {"cache": "ephemeral"}]
+    for model in MODELS:
+        for wish in wishs:
+            for dialect in CHECKS:
+                with subtests.test(model=model, wish=wish, dialect=dialect):
+                    spoken = find(dialect)
+                    assert spoken is not None
 
-    exported = spoken.export_tools(OURS, ExportOptions(model=model, quirks=spoken.quirks, **wish))
+                    exported = spoken.export_tools(OURS, ExportOptions(model=model, quirks=spoken.quirks, **wish))
 
-    assert exported.tools
-    for tool in exported.tools:
-        CHECKS[dialect](tool)
+                    assert exported.tools
+                    for tool in exported.tools:
+                        CHECKS[dialect](tool)
 
 
 @pytest.mark.parametrize("dialect", CHECKS)

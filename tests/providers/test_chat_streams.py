@@ -27,66 +27,40 @@ LAST = [{"choices": [{"index": 0, "delta": None}]}, {"choices": [], "usage": {}}
 FIRST = piece("", "get_weather", index=0, id="call_a", type="function")
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        pytest.param(
-            [chunk(FIRST), chunk(piece('{"location":', index=0)), chunk(piece('"Oslo"}', index=0)), END],
-            id="by the book",
-        ),
-        pytest.param(
-            [chunk(piece("", "get_weather", id="call_a")), chunk(piece('{"location":')), chunk(piece('"Oslo"}')), END],
-            id="no index",
-        ),
-        pytest.param(
-            [
-                chunk(piece('{"location":', "get_weather", index=0, id="call_a")),
-                chunk(piece('"Oslo"}', "get_weather", index=0, id="call_a")),
-                END,
-            ],
-            id="id and name again and again",
-        ),
-        pytest.param(
-            [
-                chunk(piece('{"location":', "get_weather", id="call_a")),
-                chunk(piece('"Oslo"}', "get_weather", id="call_a")),
-                END,
-            ],
-            id="id and name again and again, no index",
-        ),
-        pytest.param(
-            [chunk(FIRST), chunk(piece('{"location":"Oslo"}', "", index=0, id="")), END], id="empty id and name later"
-        ),
-        pytest.param(
-            [chunk(FIRST), chunk(piece('{"location":"Oslo"}', index=0, id="null")), END], id="id null as a word"
-        ),
-        pytest.param(
-            [chunk(piece('{"location":"Oslo"}', "get_weather", index=0, id="call_a"), finish="tool_calls")],
-            id="whole in one chunk",
-        ),
-        pytest.param(
-            [chunk(piece({"location": "Oslo"}, "get_weather", index=0, id="call_a"), finish="stop")], id="an object"
-        ),
-        pytest.param(
-            [chunk(piece('{"location":"Oslo"}', "get_weather", index=0, id="call_a"), finish="")], id="finish is empty"
-        ),
-        pytest.param(
-            [{"data": one} for one in [chunk(piece('{"location":"Oslo"}', "get_weather", id="call_a")), END]],
-            id="in events",
-        ),
-        pytest.param(
-            [chunk(FIRST), chunk(piece('{"location":"Oslo"}', index=0)), END, *LAST],
-            id="usage and end",
-        ),
-        pytest.param(
-            [chunk(FIRST, index=1), chunk(piece('{"location":"Oslo"}', index=0), index=1), END],
-            id="another choice ends",
-        ),
-        pytest.param([chunk(FIRST), chunk(piece('{"location":"Oslo"}', index=0))], id="no end, but the call is whole"),
-    ],
-)
-def test_one_call_is_put_together_however_it_is_streamed(chunks: list[Any]) -> None:
-    assert read(dialect, chunks, OFFER).calls == (OSLO,)
+def test_one_call_is_put_together_however_it_is_streamed(subtests: pytest.Subtests) -> None:
+    cases: list[list[Any]] = [
+        [chunk(FIRST), chunk(piece('{"location":', index=0)), chunk(piece('"Oslo"}', index=0)), END],  # by the book
+        [
+            chunk(piece("", "get_weather", id="call_a")),
+            chunk(piece('{"location":')),
+            chunk(piece('"Oslo"}')),
+            END,
+        ],  # no index
+        [
+            chunk(piece('{"location":', "get_weather", index=0, id="call_a")),
+            chunk(piece('"Oslo"}', "get_weather", index=0, id="call_a")),
+            END,
+        ],  # id and name again and again
+        [
+            chunk(piece('{"location":', "get_weather", id="call_a")),
+            chunk(piece('"Oslo"}', "get_weather", id="call_a")),
+            END,
+        ],  # id and name again and again, no index
+        [chunk(FIRST), chunk(piece('{"location":"Oslo"}', "", index=0, id="")), END],  # empty id and name later
+        [chunk(FIRST), chunk(piece('{"location":"Oslo"}', index=0, id="null")), END],  # id null as a word
+        [
+            chunk(piece('{"location":"Oslo"}', "get_weather", index=0, id="call_a"), finish="tool_calls")
+        ],  # whole in one chunk
+        [chunk(piece({"location": "Oslo"}, "get_weather", index=0, id="call_a"), finish="stop")],  # an object
+        [chunk(piece('{"location":"Oslo"}', "get_weather", index=0, id="call_a"), finish="")],  # finish is empty
+        [{"data": one} for one in [chunk(piece('{"location":"Oslo"}', "get_weather", id="call_a")), END]],  # in events
+        [chunk(FIRST), chunk(piece('{"location":"Oslo"}', index=0)), END, *LAST],  # usage and end
+        [chunk(FIRST, index=1), chunk(piece('{"location":"Oslo"}', index=0), index=1), END],  # another choice ends
+        [chunk(FIRST), chunk(piece('{"location":"Oslo"}', index=0))],  # no end, but the call is whole
+    ]
+    for chunks in cases:
+        with subtests.test(chunks=chunks):
+            assert read(dialect, chunks, OFFER).calls == (OSLO,)
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,15 @@ CASES: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("member", "text", "value"), CASES.values(), ids=CASES)
-def test_a_text_becomes_what_the_schema_says(member: Any, text: str, value: Any) -> None:
-    defs = {"count": INTEGER, "circle": {"anyOf": [{"$ref": "#/$defs/circle"}, INTEGER]}}
-    found = coerce(text, "x", {"type": "object", "properties": {"x": member}, "$defs": defs})
+def test_a_text_becomes_what_the_schema_says(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, str, Any]] = list(CASES.values())
+    for member, text, value in cases:
+        with subtests.test(member=member, text=text, value=value):
+            defs = {"count": INTEGER, "circle": {"anyOf": [{"$ref": "#/$defs/circle"}, INTEGER]}}
+            found = coerce(text, "x", {"type": "object", "properties": {"x": member}, "$defs": defs})
 
-    assert json.dumps(found.value) == json.dumps(value)
-    assert not found.is_repaired
+            assert json.dumps(found.value) == json.dumps(value)
+            assert not found.is_repaired
 
 
 def test_what_had_to_be_repaired_is_said() -> None:

@@ -16,9 +16,8 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    ("message", "dialect"),
-    [
+def test_a_message_is_known_by_its_form(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, str | None]] = [
         ("hello", "text"),
         ({"text": "hello"}, "text"),
         (["hel", "lo"], "text"),
@@ -52,10 +51,10 @@ VALUES = st.recursive(
         ([], None),
         (None, None),
         (7, None),
-    ],
-)
-def test_a_message_is_known_by_its_form(message: Any, dialect: str | None) -> None:
-    assert detect(message) == dialect
+    ]
+    for message, dialect in cases:
+        with subtests.test(message=message, dialect=dialect):
+            assert detect(message) == dialect
 
 
 @given(VALUES)

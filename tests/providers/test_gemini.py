@@ -148,9 +148,8 @@ def test_dots_in_names_stay_and_colons_do_not() -> None:
     assert second["name"].startswith("a_b_")
 
 
-@pytest.mark.parametrize(
-    ("choice", "config"),
-    [
+def test_a_choice_is_a_mode_with_names(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Choice, Any]] = [
         (Choice(), None),
         (Choice(parallel=True), None),
         (Choice(mode="auto"), {"mode": "AUTO"}),
@@ -161,17 +160,17 @@ def test_dots_in_names_stay_and_colons_do_not() -> None:
         (Choice(mode="tool", name="a"), {"mode": "ANY", "allowedFunctionNames": ["a"]}),
         (Choice(mode="auto", allowed=("a",)), {"mode": "VALIDATED", "allowedFunctionNames": ["a"]}),
         (Choice(allowed=("a",)), {"mode": "VALIDATED", "allowedFunctionNames": ["a"]}),
-    ],
-)
-def test_a_choice_is_a_mode_with_names(choice: Choice, config: Any) -> None:
-    warnings: list[str] = []
-    tools = dialect.export_tools([offer("a"), offer("b")], options()).tools
-    request = dialect.fill_request(tools, choice, dialect.quirks, warnings)
-    assert request == {"tools": tools} | ({"toolConfig": {"functionCallingConfig": config}} if config else {})
-    assert warnings == []
-    if config:
-        body, _ = send(config={"tools": tools, "tool_config": request["toolConfig"]})
-        assert body["toolConfig"] == request["toolConfig"]
+    ]
+    for choice, config in cases:
+        with subtests.test(choice=choice, config=config):
+            warnings: list[str] = []
+            tools = dialect.export_tools([offer("a"), offer("b")], options()).tools
+            request = dialect.fill_request(tools, choice, dialect.quirks, warnings)
+            assert request == {"tools": tools} | ({"toolConfig": {"functionCallingConfig": config}} if config else {})
+            assert warnings == []
+            if config:
+                body, _ = send(config={"tools": tools, "tool_config": request["toolConfig"]})
+                assert body["toolConfig"] == request["toolConfig"]
 
 
 def test_the_older_form_differs_in_its_definitions_only() -> None:

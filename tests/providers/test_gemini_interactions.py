@@ -192,16 +192,14 @@ def test_a_call_that_was_not_finished_is_told_and_not_run() -> None:
     assert "not JSON" in str(broken.arguments_error)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_anything_else_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         *("text", 5, None, {}, {"steps": [5]}, [{"name": "x"}], {"type": "function_call", "id": "a"}, [DONE, 5]),
         *({"type": "message", "content": []}, [{"type": "tool_use", "id": "a", "name": "x", "input": {}}]),
-    ],
-)
-def test_anything_else_is_refused(message: Any) -> None:
-    with pytest.raises(Unreadable):
-        read(message)
+    ]
+    for message in cases:
+        with subtests.test(message=message), pytest.raises(Unreadable):
+            read(message)
 
 
 def test_results_are_steps_of_their_own() -> None:

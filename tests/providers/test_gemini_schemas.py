@@ -27,23 +27,40 @@ def converted(place: Any) -> tuple[Any, list[str]]:
     return made["properties"]["place"], lost
 
 
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [
+def test_a_schema_is_said_in_the_words_of_the_subset(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, Any]] = [
         ({"type": "string"}, {"type": "STRING"}),
         ({"type": ["string", "null"]}, {"type": "STRING", "nullable": True}),
         ({"type": ["null"]}, {"type": "NULL", "nullable": True}),
-        ({"type": ["string", "integer"], "minLength": 1, "minimum": 2, "description": "d"},
-         {"anyOf": [{"description": "d", "type": "STRING", "minLength": 1},
-                    {"description": "d", "type": "INTEGER", "minimum": 2}]}),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}], "description": "d"},
-         {"type": "STRING", "nullable": True, "description": "d"}),
-        ({"oneOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]},
-         {"anyOf": [{"type": "STRING", "nullable": True}, {"type": "NUMBER", "nullable": True}]}),
-        ({"anyOf": [{"anyOf": [{"type": "string"}, {"type": "number"}]}, {"type": "boolean"}]},
-         {"anyOf": [{"type": "STRING"}, {"type": "NUMBER"}, {"type": "BOOLEAN"}]}),
-        ({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"required": ["a"]}]},
-         {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}, "description": '{anyOf: [{"required": ["a"]}]}'}),
+        (
+            {"type": ["string", "integer"], "minLength": 1, "minimum": 2, "description": "d"},
+            {
+                "anyOf": [
+                    {"description": "d", "type": "STRING", "minLength": 1},
+                    {"description": "d", "type": "INTEGER", "minimum": 2},
+                ]
+            },
+        ),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "null"}], "description": "d"},
+            {"type": "STRING", "nullable": True, "description": "d"},
+        ),
+        (
+            {"oneOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]},
+            {"anyOf": [{"type": "STRING", "nullable": True}, {"type": "NUMBER", "nullable": True}]},
+        ),
+        (
+            {"anyOf": [{"anyOf": [{"type": "string"}, {"type": "number"}]}, {"type": "boolean"}]},
+            {"anyOf": [{"type": "STRING"}, {"type": "NUMBER"}, {"type": "BOOLEAN"}]},
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"required": ["a"]}]},
+            {
+                "type": "OBJECT",
+                "properties": {"a": {"type": "STRING"}},
+                "description": '{anyOf: [{"required": ["a"]}]}',
+            },
+        ),
         ({"enum": ["a", "b"]}, {"type": "STRING", "enum": ["a", "b"]}),
         ({"enum": ["a", None]}, {"type": "STRING", "enum": ["a"], "nullable": True}),
         ({"type": "integer", "enum": [1, 2]}, {"type": "INTEGER", "description": "{enum: [1, 2]}"}),
@@ -56,30 +73,45 @@ def converted(place: Any) -> tuple[Any, list[str]]:
         ({"type": "string", "format": "email"}, {"type": "STRING", "description": "{format: email}"}),
         ({"type": "array"}, {"type": "ARRAY", "items": {}}),
         ({"items": {"type": "string"}}, {"type": "ARRAY", "items": {"type": "STRING"}}),
-        ({"prefixItems": [{"type": "string"}]},
-         {"type": "ARRAY", "items": {"type": "STRING"}, "description": '{prefixItems: [{"type": "string"}]}'}),
-        ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "uniqueItems": True},
-         {"type": "ARRAY", "items": {"type": "INTEGER"}, "minItems": 1, "description": "{uniqueItems: true}"}),
-        ({"type": "array", "items": [{"type": "integer"}, {"type": "string"}]},
-         {"type": "ARRAY", "items": {"anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}}),
-        ({"properties": {"a": {"type": "string"}}, "required": ["a", "b"], "additionalProperties": False},
-         {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}, "required": ["a"]}),
+        (
+            {"prefixItems": [{"type": "string"}]},
+            {"type": "ARRAY", "items": {"type": "STRING"}, "description": '{prefixItems: [{"type": "string"}]}'},
+        ),
+        (
+            {"type": "array", "items": {"type": "integer"}, "minItems": 1, "uniqueItems": True},
+            {"type": "ARRAY", "items": {"type": "INTEGER"}, "minItems": 1, "description": "{uniqueItems: true}"},
+        ),
+        (
+            {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]},
+            {"type": "ARRAY", "items": {"anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}},
+        ),
+        (
+            {"properties": {"a": {"type": "string"}}, "required": ["a", "b"], "additionalProperties": False},
+            {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}, "required": ["a"]},
+        ),
         ({"type": "object"}, {"type": "OBJECT"}),
-        ({"type": "object", "additionalProperties": {"type": "string"}},
-         {"type": "OBJECT", "description": '{additionalProperties: {"type": "string"}}'}),
+        (
+            {"type": "object", "additionalProperties": {"type": "string"}},
+            {"type": "OBJECT", "description": '{additionalProperties: {"type": "string"}}'},
+        ),
         ({"$ref": "#/$defs/Name"}, {"type": "STRING", "description": "A name."}),
         ({"$ref": "#/$defs/Name", "description": "Yours."}, {"type": "STRING", "description": "Yours."}),
-        ({"allOf": [{"$ref": "#/$defs/Limits"}, {"properties": {"a": {"type": "string"}}, "required": ["a"]}]},
-         {"type": "OBJECT", "properties": {"limit": {"type": "INTEGER"}, "a": {"type": "STRING"}},
-          "required": ["limit", "a"]}),
+        (
+            {"allOf": [{"$ref": "#/$defs/Limits"}, {"properties": {"a": {"type": "string"}}, "required": ["a"]}]},
+            {
+                "type": "OBJECT",
+                "properties": {"limit": {"type": "INTEGER"}, "a": {"type": "STRING"}},
+                "required": ["limit", "a"],
+            },
+        ),
         ({"allOf": [{"$ref": "#/$defs/Name"}], "description": "Yours."}, {"type": "STRING", "description": "Yours."}),
         (True, {}),
         ({"type": "string", "x-order": 1, "$comment": "c", "deprecated": True}, {"type": "STRING"}),
         ({"type": "integer", "exclusiveMinimum": 0}, {"type": "INTEGER", "description": "{exclusiveMinimum: 0}"}),
-    ],
-)  # fmt: skip
-def test_a_schema_is_said_in_the_words_of_the_subset(place: Any, expected: Any) -> None:
-    assert converted(place) == (expected, [])
+    ]
+    for place, expected in cases:
+        with subtests.test(place=place, expected=expected):
+            assert converted(place) == (expected, [])
 
 
 @pytest.mark.parametrize(

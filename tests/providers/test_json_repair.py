@@ -50,17 +50,21 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("text", "value"), REPAIRED.values(), ids=REPAIRED)
-def test_what_can_be_read_in_one_way_only_is_read_and_said_to_be_repaired(text: str, value: Any) -> None:
-    assert loads(text) == Repaired(value, is_repaired=True)
+def test_what_can_be_read_in_one_way_only_is_read_and_said_to_be_repaired(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any]] = list(REPAIRED.values())
+    for text, value in cases:
+        with subtests.test(text=text, value=value):
+            assert loads(text) == Repaired(value, is_repaired=True)
 
 
-@pytest.mark.parametrize(("text", "position"), BROKEN.values(), ids=BROKEN)
-def test_what_stays_broken_is_told_with_its_place(text: str, position: int) -> None:
-    with pytest.raises(Broken) as caught:
-        loads(text)
+def test_what_stays_broken_is_told_with_its_place(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, int]] = list(BROKEN.values())
+    for text, position in cases:
+        with subtests.test(text=text, position=position):
+            with pytest.raises(Broken) as caught:
+                loads(text)
 
-    assert caught.value.position == position
+            assert caught.value.position == position
 
 
 def test_what_is_nested_too_deep_is_broken_and_not_a_crash() -> None:

@@ -157,27 +157,41 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "text", "text": said}
 
 
-@pytest.mark.parametrize(
-    ("parts", "content"),
-    [
+def test_each_part_has_its_block(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[tuple[Any, ...], list[dict[str, Any]]]] = [
         ((), [text("")]),
         ((Text("a"), Text("b")), [text("a"), text("b")]),
         ((Json([1]),), [text("[1]")]),
         ((SearchResult(source="s", title="t", text="x"),), [text("t (s)\nx")]),
         ((Media(mime="image/png", data=PIXEL),), [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]),
         ((Media(mime="audio/wav", data=PIXEL),), [{"type": "audio", "data": PIXEL, "mimeType": "audio/wav"}]),
-        ((Text("see"), Media(mime="application/pdf", data=PIXEL, name="a b.pdf")),
-         [text("see"), {"type": "resource", "resource": {"uri": "toolcrib:///attachments/1/a%20b.pdf",
-                                                         "mimeType": "application/pdf", "blob": PIXEL}}]),
-        ((Media(mime="text/csv", data=PIXEL, url="https://x/a.csv"),),
-         [{"type": "resource", "resource": {"uri": "https://x/a.csv", "mimeType": "text/csv", "blob": PIXEL}}]),
-        ((Media(mime="image/png", url="https://x/a.png"),),
-         [{"type": "resource_link", "uri": "https://x/a.png", "name": "https://x/a.png", "mimeType": "image/png"}]),
+        (
+            (Text("see"), Media(mime="application/pdf", data=PIXEL, name="a b.pdf")),
+            [
+                text("see"),
+                {
+                    "type": "resource",
+                    "resource": {
+                        "uri": "toolcrib:///attachments/1/a%20b.pdf",
+                        "mimeType": "application/pdf",
+                        "blob": PIXEL,
+                    },
+                },
+            ],
+        ),
+        (
+            (Media(mime="text/csv", data=PIXEL, url="https://x/a.csv"),),
+            [{"type": "resource", "resource": {"uri": "https://x/a.csv", "mimeType": "text/csv", "blob": PIXEL}}],
+        ),
+        (
+            (Media(mime="image/png", url="https://x/a.png"),),
+            [{"type": "resource_link", "uri": "https://x/a.png", "name": "https://x/a.png", "mimeType": "image/png"}],
+        ),
         ((Media(mime="image/png", name="lost.png"),), [text("[image lost.png (image/png)]")]),
-    ],
-)  # fmt: skip
-def test_each_part_has_its_block(parts: tuple[Any, ...], content: list[dict[str, Any]]) -> None:
-    assert result_of(*parts) == {"resultType": "complete", "content": content, "isError": False}
+    ]
+    for parts, content in cases:
+        with subtests.test(parts=parts, content=content):
+            assert result_of(*parts) == {"resultType": "complete", "content": content, "isError": False}
 
 
 def test_an_object_is_structured_content_and_said_only_where_no_text_says_it() -> None:

@@ -92,15 +92,18 @@ STRANGE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("message", "said"), FORMS.values(), ids=FORMS)
-def test_the_text_is_found_in_every_form(message: Any, said: MessageText) -> None:
-    assert message_text(message) == said
+def test_the_text_is_found_in_every_form(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, MessageText]] = list(FORMS.values())
+    for message, said in cases:
+        with subtests.test(message=message, said=said):
+            assert message_text(message) == said
 
 
-@pytest.mark.parametrize("message", STRANGE.values(), ids=STRANGE)
-def test_anything_else_is_refused_in_a_sentence(message: Any) -> None:
-    with pytest.raises(Unreadable, match=r"\.$"):
-        message_text(message)
+def test_anything_else_is_refused_in_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = list(STRANGE.values())
+    for message in cases:
+        with subtests.test(message=message), pytest.raises(Unreadable, match=r"\.$"):
+            message_text(message)
 
 
 keys = st.sampled_from(

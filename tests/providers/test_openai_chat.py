@@ -146,9 +146,8 @@ def test_a_message_without_calls_is_no_error(message: Any) -> None:
     assert read(dialect, message).calls == ()
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_what_is_no_message_of_a_model_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "hello",
         None,
         {},
@@ -162,11 +161,10 @@ def test_a_message_without_calls_is_no_error(message: Any) -> None:
         {"choices": [1]},
         {"choices": [{"message": 1}]},
         [{"type": "function_call", "call_id": "a", "name": "x", "arguments": "{}"}],
-    ],
-)
-def test_what_is_no_message_of_a_model_is_refused(message: Any) -> None:
-    with pytest.raises(Unreadable, match=r"^[A-Z`].*\.$"):
-        read(dialect, message)
+    ]
+    for message in cases:
+        with subtests.test(message=message), pytest.raises(Unreadable, match=r"^[A-Z`].*\.$"):
+            read(dialect, message)
 
 
 def test_a_message_nested_without_end_is_refused() -> None:
@@ -328,9 +326,8 @@ def test_elsewhere_free_text_is_the_one_argument_of_a_function(options: ExportOp
     assert "`input`" in tool["function"]["description"]
 
 
-@pytest.mark.parametrize(
-    ("level", "strict", "expected"),
-    [
+def test_strict_is_said_as_the_provider_understands_it(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, Any, bool | None]] = [
         ("full", "auto", True),
         ("full", "on", True),
         ("full", "off", None),
@@ -343,18 +340,18 @@ def test_elsewhere_free_text_is_the_one_argument_of_a_function(options: ExportOp
         ("never", "auto", None),
         ("never", "on", None),
         ("never", "off", None),
-    ],
-)
-def test_strict_is_said_as_the_provider_understands_it(level: Any, strict: Any, expected: bool | None) -> None:
-    options = ExportOptions(strict=strict, quirks=Quirks(strict=level))
+    ]
+    for level, strict, expected in cases:
+        with subtests.test(level=level, strict=strict, expected=expected):
+            options = ExportOptions(strict=strict, quirks=Quirks(strict=level))
 
-    made = dialect.export_tools([OFFER, QUIET], options)
+            made = dialect.export_tools([OFFER, QUIET], options)
 
-    assert [tool["function"].get("strict") for tool in made.tools] == [expected, expected]
-    assert all(("strict" in tool["function"]) is (expected is not None) for tool in made.tools)
-    if expected is not True:
-        assert made.tools[0]["function"]["parameters"] == OFFER.schema
-    assert len(made.warnings) == (1 if (level, strict) == ("never", "on") else 0)
+            assert [tool["function"].get("strict") for tool in made.tools] == [expected, expected]
+            assert all(("strict" in tool["function"]) is (expected is not None) for tool in made.tools)
+            if expected is not True:
+                assert made.tools[0]["function"]["parameters"] == OFFER.schema
+            assert len(made.warnings) == (1 if (level, strict) == ("never", "on") else 0)
 
 
 def test_strict_that_cannot_be_is_given_up_with_the_reason_and_the_schema_untouched() -> None:
@@ -445,9 +442,8 @@ FUNCTION = {"type": "function", "function": {"name": "get_weather"}}
 PATCHER = {"type": "custom", "custom": {"name": "apply_patch"}}
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
+def test_a_choice_is_said_in_the_words_of_the_provider(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Choice, dict[str, Any]]] = [
         (Choice(), {}),
         (Choice(mode="auto"), {"tool_choice": "auto"}),
         (Choice(mode="none"), {"tool_choice": "none"}),
@@ -470,18 +466,18 @@ PATCHER = {"type": "custom", "custom": {"name": "apply_patch"}}
             {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [FUNCTION]}}},
         ),
         (Choice(mode="none", allowed=("get_weather",)), {"tool_choice": "none"}),
-    ],
-)
-def test_a_choice_is_said_in_the_words_of_the_provider(choice: Choice, expected: dict[str, Any]) -> None:
-    tools = tools_of()
-    warnings: list[str] = []
+    ]
+    for choice, expected in cases:
+        with subtests.test(choice=choice, expected=expected):
+            tools = tools_of()
+            warnings: list[str] = []
 
-    request = dialect.fill_request(tools, choice, FULL, warnings)
+            request = dialect.fill_request(tools, choice, FULL, warnings)
 
-    assert request == {"tools": tools} | expected
-    assert warnings == []
-    if "tool_choice" in request:
-        require(ChatCompletionToolChoiceOptionParam, request["tool_choice"])
+            assert request == {"tools": tools} | expected
+            assert warnings == []
+            if "tool_choice" in request:
+                require(ChatCompletionToolChoiceOptionParam, request["tool_choice"])
 
 
 def test_a_choice_goes_by_the_names_on_the_wire() -> None:
@@ -564,9 +560,8 @@ def test_one_call_at_a_time_is_a_warning_where_it_cannot_be_said() -> None:
     assert warnings == ["This provider cannot disable parallel calls."]
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
+def test_a_result_is_one_message_of_text(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Reply, str]] = [
         (answered(), "(no output)"),
         (answered(Text("")), "(no output)"),
         (answered(Json({"a": [1, "ä"]})), '{"a": [1, "ä"]}'),
@@ -580,13 +575,13 @@ def test_one_call_at_a_time_is_a_warning_where_it_cannot_be_said() -> None:
             answered(Media(mime="application/pdf", url="https://x/a.pdf")),
             "[file (application/pdf), available at https://x/a.pdf]",
         ),
-    ],
-)
-def test_a_result_is_one_message_of_text(reply: Reply, expected: str) -> None:
-    messages = dialect.write_results([reply])
+    ]
+    for reply, expected in cases:
+        with subtests.test(reply=reply, expected=expected):
+            messages = dialect.write_results([reply])
 
-    assert messages == [{"role": "tool", "tool_call_id": "call_a", "content": expected}]
-    require(list[ChatCompletionMessageParam], messages)
+            assert messages == [{"role": "tool", "tool_call_id": "call_a", "content": expected}]
+            require(list[ChatCompletionMessageParam], messages)
 
 
 def test_files_of_all_calls_follow_in_one_message_of_the_user() -> None:

@@ -56,9 +56,8 @@ def test_a_recorded_schema_becomes_what_was_recorded(case: dict[str, Any]) -> No
     assert rewrite(tool["input_schema"]) == expected["function"]["parameters"]
 
 
-@pytest.mark.parametrize(
-    ("given_", "expected"),
-    [
+def test_what_may_be_left_out_may_be_null(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, Schema]] = [
         ({"type": "string"}, {"type": ["string", "null"]}),
         ({"type": ["string"]}, {"type": ["string", "null"]}),
         ({"type": ["string", "integer"]}, {"type": ["string", "integer", "null"]}),
@@ -82,15 +81,14 @@ def test_a_recorded_schema_becomes_what_was_recorded(case: dict[str, Any]) -> No
         ),
         ({"type": "object", "properties": {}}, closed() | {"type": ["object", "null"]}),
         ({"type": "object", "additionalProperties": False}, closed() | {"type": ["object", "null"]}),
-    ],
-)
-def test_what_may_be_left_out_may_be_null(given_: Schema, expected: Schema) -> None:
-    assert rewrite(of(a=given_)) == closed(a=expected)
+    ]
+    for given_, expected in cases:
+        with subtests.test(given_=given_, expected=expected):
+            assert rewrite(of(a=given_)) == closed(a=expected)
 
 
-@pytest.mark.parametrize(
-    ("given_", "expected"),
-    [
+def test_what_a_strict_schema_does_not_know_is_told_or_means_nothing(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, Schema]] = [
         ({"type": "string", "minLength": 1}, {"type": "string", "description": "{minLength: 1}"}),
         (
             {"type": "string", "minLength": 1, "description": "City", "default": 1},
@@ -122,12 +120,12 @@ def test_what_may_be_left_out_may_be_null(given_: Schema, expected: Schema) -> N
         ({"type": "string", "minItems": 1, "uniqueItems": False, "properties": 3}, {"type": "string"}),
         ({"type": "string", "title": "T", "$comment": "c", "readOnly": True, "x-order": 3}, {"type": "string"}),
         (of(a={"type": "string"}) | {"minProperties": 1}, closed(a={"type": ["string", "null"]})),
-    ],
-)
-def test_what_a_strict_schema_does_not_know_is_told_or_means_nothing(given_: Schema, expected: Schema) -> None:
-    told = {"description": "{minProperties: 1}"} if "minProperties" in given_ else {}
+    ]
+    for given_, expected in cases:
+        with subtests.test(given_=given_, expected=expected):
+            told = {"description": "{minProperties: 1}"} if "minProperties" in given_ else {}
 
-    assert rewrite(of("a", a=given_)) == closed(a=expected | told)
+            assert rewrite(of("a", a=given_)) == closed(a=expected | told)
 
 
 RANGE = of("start", start={"type": "integer"}, end={"type": "integer"})
@@ -197,9 +195,8 @@ def test_before_2019_what_stands_beside_a_reference_does_not_count() -> None:
     assert rewrite(schema | old) == closed(a=STRICT_RANGE | {"description": "Where."})
 
 
-@pytest.mark.parametrize(
-    ("given_", "expected"),
-    [
+def test_what_holds_at_the_same_time_is_said_in_one_place(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, Schema]] = [
         ({"allOf": [{"type": "string"}], "description": "What."}, {"type": "string", "description": "What."}),
         ({"allOf": [{"$ref": "#/$defs/R"}], "title": "T"}, {"$ref": "#/$defs/R"}),
         ({"allOf": [{"$ref": "#/$defs/R"}], "description": "R"}, STRICT_RANGE | {"description": "R"}),
@@ -236,18 +233,17 @@ def test_before_2019_what_stands_beside_a_reference_does_not_count() -> None:
             {"anyOf": [{"type": "integer"}, {"type": "null"}], "minimum": 3, "maxLength": 4},
             {"anyOf": [{"type": "integer", "minimum": 3}, {"type": "null"}], "description": "{maxLength: 4}"},
         ),
-    ],
-)
-def test_what_holds_at_the_same_time_is_said_in_one_place(given_: Schema, expected: Schema) -> None:
-    definitions = {"R": RANGE}
-    kept = {"$defs": {"R": STRICT_RANGE}} if "$ref" in expected else {}
+    ]
+    for given_, expected in cases:
+        with subtests.test(given_=given_, expected=expected):
+            definitions = {"R": RANGE}
+            kept = {"$defs": {"R": STRICT_RANGE}} if "$ref" in expected else {}
 
-    assert rewrite(of("a", a=given_) | {"$defs": definitions}) == closed(a=expected) | kept
+            assert rewrite(of("a", a=given_) | {"$defs": definitions}) == closed(a=expected) | kept
 
 
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
+def test_what_cannot_be_strict_is_given_up_with_the_reason(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, str]] = [
         (of(filters={"type": "object"}), "`filters` is a free map"),
         (of(filters={"type": "object", "additionalProperties": {"type": "string"}}), "`filters` is a free map"),
         (of(a=of(b={"type": "array", "items": {"type": "object"}})), "`a.b[]` is a free map"),
@@ -313,16 +309,16 @@ def test_what_holds_at_the_same_time_is_said_in_one_place(given_: Schema, expect
             "the schema has parts with an `$id`, which references would have to follow",
         ),
         (of(**{"x\n" * 100: {}}), f"`{'x?' * 40}…` does not say its type"),
-    ],
-)
-def test_what_cannot_be_strict_is_given_up_with_the_reason(schema: Schema, reason: str) -> None:
-    before = copy.deepcopy(schema)
+    ]
+    for schema, reason in cases:
+        with subtests.test(schema=schema, reason=reason):
+            before = copy.deepcopy(schema)
 
-    with pytest.raises(NotExpressible) as given_up:
-        rewrite(schema)
+            with pytest.raises(NotExpressible) as given_up:
+                rewrite(schema)
 
-    assert str(given_up.value) == reason
-    assert schema == before
+            assert str(given_up.value) == reason
+            assert schema == before
 
 
 def nested(levels: int) -> Schema:
@@ -396,13 +392,14 @@ BOMBS: dict[str, Callable[[], Schema]] = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_what_would_grow_without_end_is_given_up_soon(name: str) -> None:
-    schema = BOMBS[name]()
-    answers: list[Schema | str] = []
+def test_what_would_grow_without_end_is_given_up_soon(subtests: pytest.Subtests) -> None:
+    for name in BOMBS:
+        with subtests.test(name=name):
+            schema = BOMBS[name]()
+            answers: list[Schema | str] = []
 
-    assert calls_of(lambda: answers.append(rewrite_or_reason(schema))) < MOST_CALLS
-    assert isinstance(answers[0], str)
+            assert calls_of(lambda: answers.append(rewrite_or_reason(schema))) < MOST_CALLS  # noqa: B023 - called at once
+            assert isinstance(answers[0], str)
 
 
 def test_references_that_stay_do_not_grow() -> None:
@@ -411,15 +408,16 @@ def test_references_that_stay_do_not_grow() -> None:
     assert len(rewrite(schema)["$defs"]) == 31
 
 
-@pytest.mark.parametrize("tool", BUILTINS, ids=lambda tool: tool.name)
-def test_every_tool_of_the_house_has_a_strict_schema_or_is_known_not_to(tool: Any) -> None:
-    strict = rewrite_or_reason(tool.schema)
+def test_every_tool_of_the_house_has_a_strict_schema_or_is_known_not_to(subtests: pytest.Subtests) -> None:
+    for tool in BUILTINS:
+        with subtests.test(tool=tool):
+            strict = rewrite_or_reason(tool.schema)
 
-    if isinstance(strict, str):
-        assert GIVEN_UP.get(tool.name) == strict
-    else:
-        assert tool.name not in GIVEN_UP
-        _require_strict(strict)
+            if isinstance(strict, str):
+                assert GIVEN_UP.get(tool.name) == strict
+            else:
+                assert tool.name not in GIVEN_UP
+                _require_strict(strict)
 
 
 def _require_strict(strict: Schema) -> None:

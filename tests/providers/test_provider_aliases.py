@@ -32,60 +32,71 @@ def test_the_providers_are_all_there() -> None:
     }
 
 
-@pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
-def test_every_alias_speaks_a_known_dialect(alias: ProviderAlias) -> None:
-    assert alias.dialect in DIALECTS
-    assert alias.supports.native_tools is (alias.dialect not in ("text", "text-xml"))
+def test_every_alias_speaks_a_known_dialect(subtests: pytest.Subtests) -> None:
+    cases: list[ProviderAlias] = list(ALIASES.values())
+    for alias in cases:
+        with subtests.test(alias=alias):
+            assert alias.dialect in DIALECTS
+            assert alias.supports.native_tools is (alias.dialect not in ("text", "text-xml"))
 
 
-@pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
-def test_what_an_alias_says_of_strict_is_what_it_does(alias: ProviderAlias) -> None:
-    assert alias.supports.strict is (alias.quirks.strict != "never")
-    assert alias.supports.freeform is alias.quirks.takes_freeform
+def test_what_an_alias_says_of_strict_is_what_it_does(subtests: pytest.Subtests) -> None:
+    cases: list[ProviderAlias] = list(ALIASES.values())
+    for alias in cases:
+        with subtests.test(alias=alias):
+            assert alias.supports.strict is (alias.quirks.strict != "never")
+            assert alias.supports.freeform is alias.quirks.takes_freeform
 
 
-@pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
-def test_every_name_is_made_one_that_the_alias_takes(alias: ProviderAlias) -> None:
-    rule = alias.quirks.names
-    names = [wire_name(name, rule) for name in ODD_NAMES]
+def test_every_name_is_made_one_that_the_alias_takes(subtests: pytest.Subtests) -> None:
+    cases: list[ProviderAlias] = list(ALIASES.values())
+    for alias in cases:
+        with subtests.test(alias=alias):
+            rule = alias.quirks.names
+            names = [wire_name(name, rule) for name in ODD_NAMES]
 
-    assert all(rule.pattern.fullmatch(name) and len(name) <= rule.max_length <= 64 for name in names)
-    assert len(set(names)) == len(ODD_NAMES)
-
-
-@pytest.mark.parametrize("strict", ["auto", "on", "off"])
-@pytest.mark.parametrize("alias", CHATS.values(), ids=CHATS)
-def test_an_export_keeps_the_rules_of_its_alias(alias: ProviderAlias, strict: Any) -> None:
-    offers = [replace(OFFER, name=name, description="x" * 2000) for name in ODD_NAMES]
-    offers += [FREE, *(replace(QUIET, name=f"tool_{number}") for number in range(150))]
-    options = ExportOptions(strict=strict, model="gpt-5", quirks=alias.quirks)
-
-    made = dialect.export_tools(offers, options)
-
-    require(list[ChatCompletionToolUnionParam], made.tools)
-    functions = [tool["function"] for tool in made.tools]
-    assert len(functions) == min(len(offers), alias.quirks.max_tools or len(offers))
-    assert all(alias.quirks.names.pattern.fullmatch(one["name"]) for one in functions)
-    assert max(len(one["description"]) for one in functions) == (alias.quirks.max_description or 2000)
-    expected = {"never": None, "false": False, "on_request": None}[alias.quirks.strict]
-    if strict == "on" and alias.quirks.strict != "never":
-        expected = True
-    assert {one.get("strict") for one in functions} == {expected}
-    assert all(("strict" in one) is (expected is not None) for one in functions)
+            assert all(rule.pattern.fullmatch(name) and len(name) <= rule.max_length <= 64 for name in names)
+            assert len(set(names)) == len(ODD_NAMES)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("alias", CHATS.values(), ids=CHATS)
-def test_a_choice_says_only_what_the_alias_takes(alias: ProviderAlias, mode: Any) -> None:
-    tools = dialect.export_tools([OFFER, QUIET], ExportOptions(quirks=alias.quirks)).tools
-    choice = Choice(mode=mode, name="get_weather", allowed=("get_weather",), parallel=False)
+def test_an_export_keeps_the_rules_of_its_alias(subtests: pytest.Subtests) -> None:
+    stricts: list[Any] = ["auto", "on", "off"]
+    aliass: list[ProviderAlias] = list(CHATS.values())
+    for strict in stricts:
+        for alias in aliass:
+            with subtests.test(strict=strict, alias=alias):
+                offers = [replace(OFFER, name=name, description="x" * 2000) for name in ODD_NAMES]
+                offers += [FREE, *(replace(QUIET, name=f"tool_{number}") for number in range(150))]
+                options = ExportOptions(strict=strict, model="gpt-5", quirks=alias.quirks)
 
-    request = dialect.fill_request(tools, choice, alias.quirks, [])
+                made = dialect.export_tools(offers, options)
 
-    said = request.get("tool_choice")
-    assert said is None or ("tool" if isinstance(said, dict) else said) in alias.quirks.modes
-    assert not isinstance(said, dict) or said["type"] == "function"
-    assert ("parallel_tool_calls" in request) is (alias.quirks.has_parallel_choice and "tools" in request)
+                require(list[ChatCompletionToolUnionParam], made.tools)
+                functions = [tool["function"] for tool in made.tools]
+                assert len(functions) == min(len(offers), alias.quirks.max_tools or len(offers))
+                assert all(alias.quirks.names.pattern.fullmatch(one["name"]) for one in functions)
+                assert max(len(one["description"]) for one in functions) == (alias.quirks.max_description or 2000)
+                expected = {"never": None, "false": False, "on_request": None}[alias.quirks.strict]
+                if strict == "on" and alias.quirks.strict != "never":
+                    expected = True
+                assert {one.get("strict") for one in functions} == {expected}
+                assert all(("strict" in one) is (expected is not None) for one in functions)
+
+
+def test_a_choice_says_only_what_the_alias_takes(subtests: pytest.Subtests) -> None:
+    aliass: list[ProviderAlias] = list(CHATS.values())
+    for mode in MODES:
+        for alias in aliass:
+            with subtests.test(mode=mode, alias=alias):
+                tools = dialect.export_tools([OFFER, QUIET], ExportOptions(quirks=alias.quirks)).tools
+                choice = Choice(mode=mode, name="get_weather", allowed=("get_weather",), parallel=False)
+
+                request = dialect.fill_request(tools, choice, alias.quirks, [])
+
+                said = request.get("tool_choice")
+                assert said is None or ("tool" if isinstance(said, dict) else said) in alias.quirks.modes
+                assert not isinstance(said, dict) or said["type"] == "function"
+                assert ("parallel_tool_calls" in request) is (alias.quirks.has_parallel_choice and "tools" in request)
 
 
 def test_moonshot_is_told_that_tools_are_not_strict_and_takes_no_short_names() -> None:

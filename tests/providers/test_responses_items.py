@@ -148,9 +148,8 @@ def test_the_providers_own_tools_are_read_as_what_they_are(item: Wire, call: Mod
     assert called({"call_id": "c", **item}) == call
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
+def test_what_the_provider_runs_by_itself_is_not_ours(subtests: pytest.Subtests) -> None:
+    cases: list[Wire] = [
         {"type": "web_search_call", "id": "ws", "status": "completed"},
         {"type": "file_search_call", "id": "fs", "queries": [], "results": []},
         {"type": "code_interpreter_call", "id": "ci", "code": "1"},
@@ -161,10 +160,10 @@ def test_the_providers_own_tools_are_read_as_what_they_are(item: Wire, call: Mod
         {"type": "shell_call", "call_id": "c", "action": ACTION, "environment": {"type": "container_reference"}},
         {"type": "program", "id": "pg", "call_id": "c", "code": ""},
         {"type": "of_tomorrow", "call_id": "c"},
-    ],
-)
-def test_what_the_provider_runs_by_itself_is_not_ours(item: Wire) -> None:
-    assert read(item).calls == ()
+    ]
+    for item in cases:
+        with subtests.test(item=item):
+            assert read(item).calls == ()
 
 
 @pytest.mark.parametrize(
@@ -181,9 +180,8 @@ def test_a_call_that_is_answered_already_is_passed_over(kind: str, output: Wire)
     assert [found.id for found in read(call, other, output).calls] == ["d"]
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
+def test_a_call_that_says_nothing_to_do_is_kept_with_what_is_wrong(subtests: pytest.Subtests) -> None:
+    cases: list[Wire] = [
         {"type": "apply_patch_call", "operation": {"type": "rename_file", "path": "a"}},
         {"type": "apply_patch_call", "operation": {"type": "update_file", "path": "a"}},
         {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a\n*** Delete File: b"}},
@@ -197,14 +195,14 @@ def test_a_call_that_is_answered_already_is_passed_over(kind: str, output: Wire)
         {"type": "local_shell_call", "action": {"command": ["ls"], "env": {"A": 1}}},
         {"type": "computer_call", "pending_safety_checks": []},
         {"type": "custom_tool_call", "name": "note", "input": {"a": 1}},
-    ],
-)
-def test_a_call_that_says_nothing_to_do_is_kept_with_what_is_wrong(item: Wire) -> None:
-    call = called({"call_id": "c", **item})
+    ]
+    for item in cases:
+        with subtests.test(item=item):
+            call = called({"call_id": "c", **item})
 
-    assert (call.id, call.arguments, call.input) == ("c", None, None)
-    assert call.arguments_error
-    assert call.raw_arguments is not None
+            assert (call.id, call.arguments, call.input) == ("c", None, None)
+            assert call.arguments_error
+            assert call.raw_arguments is not None
 
 
 @pytest.mark.parametrize(
@@ -236,9 +234,8 @@ def test_what_was_whole_before_a_response_was_cut_is_run() -> None:
     assert [call.arguments_error for call in calls] == [None, None]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_what_is_of_another_dialect_is_refused_in_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         None,
         "text",
         7,
@@ -252,13 +249,13 @@ def test_what_was_whole_before_a_response_was_cut_is_run() -> None:
         {"type": "message", "role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a"}]},
         [{"type": "tool_use", "id": "t", "name": "a", "input": {}}],
         [{"type": "response.completed"}, 3],
-    ],
-)
-def test_what_is_of_another_dialect_is_refused_in_a_sentence(message: Any) -> None:
-    with pytest.raises(Unreadable) as caught:
-        dialect.read_calls(message, nobody)
+    ]
+    for message in cases:
+        with subtests.test(message=message):
+            with pytest.raises(Unreadable) as caught:
+                dialect.read_calls(message, nobody)
 
-    assert str(caught.value).endswith(".")
+            assert str(caught.value).endswith(".")
 
 
 @given(MESSAGE)

@@ -187,9 +187,8 @@ def test_offers_are_not_shared_with_what_is_exported() -> None:
     assert list(WEATHER["properties"]) == ["location", "unit"]
 
 
-@pytest.mark.parametrize(
-    ("choice", "said"),
-    [
+def test_a_choice_is_said_flat_by_what_the_tool_is_offered_as(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Choice, Any]] = [
         (Choice(), None),
         (Choice(mode="auto"), "auto"),
         (Choice(mode="none"), "none"),
@@ -215,19 +214,19 @@ def test_offers_are_not_shared_with_what_is_exported() -> None:
             Choice(allowed=("note",)),
             {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "note"}]},
         ),
-    ],
-)
-def test_a_choice_is_said_flat_by_what_the_tool_is_offered_as(choice: Choice, said: Any) -> None:
-    tools = exported(weather, note, patching, line, words, is_native=True, model="gpt-5.2").tools
+    ]
+    for choice, said in cases:
+        with subtests.test(choice=choice, said=said):
+            tools = exported(weather, note, patching, line, words, is_native=True, model="gpt-5.2").tools
 
-    request, warnings = filled(tools, choice)
+            request, warnings = filled(tools, choice)
 
-    assert request == {"tools": tools} | ({} if said is None else {"tool_choice": said})
-    assert warnings == []
-    if said is not None:
-        require(ToolChoice, said)
-    if isinstance(said, dict) and said["type"] == "allowed_tools":
-        require(tool_choice_allowed_param.ToolChoiceAllowedParam, said)
+            assert request == {"tools": tools} | ({} if said is None else {"tool_choice": said})
+            assert warnings == []
+            if said is not None:
+                require(ToolChoice, said)
+            if isinstance(said, dict) and said["type"] == "allowed_tools":
+                require(tool_choice_allowed_param.ToolChoiceAllowedParam, said)
 
 
 def test_a_tool_in_a_namespace_can_be_chosen_by_its_name_on_the_wire() -> None:

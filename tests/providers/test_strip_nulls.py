@@ -28,9 +28,8 @@ TEXT: Schema = {"type": "string"}
 TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 
 
-@pytest.mark.parametrize(
-    ("schema", "given_", "expected"),
-    [
+def test_a_null_goes_where_the_property_may_be_left_out_and_not_be_null(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Schema, Schema, Schema]] = [
         (of(a=TEXT), {"a": None}, {}),
         (of(a=TEXT | {"default": "x"}), {"a": None}, {}),
         (of("a", a=TEXT), {"a": None}, {"a": None}),
@@ -65,15 +64,13 @@ TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
         ({"allOf": [of(a=TEXT), of("b", a=TEXT, b=TEXT)]}, {"a": None, "b": None}, {"b": None}),
         ({"allOf": [of(a=TEXT), {"required": ["a"]}]}, {"a": None}, {"a": None}),
         ({"properties": {"a": TEXT}}, {"a": None}, {}),
-    ],
-)
-def test_a_null_goes_where_the_property_may_be_left_out_and_not_be_null(
-    schema: Schema, given_: Schema, expected: Schema
-) -> None:
-    before = copy.deepcopy((schema, given_))
+    ]
+    for schema, given_, expected in cases:
+        with subtests.test(schema=schema, given_=given_, expected=expected):
+            before = copy.deepcopy((schema, given_))
 
-    assert strip_nulls(schema, given_) == expected
-    assert (schema, given_) == before
+            assert strip_nulls(schema, given_) == expected
+            assert (schema, given_) == before
 
 
 NODE = of("value", value=TEXT, next={"$ref": "#/$defs/Node"}, all={"type": "array", "items": {"$ref": "#/$defs/Node"}})
@@ -99,10 +96,9 @@ CAT = of("kind", kind={"const": "cat"}, name=TEXT)
 DOG = of("kind", kind={"const": "dog"}, name=TEXT_OR_NULL, age={"type": "integer"})
 
 
-@pytest.mark.parametrize("union", ["anyOf", "oneOf"])
-@pytest.mark.parametrize(
-    ("given_", "expected"),
-    [
+def test_in_a_union_nulls_go_by_the_arm_that_fits(subtests: pytest.Subtests) -> None:
+    unions: list[str] = ["anyOf", "oneOf"]
+    given__cases: list[tuple[Any, Any]] = [
         ({"kind": "cat", "name": None}, {"kind": "cat"}),
         ({"kind": "dog", "name": None, "age": None}, {"kind": "dog", "name": None}),
         ({"kind": "dog", "age": None}, {"kind": "dog"}),
@@ -110,17 +106,17 @@ DOG = of("kind", kind={"const": "dog"}, name=TEXT_OR_NULL, age={"type": "integer
         ({"kind": "cat", "name": None, "age": None}, {"kind": "cat", "age": None}),
         ("cat", "cat"),
         (None, None),
-    ],
-)
-def test_in_a_union_nulls_go_by_the_arm_that_fits(union: str, given_: Any, expected: Any) -> None:
-    schema = of("pet", pet={union: [CAT, DOG, {"type": "null"}]})
+    ]
+    for union in unions:
+        for given_, expected in given__cases:
+            with subtests.test(union=union, given_=given_, expected=expected):
+                schema = of("pet", pet={union: [CAT, DOG, {"type": "null"}]})
 
-    assert strip_nulls(schema, {"pet": given_, "x": None}) == {"pet": expected, "x": None}
+                assert strip_nulls(schema, {"pet": given_, "x": None}) == {"pet": expected, "x": None}
 
 
-@pytest.mark.parametrize(
-    ("arms", "given_", "expected"),
-    [
+def test_of_several_arms_it_is_the_one_that_fits_best(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[list[Schema], Schema, Schema]] = [
         # as a strict schema would have made it
         ([of(a=TEXT), of(a=TEXT_OR_NULL, b=TEXT)], {"a": None}, {}),
         ([of(a=TEXT), of(a=TEXT_OR_NULL, b=TEXT)], {"a": None, "b": None}, {"a": None}),
@@ -141,12 +137,12 @@ def test_in_a_union_nulls_go_by_the_arm_that_fits(union: str, given_: Any, expec
         # arms that only say what is needed
         ([{"required": ["a"]}, {"required": ["b"]}], {"a": "x", "b": None}, {"a": "x"}),
         ([], {"a": None}, {}),
-    ],
-)
-def test_of_several_arms_it_is_the_one_that_fits_best(arms: list[Schema], given_: Schema, expected: Schema) -> None:
-    shared = of(a=TEXT, b=TEXT) if not arms or "type" not in arms[0] else {}
+    ]
+    for arms, given_, expected in cases:
+        with subtests.test(arms=arms, given_=given_, expected=expected):
+            shared = of(a=TEXT, b=TEXT) if not arms or "type" not in arms[0] else {}
 
-    assert strip_nulls(of("x", x=shared | {"anyOf": arms}), {"x": given_}) == {"x": expected}
+            assert strip_nulls(of("x", x=shared | {"anyOf": arms}), {"x": given_}) == {"x": expected}
 
 
 def test_an_arm_of_an_arm_is_an_arm() -> None:

@@ -305,11 +305,13 @@ TEXTS: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize(("text", "calls", "rest"), TEXTS.values(), ids=TEXTS)
-def test_a_text_is_read_as_its_model_means_it(text: str, calls: list[dict[str, Any]], rest: str) -> None:
-    found = read(text, KNOWN)
+def test_a_text_is_read_as_its_model_means_it(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, list[dict[str, Any]], str]] = list(TEXTS.values())
+    for text, calls, rest in cases:
+        with subtests.test(text=text, calls=calls, rest=rest):
+            found = read(text, KNOWN)
 
-    assert [
-        {key: value for key, value in call.view().items() if key not in ("id", "type")} for call in found.calls
-    ] == calls
-    assert found.text == rest
+            assert [
+                {key: value for key, value in call.view().items() if key not in ("id", "type")} for call in found.calls
+            ] == calls
+            assert found.text == rest

@@ -55,9 +55,8 @@ def test_the_table_is_a_table() -> None:
     assert len({row["script"] for row in ROWS}) == len(ROWS)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+def test_no_way_of_writing_it_slips_past_a_rule(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         'g"it" push',
         "\\git push",
         "'git'  push --force",
@@ -88,10 +87,10 @@ def test_the_table_is_a_table() -> None:
         "cat <(git push)",
         "git push&",
         "cd x && git push",
-    ],
-)
-def test_no_way_of_writing_it_slips_past_a_rule(script: str) -> None:
-    assert any(matches("git push*", need.pattern) for need in want(script).needs)
+    ]
+    for script in cases:
+        with subtests.test(script=script):
+            assert any(matches("git push*", need.pattern) for need in want(script).needs)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +110,8 @@ def test_what_could_be_it_is_asked_whatever_rules_allow(script: str) -> None:
     assert any(need.is_unclear for need in want(script).needs)
 
 
-@pytest.mark.parametrize(
-    ("script", "always"),
-    [
+def test_an_always_allows_what_is_told_by_the_same_words_and_no_more(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, list[str | None]]] = [
         ("git push origin main", ["git push *"]),
         ("/usr/bin/git push origin", ["/usr/bin/git push *", "git push *"]),
         ("git -C x status", ["git -C *", "git status *"]),
@@ -129,10 +127,10 @@ def test_what_could_be_it_is_asked_whatever_rules_allow(script: str) -> None:
         ("'*' x", [None]),
         ("export PATH=/x", [None]),
         ("if", [None]),
-    ],
-)
-def test_an_always_allows_what_is_told_by_the_same_words_and_no_more(script: str, always: list[str | None]) -> None:
-    assert [need.always for need in want(script).needs] == always
+    ]
+    for script, always in cases:
+        with subtests.test(script=script, always=always):
+            assert [need.always for need in want(script).needs] == always
 
 
 def test_a_need_of_what_is_unreadable_is_the_script_in_one_line() -> None:
@@ -180,9 +178,8 @@ def test_commands_wrapped_in_each_other_are_unclear_at_some_depth() -> None:
     assert not any(need.is_unclear for need in want("sudo " * 5 + "rm x").needs)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+def test_what_is_too_much_is_unclear_and_no_accident(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         "(" * 10_000 + "a" + ")" * 10_000,
         "$(" * 10_000 + "a" + ")" * 10_000,
         'echo "$(' * 5_000 + ')"' * 5_000,
@@ -194,11 +191,10 @@ def test_commands_wrapped_in_each_other_are_unclear_at_some_depth() -> None:
         "${" * 10_000,
         "x" * (256 * 1024 + 1),
         "\u00e9" * (200 * 1024),
-    ],
-    ids=["parens", "substitutions", "strings", "braces", "ifs", "ands", "pipes", "many", "broken", "long", "bytes"],
-)
-def test_what_is_too_much_is_unclear_and_no_accident(script: str) -> None:
-    assert isinstance(parse(script), Unclear)
+    ]
+    for script in cases:
+        with subtests.test(script=script):
+            assert isinstance(parse(script), Unclear)
 
 
 def test_a_lone_surrogate_is_no_script() -> None:

@@ -30,9 +30,8 @@ TOOLS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("query", "best"),
-    [
+def test_the_tools_a_reader_would_name_come_first(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, list[str]]] = [
         ("read file", ["read_file"]),
         ("readFile", ["read_file"]),
         ("READ-FILES", ["read_file"]),
@@ -48,10 +47,10 @@ TOOLS = [
         ("workdir", ["exec_command"]),
         ("patches", ["apply_patch"]),
         ("how can I run a shell command?", ["exec_command"]),
-    ],
-)
-def test_the_tools_a_reader_would_name_come_first(query: str, best: list[str]) -> None:
-    assert [found["name"] for found in rank(query, TOOLS)][: len(best)] == best
+    ]
+    for query, best in cases:
+        with subtests.test(query=query, best=best):
+            assert [found["name"] for found in rank(query, TOOLS)][: len(best)] == best
 
 
 @pytest.mark.parametrize(

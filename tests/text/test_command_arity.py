@@ -17,9 +17,8 @@ def test_it_answers_as_the_peer_did(case: dict[str, Any]) -> None:
     assert always(case["tokens"]) == case["always"]
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
+def test_the_longest_entry_counts_and_what_is_unknown_is_told_by_one_word(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("npm install left-pad", "npm install *"),
         ("npm run dev -- --port 1", "npm run dev *"),
         ("npm", "npm *"),
@@ -36,10 +35,10 @@ def test_it_answers_as_the_peer_did(case: dict[str, Any]) -> None:
         ("python3 -m venv env", "python3 *"),
         ("GIT push", "GIT *"),
         ("docker-compose up", "docker-compose *"),
-    ],
-)
-def test_the_longest_entry_counts_and_what_is_unknown_is_told_by_one_word(command: str, expected: str) -> None:
-    assert always(command.split()) == expected
+    ]
+    for command, expected in cases:
+        with subtests.test(command=command, expected=expected):
+            assert always(command.split()) == expected
 
 
 def test_words_that_hold_blanks_are_not_taken_for_several() -> None:

@@ -80,18 +80,19 @@ def test_git_applies_the_diff(old: str, new: str, has_mark: bool, name: str) -> 
     assert git_applied(diff.text, {name: before}) == {name: after}
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("data", [b"", b"a\nb", b"\xef\xbb\xbfa\r\n"])
-def test_git_makes_takes_away_and_moves_files_by_the_diff(name: str, data: bytes) -> None:
-    made = draft(name, None, data).diff().text
-    taken = draft(name, data, None).diff().text
-    moved = draft(name, data, data, moved_from="old/place.txt").diff().text
-    moved_and_changed = draft(name, data, data + b"more\n", moved_from="old/place.txt").diff().text
+def test_git_makes_takes_away_and_moves_files_by_the_diff(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        for data in [b"", b"a\nb", b"\xef\xbb\xbfa\r\n"]:
+            with subtests.test(name=name, data=data):
+                made = draft(name, None, data).diff().text
+                taken = draft(name, data, None).diff().text
+                moved = draft(name, data, data, moved_from="old/place.txt").diff().text
+                moved_and_changed = draft(name, data, data + b"more\n", moved_from="old/place.txt").diff().text
 
-    assert git_applied(made, {}) == {name: data}
-    assert git_applied(taken, {name: data}) == {}
-    assert git_applied(moved, {"old/place.txt": data}) == {name: data}
-    assert git_applied(moved_and_changed, {"old/place.txt": data}) == {name: data + b"more\n"}
+                assert git_applied(made, {}) == {name: data}
+                assert git_applied(taken, {name: data}) == {}
+                assert git_applied(moved, {"old/place.txt": data}) == {name: data}
+                assert git_applied(moved_and_changed, {"old/place.txt": data}) == {name: data + b"more\n"}
 
 
 def test_a_diff_of_several_files_is_one_that_git_applies() -> None:

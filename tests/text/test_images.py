@@ -126,23 +126,37 @@ def test_what_can_be_seen_through_still_can() -> None:
         assert made.convert("RGBA").getpixel((5, 5)) == pytest.approx((255, 0, 0, 100), abs=4)
 
 
-@pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
-@pytest.mark.parametrize(
-    ("orientation", "corner"),
-    [(1, (0, 0)), (2, (1, 0)), (3, (1, 1)), (4, (0, 1)), (5, (0, 0)), (6, (1, 0)), (7, (1, 1)), (8, (0, 1))],
-)
-def test_it_is_seen_as_the_camera_was_held(kind: str, orientation: int, corner: tuple[int, int]) -> None:
+def test_it_is_seen_as_the_camera_was_held(subtests: pytest.Subtests) -> None:
     """What the camera saw first, red here, is in this corner when the picture is the right way up."""
-    image = Image.new("RGB", (40, 32), "blue")
-    image.paste("red", (0, 0, 16, 16))
+    orientation_cases: list[tuple[int, tuple[int, int]]] = [
+        (1, (0, 0)),
+        (2, (1, 0)),
+        (3, (1, 1)),
+        (4, (0, 1)),
+        (5, (0, 0)),
+        (6, (1, 0)),
+        (7, (1, 1)),
+        (8, (0, 1)),
+    ]
+    for kind in ["jpeg", "png", "webp"]:
+        for orientation, corner in orientation_cases:
+            with subtests.test(kind=kind, orientation=orientation, corner=corner):
+                image = Image.new("RGB", (40, 32), "blue")
+                image.paste("red", (0, 0, 16, 16))
 
-    made = prepare(encoded(image, kind, exif=exif(orientation)), "a")
+                made = prepare(encoded(image, kind, exif=exif(orientation)), "a")
 
-    pixels = shown(made).convert("RGB")
-    places = {(x, y): (x * (pixels.width - 8) + 4, y * (pixels.height - 8) + 4) for x in (0, 1) for y in (0, 1)}
-    seen = [place for place, point in places.items() if pixels.getpixel(point) == pytest.approx((255, 0, 0), abs=12)]
-    size = (40, 32) if orientation < images.SWAPPING else (32, 40)
-    assert (seen, made.size, made.before, made.is_turned) == ([corner], size, size, orientation > 1)
+                pixels = shown(made).convert("RGB")
+                places = {
+                    (x, y): (x * (pixels.width - 8) + 4, y * (pixels.height - 8) + 4) for x in (0, 1) for y in (0, 1)
+                }
+                seen = [
+                    place
+                    for place, point in places.items()
+                    if pixels.getpixel(point) == pytest.approx((255, 0, 0), abs=12)
+                ]
+                size = (40, 32) if orientation < images.SWAPPING else (32, 40)
+                assert (seen, made.size, made.before, made.is_turned) == ([corner], size, size, orientation > 1)
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])

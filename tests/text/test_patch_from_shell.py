@@ -77,9 +77,8 @@ def test_what_is_found_is_a_patch_that_can_be_read() -> None:
 DOCUMENT = f"<<'EOF'\n{PATCH}\nEOF"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_anything_more_is_an_ordinary_command(subtests: pytest.Subtests) -> None:
+    cases: list[str | list[str]] = [
         f"cd a; apply_patch {DOCUMENT}",
         f"cd a\napply_patch {DOCUMENT}",
         f"cd a || apply_patch {DOCUMENT}",
@@ -125,7 +124,7 @@ DOCUMENT = f"<<'EOF'\n{PATCH}\nEOF"
         ["bash", "-xc", f"apply_patch {DOCUMENT}"],
         ["python", "-c", f"apply_patch {DOCUMENT}"],
         [],
-    ],
-)
-def test_anything_more_is_an_ordinary_command(command: str | list[str]) -> None:
-    assert intercepted_patch(command) is None
+    ]
+    for command in cases:
+        with subtests.test(command=command):
+            assert intercepted_patch(command) is None

@@ -38,9 +38,8 @@ class B:
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "body", "after"),
-    [
+def test_a_hunk_changes_its_place_only(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("a\nb\nc\n", "-b\n+B", "a\nB\nc\n"),
         ("a\nb\nc\n", "@@ a\n+x", "a\nx\nb\nc\n"),
         ("a\nb\nc\n", "@@ c\n+x", "a\nb\nc\nx\n"),
@@ -58,10 +57,10 @@ class B:
         ("\u201cq\u201d \u2013 1\nb\n", ' "q" - 1\n-b\n+c', "\u201cq\u201d \u2013 1\nc\n"),
         ("a\nb\n", " a\n-b\n+c\n ", "a\nc\n"),
         ("a\n\nb\n", " a\n\n-b\n+c", "a\n\nc\n"),
-    ],
-)
-def test_a_hunk_changes_its_place_only(before: str, body: str, after: str) -> None:
-    assert patched(before, body) == after
+    ]
+    for before, body, after in cases:
+        with subtests.test(before=before, body=body, after=after):
+            assert patched(before, body) == after
 
 
 def test_headers_lead_to_the_place_one_after_the_other() -> None:
@@ -81,9 +80,8 @@ def test_where_lines_end_in_several_ways_each_keeps_its_end_and_new_ones_have_th
     assert patched("a\r\nb\nc\rd\n", " a\n-b\n+x\n c\n+y") == "a\r\nx\r\nc\ry\r\nd\n"
 
 
-@pytest.mark.parametrize(
-    ("before", "body", "after"),
-    [
+def test_a_last_line_without_an_end_has_none_unless_it_is_touched(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("a\nb", "-a\n+x", "x\nb"),
         ("a\nb", "-a\n+x\n b", "x\nb"),
         ("a\nb", "-b\n+x", "a\nx\n"),
@@ -94,10 +92,10 @@ def test_where_lines_end_in_several_ways_each_keeps_its_end_and_new_ones_have_th
         ("a\nb", "+x\n@@\n-b\n+y", "a\ny\nx\n"),
         ("a\nb", "-a\n+y\n@@\n+x", "y\nb\nx\n"),
         ("b", "-b\n+x", "x\n"),
-    ],
-)
-def test_a_last_line_without_an_end_has_none_unless_it_is_touched(before: str, body: str, after: str) -> None:
-    assert patched(before, body) == after
+    ]
+    for before, body, after in cases:
+        with subtests.test(before=before, body=body, after=after):
+            assert patched(before, body) == after
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,8 @@ def test_text_of_any_kind_is_read_or_refused(junk: str, name: str) -> None:
             assert read(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
+def test_what_is_no_patch_is_told_as_what_it_is(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("", "must begin with the line `*** Begin Patch`"),
         ("hello", "at line 1, `hello`: the patch must begin"),
         (f"Sure:\n{PATCH}", "Send nothing before it"),
@@ -117,10 +116,10 @@ def test_text_of_any_kind_is_read_or_refused(junk: str, name: str) -> None:
         ('{"text": "x", "y": 2}', "an object with `text`, `y`"),
         ("{}", "an object with no keys"),
         ("[1, 2]", "`[1, 2]`"),
-    ],
-)
-def test_what_is_no_patch_is_told_as_what_it_is(text: str, what: str) -> None:
-    assert what in refused(text)
+    ]
+    for text, what in cases:
+        with subtests.test(text=text, what=what):
+            assert what in refused(text)
 
 
 @pytest.mark.parametrize(

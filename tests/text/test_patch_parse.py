@@ -68,9 +68,8 @@ def test_the_last_line_end_may_be_missing() -> None:
     assert parse(WHOLE.rstrip("\n")) == parse(WHOLE)
 
 
-@pytest.mark.parametrize(
-    ("body", "line", "what"),
-    [
+def test_what_does_not_fit_is_told_with_its_line(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, int, str]] = [
         ("", 2, "changes no file"),
         ("junk\n", 2, "there must be `*** Add File: path`"),
         ("*** Add File: \n+1\n", 2, "after the colon there must be a space and a path"),
@@ -83,16 +82,16 @@ def test_the_last_line_end_may_be_missing() -> None:
         ("*** Update File: a\n-1\n*** Move to: b\n", 4, "directly follows its update"),
         ("*** Update File: a\n-1\n*** End of File\n-2\n", 5, "after `*** End of File` there can only be"),
         ("*** Delete File: a\n*** End Patch\n", 4, "nothing may follow `*** End Patch`"),
-    ],
-)
-def test_what_does_not_fit_is_told_with_its_line(body: str, line: int, what: str) -> None:
-    text = f"*** Begin Patch\n{body}*** End Patch\n"
+    ]
+    for body, line, what in cases:
+        with subtests.test(body=body, line=line, what=what):
+            text = f"*** Begin Patch\n{body}*** End Patch\n"
 
-    with pytest.raises(InvalidArgs) as caught:
-        parse(text)
+            with pytest.raises(InvalidArgs) as caught:
+                parse(text)
 
-    assert what in caught.value.message
-    assert caught.value.details == {"line": line, "text": text.split("\n")[line - 1]}
+            assert what in caught.value.message
+            assert caught.value.details == {"line": line, "text": text.split("\n")[line - 1]}
 
 
 @pytest.mark.parametrize("text", ["", "\n", "*** End Patch", " *** Begin Patch\n*** Delete File: a\n*** End Patch"])

@@ -1,7 +1,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, event, given
@@ -44,17 +43,18 @@ def outcome(content: str, old: str, new: str, **more: bool) -> tuple[str | None,
     return replaced.text, replaced.strategy
 
 
-@pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["name"])
-def test_it_answers_as_the_peer_was_recorded(case: dict[str, Any]) -> None:
-    text, who = outcome(case["content"], case["oldString"], case["newString"], replace_all=case["replaceAll"])
+def test_it_answers_as_the_peer_was_recorded(subtests: pytest.Subtests) -> None:
+    for case in RECORDED:
+        with subtests.test(case=case):
+            text, who = outcome(case["content"], case["oldString"], case["newString"], replace_all=case["replaceAll"])
 
-    if case["name"] in DEVIATIONS:
-        assert (text, who) == DEVIATIONS[case["name"]][:2]
-        assert (text, who) != (case.get("output"), case["strategy"])
-    elif "error" in case:
-        assert (text, who) == (None, "ambiguous" if "multiple matches" in case["error"] else "not_found")
-    else:
-        assert (text, who) == (case["output"], case["strategy"])
+            if case["name"] in DEVIATIONS:
+                assert (text, who) == DEVIATIONS[case["name"]][:2]
+                assert (text, who) != (case.get("output"), case["strategy"])
+            elif "error" in case:
+                assert (text, who) == (None, "ambiguous" if "multiple matches" in case["error"] else "not_found")
+            else:
+                assert (text, who) == (case["output"], case["strategy"])
 
 
 def test_every_deviation_is_one_of_a_recorded_case() -> None:
@@ -133,30 +133,34 @@ def test_only_the_first_places_of_many_are_told() -> None:
         replace("\tx;\n" * 20, "  x;", "z")
 
 
-@pytest.mark.parametrize("content", ["abc", "a\nb\n", "", "a\n\nb", "a\n \nb", "\t"])
-@pytest.mark.parametrize("needle", ["   ", "\n\n\n", " \n ", "\t\t"])
-@pytest.mark.parametrize("replace_all", [False, True])
-def test_white_space_that_is_not_there_is_not_found(content: str, needle: str, replace_all: bool) -> None:
-    assert outcome(content, needle, "X", replace_all=replace_all) == (None, "not_found")
+def test_white_space_that_is_not_there_is_not_found(subtests: pytest.Subtests) -> None:
+    replace_alls: list[bool] = [False, True]
+    for content in ["abc", "a\nb\n", "", "a\n\nb", "a\n \nb", "\t"]:
+        for needle in ["   ", "\n\n\n", " \n ", "\t\t"]:
+            for replace_all in replace_alls:
+                with subtests.test(content=content, needle=needle, replace_all=replace_all):
+                    assert outcome(content, needle, "X", replace_all=replace_all) == (None, "not_found")
 
 
 def test_white_space_that_is_there_can_be_replaced() -> None:
     assert outcome("a\n\n\nb", "\n\n\n", "\n") == ("a\nb", "SimpleReplacer")
 
 
-@pytest.mark.parametrize("new", ["$&", "$$", "$1", "\\1", "\\g<0>", "\\n", "$`", "{0}", "%s"])
-@pytest.mark.parametrize(("content", "old"), [("a b", "a"), ("  a  \nb", "a\nb"), ("a   b", "a b")])
-@pytest.mark.parametrize("replace_all", [False, True])
-def test_the_new_text_is_taken_literally(content: str, old: str, new: str, replace_all: bool) -> None:
-    text, _ = outcome(content, old, new, replace_all=replace_all)
+def test_the_new_text_is_taken_literally(subtests: pytest.Subtests) -> None:
+    content_cases: list[tuple[str, str]] = [("a b", "a"), ("  a  \nb", "a\nb"), ("a   b", "a b")]
+    replace_alls: list[bool] = [False, True]
+    for new in ["$&", "$$", "$1", "\\1", "\\g<0>", "\\n", "$`", "{0}", "%s"]:
+        for content, old in content_cases:
+            for replace_all in replace_alls:
+                with subtests.test(new=new, content=content, old=old, replace_all=replace_all):
+                    text, _ = outcome(content, old, new, replace_all=replace_all)
 
-    assert text is not None
-    assert new in text
+                    assert text is not None
+                    assert new in text
 
 
-@pytest.mark.parametrize(
-    ("content", "old", "new", "expected"),
-    [
+def test_line_ends_stay_as_they_are_around_the_edit(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str, str]] = [
         ("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "x\r\ny\r\nc\r\n"),
         ("a\r\nb\r\nc\r\n", "a\r\nb", "x\ny", "x\r\ny\r\nc\r\n"),
         ("a\r\nb\r\nc\r\n", "  a\n  b", "x\n  y", "x\r\ny\r\nc\r\n"),
@@ -170,10 +174,10 @@ def test_the_new_text_is_taken_literally(content: str, old: str, new: str, repla
         ("1%\r2%\r3%\ndone\n", "2%", "9%", "1%\r9%\r3%\ndone\n"),
         ("1%\r2%\ndone\n", "%\r2", "%\r\r2", "1%\r\r2%\ndone\n"),
         ("a\r\nb\n", "a\r", "a", "a\nb\n"),
-    ],
-)
-def test_line_ends_stay_as_they_are_around_the_edit(content: str, old: str, new: str, expected: str) -> None:
-    assert outcome(content, old, new)[0] == expected
+    ]
+    for content, old, new, expected in cases:
+        with subtests.test(content=content, old=old, new=new, expected=expected):
+            assert outcome(content, old, new)[0] == expected
 
 
 def test_a_needle_is_ambiguous_whatever_its_lines_end_in() -> None:

@@ -238,24 +238,28 @@ CHANGING = [
 ]
 
 
-@pytest.mark.parametrize("script", SAFE)
-def test_what_only_reads_is_safe(script: str) -> None:
-    assert is_safe(parse(script))
+def test_what_only_reads_is_safe(subtests: pytest.Subtests) -> None:
+    for script in SAFE:
+        with subtests.test(script=script):
+            assert is_safe(parse(script))
 
 
-@pytest.mark.parametrize("script", DANGEROUS)
-def test_what_does_more_is_not(script: str) -> None:
-    assert not is_safe(parse(script))
+def test_what_does_more_is_not(subtests: pytest.Subtests) -> None:
+    for script in DANGEROUS:
+        with subtests.test(script=script):
+            assert not is_safe(parse(script))
 
 
-@pytest.mark.parametrize("script", CHANGING)
-def test_what_is_around_a_command_counts(script: str) -> None:
-    assert not is_safe(parse(script))
+def test_what_is_around_a_command_counts(subtests: pytest.Subtests) -> None:
+    for script in CHANGING:
+        with subtests.test(script=script):
+            assert not is_safe(parse(script))
 
 
-@pytest.mark.parametrize("around", AROUND)
-def test_one_dangerous_command_makes_the_script_so_wherever_it_stands(around: str) -> None:
-    assert [inner for inner in DANGEROUS if is_safe(parse(around.format(inner)))] == []
+def test_one_dangerous_command_makes_the_script_so_wherever_it_stands(subtests: pytest.Subtests) -> None:
+    for around in AROUND:
+        with subtests.test(around=around):
+            assert [inner for inner in DANGEROUS if is_safe(parse(around.format(inner)))] == []
 
 
 def test_an_argv_is_judged_as_well() -> None:

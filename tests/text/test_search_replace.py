@@ -114,9 +114,8 @@ def test_of_a_long_text_only_the_end_is_quoted() -> None:
     assert len(caught.value.message) < 500
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_a_file_is_named_on_the_lines_before_through_fences(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         "src/a.py",
         "src/a.py\n```python",
         "```python\nsrc/a.py",
@@ -136,10 +135,10 @@ def test_of_a_long_text_only_the_end_is_quoted() -> None:
         *(f"src/a.py\n<{tag}>" for tag in TAGS),
         *(f"<{tag}>\nsrc/a.py" for tag in TAGS),
         "<source>src/a.py",
-    ],
-)
-def test_a_file_is_named_on_the_lines_before_through_fences(before: str) -> None:
-    assert paths(f"Some prose.\n\n{before}\n{EDIT}\n") == ["src/a.py"]
+    ]
+    for before in cases:
+        with subtests.test(before=before):
+            assert paths(f"Some prose.\n\n{before}\n{EDIT}\n") == ["src/a.py"]
 
 
 @pytest.mark.parametrize("name", ["Makefile", "a file.txt", "./a", "/abs/a.py", "x.tar.gz", "LICENSE", ".env"])
@@ -147,9 +146,8 @@ def test_a_name_needs_no_extension_unless_it_has_blanks(name: str) -> None:
     assert paths(f"{name}\n{EDIT}") == [name]
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_a_block_that_names_no_file_is_for_that_of_the_block_before(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         "",
         "...",
         "And then this:",
@@ -160,10 +158,10 @@ def test_a_name_needs_no_extension_unless_it_has_blanks(name: str) -> None:
         "x" * 251,
         "src/b.py\n\n",
         "a.py\nb c\n```",
-    ],
-)
-def test_a_block_that_names_no_file_is_for_that_of_the_block_before(before: str) -> None:
-    assert paths(f"src/a.py\n{EDIT}\n{before}\n{EDIT}") == ["src/a.py", "src/a.py"]
+    ]
+    for before in cases:
+        with subtests.test(before=before):
+            assert paths(f"src/a.py\n{EDIT}\n{before}\n{EDIT}") == ["src/a.py", "src/a.py"]
 
 
 def test_a_block_right_after_another_is_for_the_same_file() -> None:
@@ -179,13 +177,17 @@ def test_no_more_than_three_lines_are_looked_back() -> None:
         parse(f"a.py\n```\n```\n```\n{EDIT}")
 
 
-@pytest.mark.parametrize("shell", sorted(SHELLS))
-def test_shell_commands_are_told_and_are_no_blocks(shell: str) -> None:
-    content = f"a.py\n```{shell}\n{EDIT}\n```\n```{shell}\nmake test\n\nls\n```\n```{shell}\nb.sh\n{EDIT}\n```\n"
+def test_shell_commands_are_told_and_are_no_blocks(subtests: pytest.Subtests) -> None:
+    cases: list[str] = sorted(SHELLS)
+    for shell in cases:
+        with subtests.test(shell=shell):
+            content = (
+                f"a.py\n```{shell}\n{EDIT}\n```\n```{shell}\nmake test\n\nls\n```\n```{shell}\nb.sh\n{EDIT}\n```\n"
+            )
 
-    blocks, commands = parse(content)
+            blocks, commands = parse(content)
 
-    assert ([block.path for block in blocks], commands) == (["a.py", "b.sh"], ["make test\n\nls"])
+            assert ([block.path for block in blocks], commands) == (["a.py", "b.sh"], ["make test\n\nls"])
 
 
 def test_a_block_shows_itself_as_it_is_sent() -> None:

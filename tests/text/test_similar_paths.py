@@ -22,9 +22,8 @@ def scan(path: str) -> Iterator[Entry]:
     return (Entry(name, kind) for name, kind in TREE[path].items())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
+def test_what_may_have_been_meant(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, list[str]]] = [
         ("readme.md", ["README.md"]),
         ("src/MAIN.PY", ["src/main.py", "src/Main.py", "src/mainly"]),
         ("src/maim.py", ["src/main.py", "src/Main.py", "src/mainly"]),
@@ -41,10 +40,10 @@ def scan(path: str) -> Iterator[Entry]:
         ("/elsewhere/x", []),
         ("", []),
         ("/", []),
-    ],
-)
-def test_what_may_have_been_meant(path: str, expected: list[str]) -> None:
-    assert near(path, scan) == expected
+    ]
+    for path, expected in cases:
+        with subtests.test(path=path, expected=expected):
+            assert near(path, scan) == expected
 
 
 def test_three_are_enough() -> None:

@@ -126,9 +126,8 @@ def test_a_text_without_changes_is_refused_in_so_many_words(content: str) -> Non
     assert "^^^ Expected a diff with lines that begin with `-` or `+`" in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("text", "hunk", "result"),
-    [
+def test_a_hunk_is_found_whole_by_looser_and_looser_rules(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, tuple[str, str, int]]] = [
         ("a\nb\nc\n", " a\n-b\n+x", ("exact", "a\nx\nc\n", 1)),
         ("a\nb\nc\n", " a\n+x\n b\n+y", ("exact", "a\nx\nb\ny\nc\n", 1)),
         ("a\r\nb", "-b\n+x\n+y", ("exact", "a\r\nx\r\ny", 1)),
@@ -139,10 +138,10 @@ def test_a_text_without_changes_is_refused_in_so_many_words(content: str) -> Non
         ("a\n  b\n", "     a\n-      b\n+      x", ("indentation", "a\n  x\n", 1)),
         ("  a\n \t\n  b\n", "   a\n \n-  b\n+  x", ("indentation", "  a\n \t\n  x\n", 1)),
         ("  a\n  b\n", " \n a\n-b\n+x", ("blank_lines+indentation", "  a\n  x\n", 1)),
-    ],
-)
-def test_a_hunk_is_found_whole_by_looser_and_looser_rules(text: str, hunk: str, result: tuple[str, str, int]) -> None:
-    assert applied(text, hunk) == result
+    ]
+    for text, hunk, result in cases:
+        with subtests.test(text=text, hunk=hunk, result=result):
+            assert applied(text, hunk) == result
 
 
 def test_a_new_line_that_lost_its_mark_is_added() -> None:
