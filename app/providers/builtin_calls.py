@@ -117,10 +117,6 @@ def limit_output(end: CommandEnd, max_length: int | None) -> CommandEnd:
     )
 
 
-def _apply_patch(operation: dict[str, Any]) -> list[CallSpec]:
-    return [CallSpec(tool="apply_patch", input=to_patch(operation))]
-
-
 def _shell(action: dict[str, Any]) -> list[CallSpec]:
     return [CallSpec(tool=COMMAND_TOOL, arguments={"command": line} | _timeout(action)) for line in action["commands"]]
 
@@ -131,10 +127,6 @@ def _local_shell(action: dict[str, Any]) -> list[CallSpec]:
     if action.get("working_directory"):
         arguments["workdir"] = action["working_directory"]
     return [CallSpec(tool=ARGV_TOOL, arguments=arguments)]
-
-
-def _computer(actions: dict[str, Any]) -> list[CallSpec]:
-    return [CallSpec(tool="computer", arguments=actions)]
 
 
 def _tool_search(arguments: dict[str, Any]) -> list[CallSpec]:
@@ -148,10 +140,10 @@ def _tool_search(arguments: dict[str, Any]) -> list[CallSpec]:
 
 
 BUILT_IN: dict[str, Callable[[dict[str, Any]], list[CallSpec]]] = {
-    "apply_patch": _apply_patch,
+    "apply_patch": lambda operation: [CallSpec(tool="apply_patch", input=to_patch(operation))],
     "shell": _shell,
     "local_shell": _local_shell,
-    "computer": _computer,
+    "computer": lambda actions: [CallSpec(tool="computer", arguments=actions)],
     "tool_search": _tool_search,
 }
 

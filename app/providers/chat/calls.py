@@ -83,7 +83,7 @@ def parse_calls(raw_calls: Sequence[Any], *, is_cut: bool = False) -> tuple[Mode
 def text_of(message: dict[str, Any]) -> str:
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [block.get("text", block.get("refusal")) for block in blocks if _is_text(block)]
+    texts = [block.get("text", block.get("refusal")) for block in blocks if _type_of(block) in ("text", "refusal")]
     text = "".join(text for text in texts if isinstance(text, str))
     refusal = message.get("refusal")
     return text or (refusal if isinstance(refusal, str) else "")
@@ -114,12 +114,13 @@ def _list_of_calls(message: dict[str, Any]) -> list[Any]:
     return calls or []
 
 
-def _is_text(block: Any) -> bool:
-    return isinstance(block, dict) and block.get("type") in ("text", "refusal")
+def _type_of(block: Any) -> str | None:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 def _is_tool_use(block: Any) -> bool:
-    return isinstance(block, dict) and block.get("type") == "tool_use"
+    return _type_of(block) == "tool_use"
 
 
 def _is_call(raw: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.core.runs import Json, Media, Reply, ToolOffer
@@ -24,17 +24,21 @@ STRICT = "Gemini has no strict tools: calls are checked in the mode VALIDATED of
 
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    exported = Exported(warnings=_unsupported(offers, options))
-    declarations = [_declaration(tool) for tool in fit(offers, options.quirks, exported.warnings)]
-    exported.tools = [{"functionDeclarations": declarations}] if declarations else []
-    return exported
+    return _export(offers, options, _declaration)
 
 
 def export_openapi(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    exported = Exported(warnings=_unsupported(offers, options))
+    return _export(offers, options, _openapi_declaration)
+
+
+def _export(
+    offers: Sequence[ToolOffer], options: ExportOptions, declare: Callable[[FittedTool, list[str]], Wire]
+) -> Exported:
+    exported = Exported(warnings=[STRICT] if options.strict == "on" else [])
+    warn_unsupported(options, offers, ("cache", "defer", "namespace", "native"), exported.warnings)
     fitted = fit(offers, options.quirks, exported.warnings)
-    declarations = [_openapi_declaration(tool, exported.warnings) for tool in fitted]
-    exported.tools = [{"functionDeclarations": declarations}] if declarations else []
+    if declarations := [declare(tool, exported.warnings) for tool in fitted]:
+        exported.tools = [{"functionDeclarations": declarations}]
     return exported
 
 
@@ -65,13 +69,7 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
     return [{"role": "user", "parts": [{"functionResponse": _response(reply)} for reply in replies]}]
 
 
-def _unsupported(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
-    warnings = [STRICT] if options.strict == "on" else []
-    warn_unsupported(options, offers, ("cache", "defer", "namespace", "native"), warnings)
-    return warnings
-
-
-def _declaration(tool: FittedTool) -> Wire:
+def _declaration(tool: FittedTool, warnings: list[str]) -> Wire:
     return _name_and_description(tool) | {"parametersJsonSchema": tool.schema}
 
 

@@ -384,7 +384,7 @@ class _Count:
         self.properties += len(properties)
         self.values += len(values)
         texts = [*properties, *values, *([schema["const"]] if "const" in schema else [])]
-        self.characters += sum(_length(text) for text in texts)
+        self.characters += sum(len(str(text)) for text in texts)
         if len(values) > LONG_ENUM_VALUES:
             self.longest = max(self.longest, sum(len(value) for value in values if isinstance(value, str)))
 
@@ -435,7 +435,3 @@ def _references(part: Schema) -> Iterator[str]:
         if "$ref" in one:
             yield one["$ref"]
         left += one.get("anyOf", ())
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, str) else len(str(value))

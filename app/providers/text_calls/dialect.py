@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ class PromptTemplate:
 
     text: str
     tag: str
-    define: Callable[[str, str, dict[str, Any]], Wire]
+    is_wrapped: bool = False
+    """Whether a tool is written as OpenAI does, `{"type": "function", "function": ...}`."""
 
 
 def export_prompt(offers: Sequence[ToolOffer], options: ExportOptions, template: PromptTemplate) -> Exported:
@@ -93,9 +94,12 @@ def _line(offer: ToolOffer, quirks: Quirks, template: PromptTemplate, warnings: 
     takes_text = offer.takes == "input"
     description = _described(offer) if takes_text else offer.description
     schema = FREE_FORM if takes_text else offer.schema
-    definition = template.define(
-        fit_name(offer, quirks, warnings), fit_description(offer, description, quirks, warnings), schema
-    )
+    function: Wire = {
+        "name": fit_name(offer, quirks, warnings),
+        "description": fit_description(offer, description, quirks, warnings),
+        "parameters": schema,
+    }
+    definition = {"type": "function", "function": function} if template.is_wrapped else function
     return escape_closing_tags(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -145,11 +149,7 @@ You can call the tools that are listed below. To call one, write a block like th
 
 
 def export_json(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return export_prompt(offers, options, PromptTemplate(JSON_PROMPT, "tools", _json_definition))
-
-
-def _json_definition(name: str, description: str, schema: dict[str, Any]) -> Wire:
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+    return export_prompt(offers, options, PromptTemplate(JSON_PROMPT, "tools", is_wrapped=True))
 
 
 def write_json_results(replies: Sequence[Reply]) -> list[Wire]:
@@ -209,11 +209,7 @@ _CLOSING_TAG = re.compile(r"<(?=/(?:function_results|result|error)\b)", re.IGNOR
 
 
 def export_xml(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return export_prompt(offers, options, PromptTemplate(XML_PROMPT, "functions", _xml_definition))
-
-
-def _xml_definition(name: str, description: str, schema: dict[str, Any]) -> Wire:
-    return {"name": name, "description": description, "parameters": schema}
+    return export_prompt(offers, options, PromptTemplate(XML_PROMPT, "functions"))
 
 
 def write_xml_results(replies: Sequence[Reply]) -> list[Wire]:

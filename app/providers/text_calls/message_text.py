@@ -26,7 +26,8 @@ def message_text(message: Any) -> MessageText:
     if isinstance(message, str):
         return MessageText(message)
     if isinstance(message, list):
-        return _of_list(message)
+        ids = filter(None, map(_id_of, message))
+        return MessageText("".join(map(_of_chunk, message)), next(ids, None))
     if not isinstance(message, dict):
         raise Unreadable(EXPECTED)
     text, is_response = _of_dict(message)
@@ -97,11 +98,6 @@ def _of_part(part: Any) -> str:
         raise Unreadable("The content of the message has a part that is neither a text nor an object.")
     text = part.get("text")
     return text if part.get("type") in TEXT_TYPES and isinstance(text, str) else ""
-
-
-def _of_list(items: list[Any]) -> MessageText:
-    """Chunks of a stream, or the parts of a message: their texts joined."""
-    return MessageText("".join(_of_chunk(item) for item in items), next(filter(None, map(_id_of, items)), None))
 
 
 def _id_of(chunk: Any) -> str | None:

@@ -219,7 +219,8 @@ def _unpaired(page: ScannedText, start: int, grammar: Grammar) -> Value:
         if (tag.lastindex == PARAMETER and page.begins_line(tag.start())) or (
             tag.lastindex == CALL_END and _stands(page, grammar.behind_call, place)
         ):
-            return Value(_line_end(page, start, tag.start()), tag.start(), is_closed=False)
+            end = start + len(page.cut(start, tag.start()).rstrip())  # without the line break before the tag
+            return Value(end, tag.start(), is_closed=False)
     raise _Unclosed
 
 
@@ -227,11 +228,6 @@ def _stands(page: ScannedText, pattern: re.Pattern[str], place: int) -> bool:
     """Whether this, or the end, is what comes next."""
     after = page.skip(place)
     return after == len(page) or page.match(pattern, after) is not None
-
-
-def _line_end(page: ScannedText, start: int, place: int) -> int:
-    """Where a value ends that was not closed: before the line break and the spaces that lead to the next tag."""
-    return start + len(page.cut(start, place).rstrip())
 
 
 def _trimmed(text: str, grammar: Grammar) -> str:
