@@ -277,7 +277,7 @@ async def test_the_providers_own_tools_are_run_by_ours(service: RunningService, 
     assert shell["max_output_length"] == 1000
     assert json.loads(local_output["output"]) == {"stdout": "one\nthree\n", "stderr": "", "exit_code": 0}
     assert computer["type"] == "computer_call_output"
-    assert "No computer is attached" in said["content"][0]["text"]
+    assert "no computer tool" in said["content"][0]["text"]
 
 
 async def test_claudes_own_tools_are_run_by_ours(service: RunningService, client: httpx.AsyncClient) -> None:
