@@ -62,24 +62,24 @@ def close(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _close(given: dict[str, Any]) -> dict[str, Any]:
     rest = dict(given)
-    made: dict[str, Any] = {}
+    strict: dict[str, Any] = {}
     if "$defs" in rest:
-        made["$defs"] = {name: _close(inner) for name, inner in rest.pop("$defs").items()}
+        strict["$defs"] = {name: _close(inner) for name, inner in rest.pop("$defs").items()}
     if "$ref" in rest:
-        return made | {"$ref": rest["$ref"]}
+        return strict | {"$ref": rest["$ref"]}
     kind = rest.pop("type", None)
     literals = _literals(rest)
-    made |= literals
+    strict |= literals
     if "anyOf" in rest:
-        made["anyOf"] = [_close(arm) for arm in rest.pop("anyOf")]
+        strict["anyOf"] = [_close(arm) for arm in rest.pop("anyOf")]
     elif not literals:
         if kind not in TYPES:
             raise NotExpressible("a place in it takes anything")
-        made["type"] = kind
-    made |= {word: rest.pop(word) for word in ("description", "title") if rest.get(word) is not None}
+        strict["type"] = kind
+    strict |= {word: rest.pop(word) for word in ("description", "title") if rest.get(word) is not None}
     if not literals:
-        made |= _contents(kind, rest)
-    return _describe_rest(made, rest)
+        strict |= _contents(kind, rest)
+    return _describe_rest(strict, rest)
 
 
 def _literals(rest: dict[str, Any]) -> dict[str, Any]:
@@ -99,11 +99,11 @@ def _contents(kind: Any, rest: dict[str, Any]) -> dict[str, Any]:
         case "object":
             rest.pop("additionalProperties", None)
             properties = {name: _close(inner) for name, inner in rest.pop("properties", {}).items()}
-            made = {"properties": properties, "additionalProperties": False}
-            return made | {word: rest.pop(word) for word in ("required",) if word in rest}
+            strict = {"properties": properties, "additionalProperties": False}
+            return strict | {word: rest.pop(word) for word in ("required",) if word in rest}
         case "array":
-            made = {"items": _close(rest.pop("items"))} if "items" in rest else {}
-            return made | _supported(rest, "minItems", (0, 1))
+            strict = {"items": _close(rest.pop("items"))} if "items" in rest else {}
+            return strict | _supported(rest, "minItems", (0, 1))
         case "string":
             return _supported(rest, "format", FORMATS)
     return {}
@@ -119,13 +119,13 @@ def _supported(rest: dict[str, Any], word: str, known: tuple[Any, ...]) -> dict[
     return {}
 
 
-def _describe_rest(made: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+def _describe_rest(strict: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
     """Other keywords are appended to the description."""
     if not rest:
-        return made
-    said = "{" + ", ".join(f"{word}: {value}" for word, value in rest.items()) + "}"
-    before = f"{made['description']}\n\n" if "description" in made else ""
-    return made | {"description": before + said}
+        return strict
+    text = "{" + ", ".join(f"{word}: {value}" for word, value in rest.items()) + "}"
+    before = f"{strict['description']}\n\n" if "description" in strict else ""
+    return strict | {"description": before + text}
 
 
 def _count(schema: dict[str, Any]) -> tuple[int, int]:

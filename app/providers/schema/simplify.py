@@ -42,9 +42,9 @@ class _Simplifier:
         self._depth += 1
         if self._nodes > MAX_NODES or self._depth > MAX_DEPTH:
             raise NotExpressible("it is too large")
-        made = self._simplify_node({word: value for word, value in given.items() if word not in SILENT}, above)
+        simplified = self._simplify_node({word: value for word, value in given.items() if word not in SILENT}, above)
         self._depth -= 1
-        return made
+        return simplified
 
     def _simplify_node(self, given: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
         if "$ref" in given:
@@ -58,13 +58,13 @@ class _Simplifier:
         return self._plain(given, above)
 
     def _plain(self, given: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
-        made = dict(given)
+        simplified = dict(given)
         if given.get("type") == "object":
             properties = _closed_properties(given)
-            made["properties"] = {name: self.simplify(inner, above) for name, inner in properties.items()}
+            simplified["properties"] = {name: self.simplify(inner, above) for name, inner in properties.items()}
         if given.get("type") == "array" and "items" in given:
-            made["items"] = self.simplify(given["items"], above)
-        return made
+            simplified["items"] = self.simplify(given["items"], above)
+        return simplified
 
     def _spread(self, given: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
         """A type list as alternatives. An `enum` or `const` needs no type."""

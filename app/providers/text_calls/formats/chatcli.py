@@ -204,12 +204,12 @@ def _read_flat(page: ScannedText, start: int, head: re.Match[str]) -> FoundCall 
     end = len(page) if closing is None else closing + 1
     raw = page.cut(head.end(), end if closing is None else closing).strip()
     if closing is None:
-        made = broken_call(
+        model_call = broken_call(
             name, Broken(f"the call is not closed, from character {end - start} of it on", end - start), raw
         )
     else:
-        made = call_from_text(name, offer, raw, is_repaired=False)
-    return FoundCall(end, (made,), ((start, end),))
+        model_call = call_from_text(name, offer, raw, is_repaired=False)
+    return FoundCall(end, (model_call,), ((start, end),))
 
 
 call_format = CallFormat(name="chatcli", opening=r"(?i:<tool(?:_call)?+)[\s/]|\{", read=_read)

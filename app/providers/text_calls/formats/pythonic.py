@@ -87,14 +87,14 @@ def _call(page: ScannedText, opening: re.Match[str], inside: Inside) -> ModelCal
 
 def _arguments(tokens: list[Token]) -> dict[str, object]:
     """Raises `Broken` for what is no literal, or has no name."""
-    made: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     for number, argument in enumerate(_split(tokens), 1):
         match argument:
-            case [Token("name", name), Token("mark", "="), *value] if name not in made:
-                made[name] = _literal(number, value)
+            case [Token("name", name), Token("mark", "="), *value] if name not in arguments:
+                arguments[name] = _literal(number, value)
             case _:
                 raise Broken(f"argument {number} is no literal with a name of its own", 0)
-    return made
+    return arguments
 
 
 def _literal(number: int, value: list[Token]) -> object:
