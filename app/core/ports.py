@@ -11,7 +11,7 @@ from app.core.calls import Call
 from app.core.network_policy import NetworkPolicy, SessionSecrets
 from app.core.sessions import Session
 
-MOST_LOADED = 64 * 1024 * 1024
+MAX_LOADED_BYTES = 64 * 1024 * 1024
 EntryKind = Literal["file", "directory", "symlink", "other"]
 
 
@@ -156,7 +156,7 @@ class Workspace(PathScope, Protocol):
         """When these files below one directory were changed, in nanoseconds; 0 for those that are gone."""
         ...
 
-    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
+    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MAX_LOADED_BYTES) -> Snapshot:
         """A whole regular file, and the state it was in. Raises `TooLarge` besides what `open` raises."""
         ...
 

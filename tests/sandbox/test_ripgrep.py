@@ -168,7 +168,7 @@ async def test_nothing_stays_open(searcher: Ripgrep, workspace: LocalWorkspace, 
 async def test_a_line_without_end_does_not_eat_all_memory(
     searcher: Ripgrep, workspace: LocalWorkspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ripgrep, "MEMORY", 100 * 1024**2)
+    monkeypatch.setattr(ripgrep, "MEMORY_BYTES", 100 * 1024**2)
     put(root, "long", text="x" * 60_000_000)
 
     with pytest.raises(TooLarge, match="a line that is too long"):

@@ -431,7 +431,7 @@ async def test_where_hosts_are_listed_the_proxy_can_be_reached_and_nobody_else(b
 async def test_landlock_does_not_list_hosts_unless_the_operator_accepts_how(field: Field) -> None:
     there = field.isolation(Backend.LANDLOCK, network=Network.ALLOWLIST)
 
-    with pytest.raises(SandboxUnavailable, match=r"cannot tell hosts apart.*sandbox.egress_degraded_ok"):
+    with pytest.raises(SandboxUnavailable, match=r"cannot distinguish hosts.*sandbox.egress_degraded_ok"):
         await run(there, field, "true", session=LISTING)
     assert there.processes.isolation(LISTING) is None
     assert (await run(there, field, "true"))[2].network is Network.NONE

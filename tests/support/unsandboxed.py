@@ -1,4 +1,4 @@
-"""Processes without walls, for tests of what starts them and not of where they are."""
+"""Processes without a sandbox, for tests of what starts them."""
 
 import os
 from collections.abc import Callable
@@ -6,12 +6,13 @@ from collections.abc import Callable
 from app.core.ports import Workspace
 from app.core.sandbox import NO_ISOLATION, Command, Isolation, NetworkDecision, Process
 from app.core.sessions import Session
+from app.sandbox.isolation.planner import NO_TERMINAL_ENV
 from app.sandbox.process.local_process import LocalProcess
 from app.sandbox.process.spawner import Spawner, SpawnRequest
 
 
 class BareProcesses:
-    """The `WalledProcesses` port without walls."""
+    """The `SandboxedProcesses` port without a sandbox."""
 
     def __init__(self, spawner: Spawner | None = None) -> None:
         self._spawner = spawner or Spawner()
@@ -22,9 +23,10 @@ class BareProcesses:
     async def start(
         self, command: Command, session: Session, workspace: Workspace, tell: Callable[[NetworkDecision], None]
     ) -> Process:
+        plain = NO_TERMINAL_ENV if command.tty is None else {}
         order = SpawnRequest(
             argv=command.argv,
-            env={"PATH": os.environ["PATH"], "HOME": workspace.root} | dict(command.env),
+            env={"PATH": os.environ["PATH"], "HOME": workspace.root} | plain | dict(command.env),
             cwd=os.path.join(workspace.root, workspace.folder(command.folder)),
             memory=command.memory,
             has_terminal=command.tty is not None,

@@ -19,7 +19,7 @@ from app.core.errors import (
     OutsideWorkspace,
     PermissionDenied,
 )
-from app.core.ports import MOST_LOADED, Snapshot
+from app.core.ports import MAX_LOADED_BYTES, Snapshot
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Audience, Context, Effect
@@ -538,7 +538,9 @@ async def test_a_file_cannot_have_files_in_it(ctx: Context, workspace: Path, is_
 
 async def test_a_file_that_changes_meanwhile_is_not_overwritten(workspace: Path, toy: ToyContext) -> None:
     class Raced(LocalWorkspace):
-        def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
+        def load(
+            self, path: str, *, approved: Collection[str] | None = None, limit: int = MAX_LOADED_BYTES
+        ) -> Snapshot:
             loaded = super().load(path, approved=approved, limit=limit)
             if path == "b.txt":
                 (workspace / path).write_text("somebody else's\n")
@@ -560,7 +562,9 @@ def test_a_canceled_call_writes_nothing(workspace: Path, toy: ToyContext, is_lat
     stop = Event()
 
     class Canceling(LocalWorkspace):
-        def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
+        def load(
+            self, path: str, *, approved: Collection[str] | None = None, limit: int = MAX_LOADED_BYTES
+        ) -> Snapshot:
             stop.set()
             return super().load(path, approved=approved, limit=limit)
 

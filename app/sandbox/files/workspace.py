@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
 from app.core.files import require_editable
-from app.core.ports import MOST_LOADED, Change, Entry, EntryKind, Snapshot, Stamp
+from app.core.ports import MAX_LOADED_BYTES, Change, Entry, EntryKind, Snapshot, Stamp
 from app.core.sessions import is_inside
 from app.sandbox.files import transaction
 from app.sandbox.files.errors import open_error, outside_error, printable, read_error, shown, write_error
@@ -112,7 +112,7 @@ class LocalWorkspace:
         with self.hold(path, approved=approved) as (fd, _):
             return [_mtime(fd, name) for name in names]
 
-    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MOST_LOADED) -> Snapshot:
+    def load(self, path: str, *, approved: Collection[str] | None = None, limit: int = MAX_LOADED_BYTES) -> Snapshot:
         fd = self._open(path, FILE, approved, _require_regular)
         try:
             for _ in range(MAX_TRIES):

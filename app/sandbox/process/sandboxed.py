@@ -24,8 +24,8 @@ from app.sandbox.process.local_process import LocalProcess, SpawnedProcess
 from app.sandbox.process.spawner import NotStarted, Spawner, SpawnRequest
 
 DEGRADED = (
-    "This session may reach only listed hosts, and the sandbox of this machine (landlock) cannot tell hosts apart. The "
-    "operator can allow user namespaces, so that bubblewrap is used, or accept it with `sandbox.egress_degraded_ok`."
+    "This session may reach only listed hosts, and the sandbox of this machine (landlock) cannot distinguish hosts. "
+    "The operator can allow user namespaces, so that bubblewrap is used, or set `sandbox.egress_degraded_ok`."
 )
 UNREACHABLE = (
     "Processes run as another user here, who cannot enter a folder above the workspace. The operator can open it "

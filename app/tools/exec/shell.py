@@ -89,7 +89,7 @@ async def carry_out(argv: Sequence[str], args: Running, ctx: Context, line: str)
     command = Command(
         argv=tuple(argv),
         folder=args.workdir or ".",
-        env=shell_tools.PLAIN | await ctx.environment(),
+        env=await ctx.environment(),
         is_escalated=is_escalated(args),
     )
     seconds = SECONDS if args.timeout_ms is None else min(args.timeout_ms / 1000, MOST_SECONDS)
