@@ -45,7 +45,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 }
 
 #: Fixed expressions of the field.
-EXPRESSIONS = re.compile(r"wall[- ]clock|random seeds?|wide-open doors?", re.IGNORECASE)
+EXPRESSIONS = re.compile(r"wall[- ]clock|random seeds?|letters and digits|capital letters|other letters", re.IGNORECASE)
 
 
 def sources() -> Iterator[Path]:

@@ -27,7 +27,7 @@ def touching(scope: PathScope, permission: str, paths: Iterable[str]) -> list[Ne
 
 
 def readable(may: Callable[[Sequence[Need]], list[bool]], names: Iterable[str]) -> Iterator[bool]:
-    """Whether rules let each of these be read, found out no further than somebody asks."""
+    """Whether the rules allow reading each of these, computed only as far as the caller iterates."""
     needs = (Need("read", name) for name in names)
     while asked := list(islice(needs, ASKED_AT_ONCE)):
         yield from may(asked)

@@ -1,4 +1,4 @@
-"""The ports: what the house needs of the world, said as Protocols. `main` hands the implementations in."""
+"""The ports: Protocols of what the service needs from outside. The composition root passes the implementations in."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ EntryKind = Literal["file", "directory", "symlink", "other"]
 
 
 class Clock(Protocol):
-    """Wall time for records, monotonic time for durations."""
+    """Wall-clock time for records, monotonic time for durations."""
 
     def now(self) -> int:
         """Microseconds since 1970, UTC."""
@@ -55,7 +55,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A state of a file. Whoever changes the file, or puts another one in its place, changes the stamp."""
+    """A state of a file. Changing the file, or replacing it by another one, changes the stamp."""
 
     device: int
     inode: int
@@ -138,7 +138,7 @@ class Workspace(PathScope, Protocol):
         ...
 
     def scan(self, path: str, *, approved: Collection[str] | None = None) -> Iterator[Entry]:
-        """The entries of one directory, sorted by name; symlinks are told, not followed."""
+        """The entries of one directory, sorted by name; symlinks are listed, not followed."""
         ...
 
     def hold(self, path: str, *, approved: Collection[str] | None = None) -> AbstractContextManager[tuple[int, bool]]:
@@ -179,7 +179,7 @@ class Upload(Protocol):
 
     @property
     def id(self) -> str:
-        """By which a call names it. Nobody can guess it."""
+        """The unguessable id by which a call names it."""
         ...
 
     @property
@@ -257,7 +257,7 @@ class SearchResult:
 
     `name` is the canonical name of what was searched, and the names in the output are relative to it; `is_file`: that
     was one file, and they mean nothing. `is_cut`: there was more, and which part of it came first is chance unless it
-    was told to sort. Code 2 without a word on stderr: some of what is there could not be read.
+    was asked to sort. Code 2 without output on stderr: some files could not be read.
     """
 
     code: int
@@ -371,7 +371,7 @@ class Trace(Protocol):
 
 
 class Tracer(Protocol):
-    """Follows calls. Never told: what goes into a tool and what comes out."""
+    """Traces calls, never their arguments or results."""
 
     def begin(self, call: Call, origin: TraceContext | None) -> Trace:
         """Follow a call from its first stage on, as part of where it came from. What is no trace context is none."""

@@ -215,7 +215,7 @@ class ResourceList(NamedTuple):
 
 
 class McpResources(Protocol):
-    """What the servers have besides tools. Each session sees everybody's servers and those of its principal.
+    """Resources and prompts of MCP servers. A session sees shared servers and those of its principal.
 
     Without a server all of them are asked, in the order of their names, and there is no cursor; one that is down is
     left out. Raises `InvalidArgs` for a server that is not known or has no such thing, `ToolUnavailable` for one that
@@ -243,7 +243,7 @@ class McpResources(Protocol):
         ...
 
     async def watch(self, session: Session, server: str, uri: str) -> None:
-        """Be told by the server when this resource changes, as long as anybody watches it."""
+        """Subscribe to changes of this resource, as long as a client watches it."""
         ...
 
     async def unwatch(self, session: Session, server: str, uri: str) -> None: ...
@@ -271,7 +271,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """For whom tools are listed. None: whoever it is."""
+    """For which caller tools are listed. None: any."""
 
     provider: str | None = None
     model: str | None = None

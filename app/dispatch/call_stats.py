@@ -1,8 +1,7 @@
-"""The ledger: how calls ended, counted by tool, status and error code, and how long their tools ran.
+"""Counters for metrics: how calls ended, by tool, status and error code, and how long their tools ran.
 
-Whatever a model or a tool makes up must not become a name here: a tool that is
-not registered is `unknown`, those that principals bring along are `own`, and
-there are only so many error codes.
+The number of labels is bounded: unregistered tools count as `unknown`, tools of single principals as `own`, and error
+codes beyond a limit as `other`.
 """
 
 import re
@@ -42,7 +41,7 @@ class CallStats:
         durations.record(call.duration_us / 1_000_000)
 
     def _name(self, call: Call) -> str:
-        """A tool is counted by its own name, whatever it was called by; those of one principal are not told apart."""
+        """A tool is counted by its own name, not by an alias; tools of single principals count as one."""
         tool = self._registry.get(call.tool, call.principal)
         if tool is None:
             return UNKNOWN

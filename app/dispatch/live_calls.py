@@ -202,7 +202,7 @@ class LiveCall:
         self.execution = Execution()
         self.trace: Trace | None = None
         self.task: asyncio.Task[None] | None = None
-        #: Why the call was told to stop.
+        #: Why the call is being stopped.
         self.stop: CallError | None = None
         self.is_open = self.is_done = False
         self._is_interruptible = False

@@ -1,4 +1,4 @@
-"""Retries: what must be recorded is handed over again until the store takes it, or the service has ended."""
+"""Retries of changes that must be stored, until the store takes them or the service has ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,15 +9,15 @@ from app.store.writer import Batch, Writer
 
 T = TypeVar("T")
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 2.0
+FIRST_PAUSE_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 2.0
 
 
 async def submit_until_stored(
     writer: Writer, change: Callable[[Batch], T], pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> T:
-    """Bring a change that was refused to the store after all. `pause` is where the caller can be interrupted."""
-    seconds = FIRST_PAUSE
+    """Submit a refused change again until it is stored. The caller can be interrupted in `pause`."""
+    seconds = FIRST_PAUSE_SECONDS
     while True:
         await pause(seconds)
         try:
@@ -25,4 +25,4 @@ async def submit_until_stored(
         except StoreUnavailable:
             if writer.is_closed:
                 raise
-        seconds = min(2 * seconds, LONGEST_PAUSE)
+        seconds = min(2 * seconds, MAX_PAUSE_SECONDS)

@@ -6,7 +6,7 @@ MARKER = "[{omitted} bytes left out here; all of it is in the output of the call
 
 class HeadTailBuffer:
     """Text flows in; its first `head` and its last `tail` bytes stay. `size` counts all that came, as UTF-8; `lines`
-    counts its lines, unless nobody wants to know: in a flood that is what takes longest.
+    counts its lines, unless the caller does not need that: for large output counting takes longest.
 
     No character is split, and no line where an end has another one to stop at, for a secret that is cut in two is not
     recognized any more: so an end may be shorter than it could be.

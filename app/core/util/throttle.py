@@ -1,4 +1,4 @@
-"""Paces: how often something is told that a server may say as often as it likes."""
+"""A throttle that merges values: of those that come too fast, only the last is passed on."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ A_SECOND = 10
 
 
 class Throttle(Generic[T]):
-    """So many at once, then so many a second. Of what comes faster only the last is told, and that always."""
+    """`burst` at once, then `a_second` per second. Of faster values the last one is always passed on."""
 
     __slots__ = ("_a_second", "_at", "_burst", "_last", "_left", "_tell", "_timer")
 
@@ -40,7 +40,7 @@ class Throttle(Generic[T]):
         self._timer = loop.call_later((1 - self._left) / self._a_second, self.flush)
 
     def flush(self) -> None:
-        """Tell what waits, if something does."""
+        """Pass on the waiting value, if there is one."""
         if self._timer is None:
             return
         self._timer.cancel()

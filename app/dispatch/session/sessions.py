@@ -151,7 +151,7 @@ class Sessions:
 
         change = self._writer.submit(add)
         change.add_done_callback(lambda done: self._made(done, session))
-        # Shielded, because a change that was handed over is committed even if nobody waits for it any more.
+        # Shielded: a submitted change is committed even if the request has ended.
         return await asyncio.shield(change)
 
     async def change(self, session: Session, edit: Callable[[Session], Session]) -> Session | None:
