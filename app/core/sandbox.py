@@ -57,6 +57,17 @@ class WindowSize(NamedTuple):
     columns: int = 80
 
 
+PLAIN_OUTPUT_ENV = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "COLORTERM": "",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GH_PAGER": "cat",
+}
+"""For programs whose output is read without a screen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A process to be started in the sandbox of a session. Without `has_stdin` and `tty` it has no input."""

@@ -11,6 +11,7 @@ from app.core.errors import CallError, Internal
 from app.core.hooks import Point
 from app.core.results import Result, Truncation, truncate
 from app.core.tools import Tool
+from app.core.util.head_tail import SIZE_FIELDS
 from app.dispatch.hooks import HookOutcome, Hooks
 from app.dispatch.journal import Journal
 from app.dispatch.live_calls import LiveCall
@@ -18,8 +19,6 @@ from app.dispatch.redaction import CallRedactor
 from app.dispatch.tools.registry import Registry
 
 log = logging.getLogger(__name__)
-
-SIZES = ("truncated", "original_size", "truncated_size")
 
 
 class Shown(NamedTuple):
@@ -78,7 +77,7 @@ class FinishStage:
             live.block_interrupts()
         if reviewed.result is None or reviewed.result is outcome.result:
             return reviewed
-        metadata = {name: value for name, value in reviewed.result.metadata.items() if name not in SIZES}
+        metadata = {name: value for name, value in reviewed.result.metadata.items() if name not in SIZE_FIELDS}
         result, whole = self.show(live, tool, replace(reviewed.result, metadata=metadata))
         return replace(reviewed, result=result, whole=whole)
 

@@ -1,33 +1,33 @@
-"""Variables in settings: `${NAME}`, `${env:NAME}`, `${NAME:-otherwise}`, as editors and shells write them."""
+"""Variables in settings, as editors and shells write them: `${NAME}`, `${env:NAME}`, `${NAME:-default}`."""
 
 import re
 from collections.abc import Callable
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _VARIABLE = re.compile(
-    rf"\$\{{(?:(?P<asked>(?:input|command|config|prompt):[^}}]*)|(?:env:)?(?P<name>{_NAME}|/)(?::-(?P<otherwise>[^}}]*))?)\}}"
+    rf"\$\{{(?:(?P<editor_only>(?:input|command|config|prompt):[^}}]*)|(?:env:)?(?P<name>{_NAME}|/)(?::-(?P<default>[^}}]*))?)\}}"
 )
 
 Find = Callable[[str], str | None]
-"""What a variable is, by its name; None when it is not set."""
+"""The value of a variable by its name; None if it is not set."""
 
 
 class Unset(ValueError):
-    """A variable that has no value here; the sentence names it."""
+    """A variable without a value; the message names it."""
 
 
 def expand(text: str, find: Find) -> str:
-    """The text with its variables filled in. What only looks like one, as in a shell's script, stays as it is."""
+    """The text with its variables replaced. Other uses of `$`, as in a shell script, stay as they are."""
 
     def value(found: re.Match[str]) -> str:
-        if found["asked"] is not None:
+        if found["editor_only"] is not None:
             raise Unset(
-                f"${{{found['asked']}}} is something only the editor can fill in; "
+                f"${{{found['editor_only']}}} can only be filled in by the editor; "
                 "set an environment variable and write ${env:NAME} instead."
             )
         known = find(found["name"])
-        if found["otherwise"] is not None:
-            return known or str(found["otherwise"])
+        if found["default"] is not None:
+            return known or str(found["default"])
         if known is None:
             raise Unset(f"the variable {found['name']} is not set.")
         return known

@@ -1,4 +1,10 @@
-"""File lines."""
+"""Lines out of a file: slices of a file of any size, and the block of code around a line.
+
+A block is found by indentation. From the anchor it grows in turns, a line up and a line down, over lines that are
+indented at least as far as its outermost level. Without siblings each side takes one line of that level, the block's
+own head and foot; comments above the head may follow. A blank line belongs to the line above it. Lines are found in
+the bytes as they are needed, so the cost of a block does not grow with the file.
+"""
 
 import os
 import re
@@ -9,13 +15,13 @@ from threading import Event
 from typing import BinaryIO
 
 LINE_BYTES = 500
-# Decoding never makes a line shorter, so a few bytes more than can be shown are all that matters of it.
-KEPT_BYTES = LINE_BYTES + 12
-BLOCK = 262_144
+# Decoding never makes a line shorter, so a few more bytes than are shown are enough.
+READ_BYTES = LINE_BYTES + 12
+CHUNK_BYTES = 262_144
 
 TAB_WIDTH = 4
 LEVEL_WIDTH = 4
-LOOKED_BACK = 4096
+LOOK_BACK_BYTES = 4096
 _ASCII_SPACES = b"\t\n\v\f\r "
 # All characters that Unicode calls white space; possessive, so that a megabyte of them takes no stack.
 _SPACES = (
@@ -26,23 +32,20 @@ _COMMENT = re.compile(_SPACES + rb"(?:#|//|--)")
 _INDENT = re.compile(rb"[\t ]*+")
 
 
-def skip(file: BinaryIO, lines: int, stop: Event) -> int:
-    """Leave so many lines behind. Answers how many there were, which is less when the file ends before."""
+def skip_lines(file: BinaryIO, lines: int, stop: Event) -> int:
+    """Skip this many lines; returns how many there were, which is less when the file ends before."""
     seen, last = 0, b"\n"
-    while seen < lines and not stop.is_set() and (block := file.read(BLOCK)):
-        found = block.count(b"\n")
+    while seen < lines and not stop.is_set() and (chunk := file.read(CHUNK_BYTES)):
+        found = chunk.count(b"\n")
         if seen + found >= lines:
-            file.seek(after(block, lines - seen) - len(block), os.SEEK_CUR)
+            file.seek(offset_after(chunk, lines - seen) - len(chunk), os.SEEK_CUR)
             return lines
-        seen, last = seen + found, block[-1:]
+        seen, last = seen + found, chunk[-1:]
     return seen + (last != b"\n")
 
 
-def after(data: bytes, lines: int) -> int:
-    """Where the text goes on after so many lines, one at least; all of them must end in it.
-
-    Each step counts one half of what is left, so it is all counted twice at most.
-    """
+def offset_after(data: bytes, lines: int) -> int:
+    """The offset behind this many lines, at least one, by bisection: no byte is counted more than twice."""
     low, high = 0, len(data)
     while high - low > 1:
         middle = (low + high) // 2
@@ -54,17 +57,17 @@ def after(data: bytes, lines: int) -> int:
     return high
 
 
-def lines_of(file: BinaryIO, stop: Event) -> Iterator[bytes]:
-    """Every line from here on, in the little of it that can be shown: a line of a gigabyte takes no memory."""
-    while (line := file.readline(KEPT_BYTES)) and not stop.is_set():
+def read_lines(file: BinaryIO, stop: Event) -> Iterator[bytes]:
+    """Every line from here on, each cut to `READ_BYTES`: a line of a gigabyte takes no memory."""
+    while (line := file.readline(READ_BYTES)) and not stop.is_set():
         rest = line
         while rest and not rest.endswith(b"\n") and not stop.is_set():
-            rest = file.readline(BLOCK)
+            rest = file.readline(CHUNK_BYTES)
         yield line
 
 
-def shown(line: bytes) -> str:
-    """A line without its end, bad bytes replaced, cut at a whole character."""
+def display_line(line: bytes) -> str:
+    """A line without its end, invalid bytes replaced, cut to `LINE_BYTES` at a whole character."""
     end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
     text = line.removesuffix(end).decode(errors="replace")
     return text.encode()[:LINE_BYTES].decode(errors="ignore")
@@ -72,16 +75,19 @@ def shown(line: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: its number, and where it stands in the bytes, its end included."""
+    """A line by its number and its offsets in the file, its line end included."""
 
     number: int
     start: int
     end: int
 
+    def read(self, data: bytes) -> bytes:
+        return data[self.start : min(self.end, self.start + READ_BYTES)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What belongs to a block. `levels`: how many around the anchor's own; 0 is all of them."""
+    """What a block includes. `levels`: how many around the anchor's own; 0 is all of them."""
 
     levels: int = 0
     siblings: bool = False
@@ -90,34 +96,34 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines one after the other. `is_cut`: more belong to it; `is_long`: there was no room for them."""
+    """Consecutive lines. `is_cut`: the block has more of them; `is_too_long`: because of their bytes."""
 
     lines: list[Line]
     is_cut: bool = False
-    is_long: bool = False
+    is_too_long: bool = False
 
 
-def block(data: bytes, anchor: int, shape: Shape, *, limit: int, room: int) -> Block | None:
-    """The block around a line of this number, blank lines at its ends left out; None past the end.
+def find_block(data: bytes, anchor: int, shape: Shape, *, limit: int, max_bytes: int) -> Block | None:
+    """The block around line number `anchor` without blank lines at its ends; None past the end of the file.
 
-    It has as many lines as the limit says and as fit in so many bytes, but one always.
+    It has at most `limit` lines and about `max_bytes` of output, but always one line.
     """
     start = _line_at(data, anchor)
     if start is None:
         return None
     if limit == 1 or start.end - start.start == len(data):
         return Block([start], is_cut=start.end - start.start < len(data))
-    lines, is_long = deque[Line](), False
+    lines, is_too_long = deque[Line](), False
     for line in _grow(data, start, shape):
-        is_long = room <= 0
-        if is_long or len(lines) == limit:
-            return Block(_trimmed(data, lines), is_cut=True, is_long=is_long)
-        room -= min(line.end - line.start, LINE_BYTES) + len(f"L{line.number}: ")
+        is_too_long = max_bytes <= 0
+        if is_too_long or len(lines) == limit:
+            return Block(_strip_blank_lines(data, lines), is_cut=True, is_too_long=is_too_long)
+        max_bytes -= min(line.end - line.start, LINE_BYTES) + len(f"L{line.number}: ")
         lines.append(line) if line.number >= anchor else lines.appendleft(line)
-    return Block(_trimmed(data, lines))
+    return Block(_strip_blank_lines(data, lines))
 
 
-def _trimmed(data: bytes, lines: deque[Line]) -> list[Line]:
+def _strip_blank_lines(data: bytes, lines: deque[Line]) -> list[Line]:
     while lines and _is_blank(data, lines[0]):
         lines.popleft()
     while lines and _is_blank(data, lines[-1]):
@@ -130,12 +136,12 @@ def _line_at(data: bytes, number: int) -> Line | None:
     if number > 1:
         if data.count(b"\n") < number - 1:
             return None
-        start = after(data, number - 1)
+        start = offset_after(data, number - 1)
     return _line(data, number, start) if start < len(data) else None
 
 
 def _grow(data: bytes, anchor: Line, shape: Shape) -> Iterator[Line]:
-    """The lines of a block in the order they are taken: the anchor, then one above and one below in turns."""
+    """The lines of a block in the order in which they are added: the anchor, then one above and one below in turns."""
     indent = _indent(data, anchor) if not _is_blank(data, anchor) else _indent_above(data, anchor.start)[0]
     least = max(0, indent - LEVEL_WIDTH * shape.levels) if shape.levels else 0
     yield anchor
@@ -184,7 +190,7 @@ def _below(data: bytes, anchor: Line, indents: tuple[int, int], shape: Shape) ->
 
 
 def _indent_above(data: bytes, end: int) -> tuple[int, int]:
-    """How far the last line before here is indented that is not blank, and where it starts."""
+    """The indent and the start of the last line before here that is not blank."""
     while end > 0:
         end = _text_end(data, end)
         start = data.rfind(b"\n", 0, end) + 1
@@ -196,9 +202,9 @@ def _indent_above(data: bytes, end: int) -> tuple[int, int]:
 
 
 def _text_end(data: bytes, end: int) -> int:
-    """Where the plain white space before here begins; looked for in steps, as it is hardly ever long."""
+    """Where the ASCII white space before here begins; searched in steps, because it is rarely long."""
     while end > 0:
-        start = max(0, end - LOOKED_BACK)
+        start = max(0, end - LOOK_BACK_BYTES)
         left = len(data[start:end].rstrip(_ASCII_SPACES))
         if left:
             return start + left

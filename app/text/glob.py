@@ -1,8 +1,7 @@
-"""Globs over the names of files, in the words of ripgrep and git: `*`, `?`, `[a-z]`, `{a,b}`, `**`, `\\` before any.
+"""Globs in the syntax of ripgrep and git: `*`, `?`, `[a-z]`, `{a,b}`, `**`, `\\` before any character.
 
-A pattern without a slash speaks of names at any depth, one with a slash of paths from the searched folder on. A
-wildcard never stands for the dot that hides a name: who wants hidden files says so. Matching takes time in proportion
-to the name, whatever the pattern.
+A pattern without a slash matches names at any depth, one with a slash matches paths from the searched folder. A
+wildcard never matches a leading dot: hidden files must be named. Matching time is linear in the length of the name.
 """
 
 import re
@@ -11,10 +10,10 @@ from itertools import groupby, pairwise
 
 from app.core.errors import InvalidArgs, OutsideWorkspace
 
-MOST_LENGTH = 1000
-MOST_ALTERNATIVES = 100
+MAX_LENGTH = 1000
+MAX_ALTERNATIVES = 100
 TOKEN = re.compile(r"\\(?P<escaped>.)|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]*)\]|(?P<stars>\*+)|(?P<one>\?)|.", re.DOTALL)
-PLAIN = re.compile(r"[\w.+~@#%=-]+")
+LITERAL = re.compile(r"[\w.+~@#%=-]+")
 NOT_HIDDEN = r"(?!\.)"
 FOLDERS = rf"(?:{NOT_HIDDEN}[^/]+/)*"
 TYPE = "only"
@@ -22,7 +21,7 @@ TYPE = "only"
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern, ready to be used. `names`: a path that matches ends in one of these simpler ones; none: in any."""
+    """A compiled pattern. `names`: simpler globs, one of which matches the last part of every path; empty: any."""
 
     pattern: str
     names: tuple[str, ...] = ()
@@ -31,13 +30,13 @@ class Glob:
     expression: re.Pattern[str] | None = None
 
     def matches(self, path: str) -> bool:
-        """Whether a path that ripgrep found is meant; it is relative to the searched folder."""
+        """Whether a path matches; it is relative to the searched folder."""
         return self.expression is None or self.expression.fullmatch(path) is not None
 
     def arguments(self) -> list[str]:
-        """What keeps ripgrep to these files and a few more, of which `matches` tells them.
+        """Options with which ripgrep finds these files and some more, to be filtered by `matches`.
 
-        A type and no `--glob`, which would bring back what is ignored. What is to be left out can be said by it.
+        They use a file type, because `--glob` would include ignored files. Only a negated pattern is passed as a glob.
         """
         if self.expression is None:
             return [f"--glob={self.pattern}"]
@@ -47,20 +46,17 @@ class Glob:
         return [*found, "--glob=!.git"] if self.is_hidden and not self.is_git else found
 
 
-def compile(pattern: str) -> Glob:
-    """The files of one pattern, or with `!` before it all others.
-
-    Raises `InvalidArgs` for what is no glob, `OutsideWorkspace` for one that leads upwards.
-    """
-    if len(pattern) > MOST_LENGTH:
-        raise InvalidArgs(f"The glob is longer than {MOST_LENGTH} characters; use a shorter one.")
-    paths = [_parts(path) for path in _expanded(pattern.removeprefix("!"))]
+def compile_glob(pattern: str) -> Glob:
+    """One pattern, negated by a leading `!`. Raises `InvalidArgs`, or `OutsideWorkspace` for a pattern with `..`."""
+    if len(pattern) > MAX_LENGTH:
+        raise InvalidArgs(f"The glob is longer than {MAX_LENGTH} characters; use a shorter one.")
+    paths = [_parts(path) for path in _expand_braces(pattern.removeprefix("!"))]
     parts = {part.lstrip("\\") for path in paths for part in path}
-    names = dict.fromkeys(_simple(path[-1]) for path in paths)
+    names = dict.fromkeys(_simplify(path[-1]) for path in paths)
     try:
-        expression = re.compile("|".join(_expression(path) for path in paths), re.DOTALL)
+        expression = re.compile("|".join(_path_regex(path) for path in paths), re.DOTALL)
     except re.error as error:
-        raise InvalidArgs(f"`{pattern}` is no glob: {error.msg}.") from None
+        raise InvalidArgs(f"`{pattern}` is not a valid glob: {error.msg}.") from None
     if pattern.startswith("!"):
         return Glob(pattern)
     return Glob(
@@ -72,14 +68,14 @@ def compile(pattern: str) -> Glob:
     )
 
 
-def _expanded(pattern: str) -> list[str]:
-    """The patterns without braces that one with braces stands for."""
+def _expand_braces(pattern: str) -> list[str]:
+    """The patterns without braces that a pattern with braces expands to."""
     done, rest = list[str](), [pattern]
     while rest:
-        if len(done) + len(rest) > MOST_ALTERNATIVES:
-            raise InvalidArgs(f"`{pattern}` stands for more than {MOST_ALTERNATIVES} globs; use fewer braces.")
+        if len(done) + len(rest) > MAX_ALTERNATIVES:
+            raise InvalidArgs(f"`{pattern}` expands to more than {MAX_ALTERNATIVES} globs; use fewer braces.")
         here = rest.pop(0)
-        group = _group(here)
+        group = _brace_group(here)
         if group:
             head, tail = here[: group[0]], here[group[-1] + 1 :]
             rest[:0] = [head + here[start + 1 : end] + tail for start, end in pairwise(group)]
@@ -88,48 +84,48 @@ def _expanded(pattern: str) -> list[str]:
     return done
 
 
-def _group(pattern: str) -> list[int]:
-    """Where the first group of alternatives begins, is divided and ends; empty when there is none."""
-    places, depth = list[int](), 0
+def _brace_group(pattern: str) -> list[int]:
+    """Offsets of the first brace group: its `{`, its commas and its `}`; empty if there is none."""
+    offsets, depth = list[int](), 0
     for token in TOKEN.finditer(pattern):
         if token[0] == "[":
-            raise InvalidArgs(f"`{pattern}` is no glob: it has a `[` without its `]`.")
+            raise InvalidArgs(f"`{pattern}` is not a valid glob: a `[` is not closed.")
         if token[0] == "{":
             depth += 1
         if token[0] in "{,}" and depth == 1:
-            places.append(token.start())
+            offsets.append(token.start())
         if token[0] == "}":
             depth -= 1
             if depth <= 0:
                 break
     if depth:
-        raise InvalidArgs(f"`{pattern}` is no glob: it has a `{{` or `}}` without the other.")
-    return places
+        raise InvalidArgs(f"`{pattern}` is not a valid glob: its braces do not match.")
+    return offsets
 
 
 def _parts(path: str) -> list[str]:
-    """The parts of a path, with `**` where it may begin anywhere, and where it means all that is in a folder."""
+    """The parts of a path, with `**` in front if it matches at any depth, and behind if it means a whole folder."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if not parts:
         raise InvalidArgs("The glob is empty; `*` is every file.")
     if ".." in parts:
-        raise OutsideWorkspace(f"`{path}` has `..` in it; a glob speaks of what is below the folder.")
+        raise OutsideWorkspace(f"`{path}` has `..` in it; a glob matches only below the folder.")
     if path.endswith("/"):
         parts.append("**")
     return parts if "/" in path else ["**", *parts]
 
 
-def _simple(part: str) -> str:
-    """A glob that matches what a part matches and maybe more, in characters that mean the same to everybody."""
+def _simplify(part: str) -> str:
+    """A glob that matches what a part matches and maybe more, without special syntax but `*`."""
     tokens = (token[0] for token in TOKEN.finditer(part))
-    return re.sub(r"\*+", "*", "".join(token if PLAIN.fullmatch(token) else "*" for token in tokens))
+    return re.sub(r"\*+", "*", "".join(token if LITERAL.fullmatch(token) else "*" for token in tokens))
 
 
-def _expression(parts: list[str]) -> str:
-    """What stands between two `**` is looked for from the left and, once found, never again: all that follows can
-    only be further to the right."""
+def _path_regex(parts: list[str]) -> str:
+    """Atomic groups: the parts between two `**` are matched at the leftmost place and never again, because the rest
+    can only match further to the right."""
     runs = [list(run) for is_any, run in groupby(parts, lambda part: part == "**") if not is_any]
-    between = ["/".join(_part(part) for part in run) for run in runs]
+    between = ["/".join(_part_regex(part) for part in run) for run in runs]
     first = "" if parts[0] == "**" else between.pop(0)
     last = "" if parts[-1] == "**" or not between else between.pop()
     if parts.count("**") == 0:
@@ -139,27 +135,27 @@ def _expression(parts: list[str]) -> str:
     return found + FOLDERS + (last or f"{NOT_HIDDEN}[^/]+")
 
 
-def _part(part: str) -> str:
-    """One name. Between two stars it is the same as between two `**`."""
+def _part_regex(part: str) -> str:
+    """One part of a path. Between two stars the same holds as between two `**`."""
     tokens = list(TOKEN.finditer(part))
     pieces = [""]
     for token in tokens:
         if token["stars"]:
             pieces.append("")
         else:
-            pieces[-1] += _character(token)
-    hidden = "" if PLAIN.match(tokens[0][0]) or tokens[0]["escaped"] else NOT_HIDDEN
+            pieces[-1] += _token_regex(token)
+    hidden = "" if LITERAL.match(tokens[0][0]) or tokens[0]["escaped"] else NOT_HIDDEN
     first, *rest = pieces
     if not rest:
         return hidden + first
     return hidden + first + "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1]) + "[^/]*" + rest[-1]
 
 
-def _character(token: re.Match[str]) -> str:
+def _token_regex(token: re.Match[str]) -> str:
     if token["one"]:
         return "[^/]"
     if token["set"] is None:
         return re.escape(token["escaped"] or token[0])
-    given = re.sub(r"([^\w-])", r"\\\1", token["set"])
-    inside = re.sub(r"(?<![\w])-|-(?![\w])", r"\\-", given)
+    escaped = re.sub(r"([^\w-])", r"\\\1", token["set"])
+    inside = re.sub(r"(?<![\w])-|-(?![\w])", r"\\-", escaped)
     return f"[^/{inside}]" if token["negated"] else f"(?!/)[{inside}]"

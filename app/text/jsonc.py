@@ -1,4 +1,4 @@
-"""JSON as editors take it in their settings: with comments, and with a comma behind the last item."""
+"""JSON with comments and trailing commas, as in the settings of editors."""
 
 import json
 import re
@@ -7,15 +7,15 @@ from typing import Any
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|[\[{{,]\s*,|,(?=\s*[\]}}])", re.DOTALL)
-"""Behind an item, that is; a comma behind nothing is a mistake and stays one."""
+"""Only behind an item: a comma behind nothing stays, and is an error."""
 
 
 class NotJson(ValueError):
-    """A text that is no JSON, with the place where it stops being so."""
+    """The text is not valid JSON; the message says where."""
 
 
 def loads(text: str) -> Any:
-    """The value of a text. A name that is there twice in one object is a mistake that JSON itself would swallow."""
+    """Parse a text. A duplicate name in one object is an error, which `json` would ignore."""
     plain = _LAST_COMMA.sub(_without_comma, _COMMENT.sub(_without_comment, text.removeprefix("\ufeff")))
     try:
         return json.loads(plain, object_pairs_hook=_object, parse_constant=_refuse)
@@ -26,7 +26,7 @@ def loads(text: str) -> Any:
 
 
 def _without_comment(found: re.Match[str]) -> str:
-    """Blanks instead, so that what stands behind it keeps its line and column."""
+    """Blanks instead, so that the rest keeps its line and column."""
     return found[0] if found[0].startswith('"') else re.sub(r"[^\r\n]", " ", found[0])
 
 
@@ -35,13 +35,13 @@ def _without_comma(found: re.Match[str]) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in pairs:
-        if name in made:
-            raise NotJson(f"{name!r} is there twice in one object")
-        made[name] = value
-    return made
+        if name in result:
+            raise NotJson(f"{name!r} appears twice in one object")
+        result[name] = value
+    return result
 
 
 def _refuse(constant: str) -> Any:
-    raise NotJson(f"{constant} is no number in JSON")
+    raise NotJson(f"{constant} is not a number in JSON")

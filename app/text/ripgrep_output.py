@@ -1,7 +1,7 @@
-"""What ripgrep says, read: names, lines and counts of files, and why it could not search.
+"""Reads the output of ripgrep: names, lines and counts of files, and why it could not search.
 
-It is asked for `--null`, so that no name of a file can be taken for anything else. It works in parallel, and
-whoever wants an order makes it here.
+It is run with `--null`, so that any file name can be told from the rest. It works in parallel, so its output is not
+sorted.
 """
 
 import os
@@ -12,11 +12,12 @@ from itertools import groupby
 
 from app.core.errors import InvalidArgs
 from app.core.ports import SearchResult
+from app.core.util.path_text import printable
 
-TROUBLE = 2
+FAILED = 2
 LINE_BYTES = 500
-# The rest of a line that is longer stays with ripgrep; what it puts there instead is cut off here.
-LINES = (
+# Ripgrep leaves out the rest of a longer line; its note about that is cut off here.
+LINE_OPTIONS = (
     "--line-number",
     "--no-heading",
     "--no-context-separator",
@@ -32,7 +33,7 @@ REASON = re.compile(r"^error: (.+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a file; one that does not match is there because of its neighbour."""
+    """A line of a file; one that does not match is context."""
 
     number: int
     is_match: bool
@@ -46,7 +47,7 @@ class Line:
 
 @dataclass(slots=True)
 class Hit:
-    """A file with what was found in it; `name` is relative to what was searched."""
+    """A file and its matches; `name` is relative to the searched folder."""
 
     name: str
     lines: list[Line] = field(default_factory=list)
@@ -54,35 +55,35 @@ class Hit:
     is_binary: bool = False
 
 
-def require_searched(found: SearchResult) -> None:
-    """Whether ripgrep could search at all. Raises `InvalidArgs` with its reason when it could not."""
-    if found.code == TROUBLE and found.stderr:
-        said = found.stderr.decode(errors="replace").removeprefix("rg: ").strip()
-        reason = REASON.search(said)
-        told = reason[1] if reason else said.partition("\n")[0]
-        raise InvalidArgs(f"The search cannot be done like this: {told.rstrip('.')}.")
+def require_success(found: SearchResult) -> None:
+    """Raises `InvalidArgs` with ripgrep's reason when it could not search at all."""
+    if found.code == FAILED and found.stderr:
+        message = found.stderr.decode(errors="replace").removeprefix("rg: ").strip()
+        error = REASON.search(message)
+        reason = error[1] if error else message.partition("\n")[0]
+        raise InvalidArgs(f"The search failed: {reason.rstrip('.')}.")
 
 
-def names(found: SearchResult) -> list[str]:
-    """The files of a list of names. One that was cut off in the middle does not count."""
+def read_names(found: SearchResult) -> list[str]:
+    """The output of `--files` and `--files-with-matches`. A name that is cut off is dropped."""
     whole = found.stdout[: max(found.stdout.rfind(b"\0"), 0)]
     return os.fsdecode(whole).removeprefix("./").split("\0./") if whole else []
 
 
-def files(found: SearchResult) -> Iterator[Hit]:
-    """The same as hits, of which no more is known."""
-    return (Hit(name) for name in names(found))
+def read_files(found: SearchResult) -> Iterator[Hit]:
+    """The same, as hits."""
+    return (Hit(name) for name in read_names(found))
 
 
-def counts(found: SearchResult) -> Iterator[Hit]:
-    """The files of a list of counts."""
+def read_counts(found: SearchResult) -> Iterator[Hit]:
+    """The output of `--count`."""
     for name, count in re.findall(rb"([^\0]+)\0(\d+)\r?\n", found.stdout):
         yield Hit(_name(name), count=int(count))
 
 
-def lines(found: SearchResult) -> Iterator[Hit]:
-    """The files of a list of lines. Ripgrep says all about one file before it goes on to the next."""
-    end = found.stdout.rfind(b"\n") + 1  # what was cut off in the middle does not count
+def read_lines(found: SearchResult) -> Iterator[Hit]:
+    """The output with `LINE_OPTIONS`. All lines of one file come together."""
+    end = found.stdout.rfind(b"\n") + 1  # a line that is cut off is dropped
     for name, records in groupby(RECORD.finditer(found.stdout, 0, end), lambda record: record[1]):
         hit = Hit(_name(name))
         for record in records:
@@ -95,34 +96,24 @@ def lines(found: SearchResult) -> Iterator[Hit]:
 
 
 def notes(found: SearchResult, left_out: int) -> list[str]:
-    """What to say about what is not there: files that rules keep from the caller, and what cannot be read at all."""
-    told = []
+    """Notes about missing matches: files that rules forbid, and those that cannot be read."""
+    notes = []
     if left_out:
         files, them = ("1 file", "it") if left_out == 1 else (f"{left_out} files", "them")
-        told.append(f"[{files} left out: rules do not let this call read {them}]")
-    if found.code == TROUBLE:
-        told.append("[some files or folders could not be read and were not searched]")
-    return told
+        notes.append(f"[{files} left out: rules do not allow this call to read {them}]")
+    if found.code == FAILED:
+        notes.append("[some files or folders could not be read and were not searched]")
+    return notes
 
 
-def place(name: str) -> bytes:
-    """What to sort names of files by: folder by folder, and by bytes, so that it is the same in every language."""
+def sort_key(name: str) -> bytes:
+    """Sorts paths folder by folder and by bytes, so that the order does not depend on the locale."""
     return os.fsencode(name).replace(b"/", b"\0")
 
 
-def joined(folder: str, name: str) -> str:
-    """The canonical name of a file that was found in a folder of a canonical name."""
+def canonical_name(folder: str, name: str) -> str:
+    """The canonical name of a file that was found in a folder, which is given by its canonical name."""
     return printable(name if folder == "." else f"{folder.rstrip('/')}/{name}")
-
-
-def printable(name: str) -> str:
-    """A name as text: rules match it, and models read it."""
-    return os.fsencode(name).decode(errors="replace")
-
-
-def one_line(name: str) -> str:
-    """A name with a line break in it must not look like two."""
-    return "".join(repr(char)[1:-1] if ord(char) < 32 or char in "\x7f\x85\u2028\u2029" else char for char in name)
 
 
 def _name(data: bytes) -> str:

@@ -47,7 +47,7 @@ async def test_what_would_have_to_be_asked_is_left_out_and_what_was_asked_for_by
     named = await crib.run("glob", {"pattern": "*"})
     asked = await crib.run("grep", {"pattern": "needle", "path": "prod.env"}, on_ask="deny")
 
-    note = "[1 file left out: rules do not let this call read it]"
+    note = "[1 file left out: rules do not allow this call to read it]"
     assert lines["result"]["output"] == f"a.txt:1: needle\n{note}"
     assert files["result"]["output"] == f"{workspace}/a.txt\n{note}"
     assert named["result"]["output"] == "a.txt\nprod.env"

@@ -10,7 +10,7 @@ from app.core.sandbox import Backend, Isolation, Network
 from app.core.sessions import Profile
 from app.core.terminals import Collected, Tell
 from app.sandbox.files.workspace import LocalWorkspace
-from app.text.bash.interactive import may_be_shell, typing
+from app.text.bash.interactive import input_needs, may_be_shell
 
 
 class ToyTerminal:
@@ -63,7 +63,7 @@ def patterns(needs: list[Need]) -> list[str]:
 def test_what_is_typed_into_a_shell_needs_what_its_commands_need(
     scope: LocalWorkspace, typed: str, chars: str, wanted: list[str]
 ) -> None:
-    needs = typing(ToyTerminal("bash -i", typed), chars, scope)
+    needs = input_needs(ToyTerminal("bash -i", typed), chars, scope)
 
     assert patterns(needs) == wanted
     assert not any(need.is_unclear for need in needs)
@@ -73,25 +73,25 @@ def test_what_is_typed_into_a_shell_needs_what_its_commands_need(
     "chars", ["\x1b[A\n", "rn\x7fm x\n", "rm\x16\t-rf x\n", "ls\t", "echo 'half\n", "$X\n", "\x12rm\n", "a\x9bA\n"]
 )
 def test_what_cannot_be_read_as_commands_is_asked(scope: LocalWorkspace, chars: str) -> None:
-    assert any(need.is_unclear for need in typing(ToyTerminal("bash -i"), chars, scope))
+    assert any(need.is_unclear for need in input_needs(ToyTerminal("bash -i"), chars, scope))
 
 
 def test_a_file_that_a_typed_line_writes_is_a_need(scope: LocalWorkspace) -> None:
-    needs = typing(ToyTerminal("bash"), "echo a > .env\n", scope)
+    needs = input_needs(ToyTerminal("bash"), "echo a > .env\n", scope)
 
     assert needs == [Need("shell", "echo a"), Need("edit", ".env")]
 
 
 def test_what_is_typed_into_another_program_needs_that_program(scope: LocalWorkspace) -> None:
-    assert typing(ToyTerminal("python3 -i"), "rm -rf x\n\t\x7f", scope) == [Need("shell", "python3 -i")]
-    assert typing(ToyTerminal("python3 -i"), "\x03", scope) == []
+    assert input_needs(ToyTerminal("python3 -i"), "rm -rf x\n\t\x7f", scope) == [Need("shell", "python3 -i")]
+    assert input_needs(ToyTerminal("python3 -i"), "\x03", scope) == []
 
 
 @pytest.mark.parametrize("command", ["bash", "cat"])
 def test_without_walls_everything_typed_is_asked_as_that(scope: LocalWorkspace, command: str) -> None:
     terminal = ToyTerminal(command, is_escalated=True)
 
-    needs = typing(terminal, "date\n", scope) + typing(terminal, "da\x7f\n", scope)
+    needs = input_needs(terminal, "date\n", scope) + input_needs(terminal, "da\x7f\n", scope)
 
     assert {need.permission for need in needs} == {"escalate"}
 

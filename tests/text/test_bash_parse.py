@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.core.rules import Need, matches
-from app.text.bash.needs import CommandNeeds, wanted
-from app.text.bash.parse import Script, Simple, of_argv, parse
+from app.text.bash.needs import CommandNeeds, command_needs
+from app.text.bash.parse import parse, parse_argv
 from app.text.bash.safe_commands import is_safe
-from app.text.bash.script import Unclear
+from app.text.bash.script import Script, SimpleCommand, Unclear
 from app.text.patch.from_shell import intercepted_patch
 from tests.support.scale import rounds
 from tests.text.shell_grammar import Reference, make
@@ -24,7 +24,7 @@ ROWS = json.loads((Path(__file__).parent.parent / "scenarios" / "shell_commands.
 
 
 def want(script: str) -> CommandNeeds:
-    return wanted(parse(script))
+    return command_needs(parse(script))
 
 
 def patterns(script: str) -> list[str]:
@@ -154,14 +154,14 @@ def test_a_need_of_what_is_unreadable_is_the_script_in_one_line() -> None:
     ],
 )
 def test_an_argv_is_one_command_whose_words_are_as_they_are(argv: list[str], expected: list[str]) -> None:
-    found = wanted(of_argv(argv))
+    found = command_needs(parse_argv(argv))
 
     assert [need.pattern for need in found.needs] == expected
     assert not any(need.is_unclear for need in found.needs)
 
 
 def test_a_script_in_an_argv_is_read_like_any_other() -> None:
-    found = wanted(of_argv(["bash", "-c", "cd a && b > c; $X"]))
+    found = command_needs(parse_argv(["bash", "-c", "cd a && b > c; $X"]))
 
     assert (found.folders, found.writes) == (("a",), ("a/c",))
     assert [need.pattern for need in found.needs if need.is_unclear] == ["$X"]
@@ -169,8 +169,8 @@ def test_a_script_in_an_argv_is_read_like_any_other() -> None:
 
 @pytest.mark.parametrize("argv", [[], ["a\0b"], [""]])
 def test_an_argv_that_cannot_run_is_unclear(argv: list[str]) -> None:
-    assert all(need.is_unclear for need in wanted(of_argv(argv)).needs)
-    assert wanted(of_argv(argv)).needs
+    assert all(need.is_unclear for need in command_needs(parse_argv(argv)).needs)
+    assert command_needs(parse_argv(argv)).needs
 
 
 def test_commands_wrapped_in_each_other_are_unclear_at_some_depth() -> None:
@@ -234,7 +234,7 @@ TEXTS = st.text(max_size=60) | st.lists(
 def test_any_text_is_a_script_or_unclear(text: str) -> None:
     script = parse(text)
     assert isinstance(script, Script | Unclear)
-    found = wanted(script)
+    found = command_needs(script)
     assert all(need.pattern.isprintable() for need in found.needs)
     assert not (is_safe(script) and (found.writes or any(need.is_unclear for need in found.needs)))
     intercepted_patch(text)
@@ -252,7 +252,7 @@ def test_all_that_the_shell_runs_and_writes_was_found(reference: Reference) -> N
     for seed in range(scripts):
         script = make(seed)
         read = parse(script)
-        found = wanted(read)
+        found = command_needs(read)
         if isinstance(read, Unclear) or any(need.is_unclear for need in found.needs):
             continue
         clear += 1
@@ -264,12 +264,12 @@ def test_all_that_the_shell_runs_and_writes_was_found(reference: Reference) -> N
     assert clear > scripts / 3
 
 
-def _commands(script: Script) -> Iterator[Simple]:
-    for part in script.every():
+def _commands(script: Script) -> Iterator[SimpleCommand]:
+    for part in script.with_inner():
         yield from part.commands
 
 
-def _covers(command: Simple, call: list[str]) -> bool:
+def _covers(command: SimpleCommand, call: list[str]) -> bool:
     """A word that is not known may have become any number of words."""
     if command.name.text != call[0]:
         return False
@@ -292,8 +292,8 @@ def test_a_long_script_is_read_whole() -> None:
 def test_a_long_document_is_read_whole() -> None:
     script = parse("cat > a.py <<'EOF'\n" + "x = [f'{a}' for a in $(b)] | `c`\n" * 5_000 + "EOF\nls\n")
 
-    assert [need.pattern for need in wanted(script).needs] == ["cat", "ls"]
-    assert wanted(script).writes == ("a.py",)
+    assert [need.pattern for need in command_needs(script).needs] == ["cat", "ls"]
+    assert command_needs(script).writes == ("a.py",)
 
 
 def test_threads_do_not_read_each_others_scripts() -> None:

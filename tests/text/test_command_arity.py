@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.text.bash.needs import ARITIES, always, prefix
+from app.text.bash.needs import ARITIES, arity
+
+
+def prefix(words: list[str]) -> list[str]:
+    return words[: arity(words)]
+
+
+def always(words: list[str]) -> str:
+    return " ".join([*prefix(words), "*"])
+
 
 CASES = json.loads((Path(__file__).parent.parent / "scenarios" / "arity.json").read_text())
 

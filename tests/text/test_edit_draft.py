@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from app.core.errors import BinaryFile
 from app.core.ports import Change, Snapshot, Stamp
 from app.text.edit.diff import Span, compare, lines_of
-from app.text.edit.draft import MOST_DIFF, Draft, changes_of, facts, of_file
-from app.text.file_text import Content, read
+from app.text.edit.draft import MAX_DIFF_LENGTH, Draft, changes_of, diff_facts
+from app.text.file_text import Content, decode
 from tests.support.scale import rounds
 
 STAMP = Stamp(1, 2, 3, 4)
@@ -41,8 +41,8 @@ def draft(path: str, old: bytes | None, new: bytes | None, moved_from: str | Non
     return Draft(
         path=path,
         before=None if old is None else snapshot(old),
-        old=None if old is None else read(old, path),
-        new=None if new is None else read(new, path),
+        old=None if old is None else decode(old, path),
+        new=None if new is None else decode(new, path),
         moved_from=moved_from,
     )
 
@@ -103,7 +103,7 @@ def test_a_diff_of_several_files_is_one_that_git_applies() -> None:
         draft("d", b"", b"y\n"),
     ]
 
-    told = facts(drafts)
+    told = diff_facts(drafts)
 
     assert git_applied(told["diff"], {"a": b"1\n2\n", "c": b"", "d": b""}) == {
         "a": b"1\n3\n",
@@ -123,7 +123,7 @@ def test_known_spans_give_the_diff_that_is_found_without_them(old: str, new: str
 def test_the_facts_tell_the_diff_and_the_counts_of_each_file() -> None:
     drafts = [draft("a", b"1\n", b"2\n3\n"), draft("b", None, b"x\n"), draft("n", b"y\n", b"y\n", moved_from="o")]
 
-    assert facts(drafts) == {
+    assert diff_facts(drafts) == {
         "diff": (
             "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1,2 @@\n-1\n+2\n+3\n"
             "diff --git a/b b/b\nnew file mode 100644\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+x\n"
@@ -140,7 +140,7 @@ def test_the_facts_tell_the_diff_and_the_counts_of_each_file() -> None:
 
 
 def test_where_hunks_tell_all_there_is_nothing_but_hunks() -> None:
-    assert facts([draft("a", b"1\n", b"2\n"), draft("b", None, b"x\n")])["diff"] == (
+    assert diff_facts([draft("a", b"1\n", b"2\n"), draft("b", None, b"x\n")])["diff"] == (
         "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+2\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+x\n"
     )
 
@@ -156,12 +156,12 @@ def test_a_long_diff_is_cut_and_never_made_whole() -> None:
 
     tracemalloc.start()
     try:
-        told = facts([long, short])
+        told = diff_facts([long, short])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
-    assert MOST_DIFF - 100 < len(told["diff"]) <= MOST_DIFF
+    assert MAX_DIFF_LENGTH - 100 < len(told["diff"]) <= MAX_DIFF_LENGTH
     assert (told["diff_cut"], told["additions"], told["deletions"]) == (True, 400_001, 400_001)
     assert peak < 12 * 2**20
 
@@ -193,6 +193,6 @@ def test_a_draft_knows_its_changes() -> None:
 
 
 def test_only_text_can_be_drafted() -> None:
-    assert of_file("a", snapshot(b"\xef\xbb\xbfx")) == Content("x", has_mark=True)
+    assert decode(b"\xef\xbb\xbfx", "a") == Content("x", has_bom=True)
     with pytest.raises(BinaryFile):
-        of_file("a", snapshot(b"\0"))
+        decode(b"\0", "a")

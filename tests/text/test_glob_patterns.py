@@ -6,7 +6,7 @@ import pytest
 
 from app.core.errors import InvalidArgs, OutsideWorkspace
 from app.sandbox import ripgrep
-from app.text.glob import compile
+from app.text.glob import compile_glob
 
 FILES = (
     *("a", "b", "ab", "a.py", "b.py", "a.pyc", "aab.txt", "x*y", "x[y", "é.txt", "a b", "-"),
@@ -22,7 +22,7 @@ PATTERNS = (
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_glob_means_what_it_means_to_ripgrep(pattern: str, tree: Path) -> None:
-    glob = compile(pattern)
+    glob = compile_glob(pattern)
 
     ours = {name for name in listed(tree, *glob.arguments()) if glob.matches(name)}
 
@@ -61,27 +61,27 @@ def test_a_wildcard_never_stands_for_the_dot_that_hides_a_name(subtests: pytest.
     ]
     for pattern, names, others in cases:
         with subtests.test(pattern=pattern, names=names, others=others):
-            glob = compile(pattern)
+            glob = compile_glob(pattern)
 
             assert [name for name in [*names, *others] if glob.matches(name)] == names
             assert ("--hidden" in glob.arguments()) is any("/." in f"/{name}" for name in names)
 
 
 def test_all_that_is_in_a_folder_can_be_meant_by_a_slash_at_the_end() -> None:
-    glob = compile("d/")
+    glob = compile_glob("d/")
 
     assert [name for name in FILES if glob.matches(name)] == [name for name in FILES if name.startswith("d/")]
 
 
 def test_with_an_exclamation_mark_all_others_are_meant(tree: Path) -> None:
-    glob = compile("!*.py")
+    glob = compile_glob("!*.py")
 
     assert listed(tree, *glob.arguments()) == {name for name in FILES if not name.endswith(".py")}
 
 
 def test_only_who_names_the_folder_of_git_looks_into_it() -> None:
-    assert "--glob=!.git" in compile(".*/config").arguments()
-    assert "--glob=!.git" not in compile(".git/config").arguments()
+    assert "--glob=!.git" in compile_glob(".*/config").arguments()
+    assert "--glob=!.git" not in compile_glob(".git/config").arguments()
 
 
 def test_what_is_no_glob_is_said(subtests: pytest.Subtests) -> None:
@@ -89,13 +89,13 @@ def test_what_is_no_glob_is_said(subtests: pytest.Subtests) -> None:
         with subtests.test(pattern=pattern):
             for given in (pattern, f"!{pattern}"):
                 with pytest.raises(InvalidArgs):
-                    compile(given)
+                    compile_glob(given)
 
 
 @pytest.mark.parametrize("pattern", ["..", "../a", "a/..", "{a,..}/b", "!../a"])
 def test_a_glob_does_not_lead_upwards(pattern: str) -> None:
     with pytest.raises(OutsideWorkspace):
-        compile(pattern)
+        compile_glob(pattern)
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_a_glob_does_not_lead_upwards(pattern: str) -> None:
 )
 def test_no_pattern_takes_ages(pattern: str, name: str) -> None:
     """With naive expressions each of these would not come back."""
-    compile(pattern).matches(name)
+    compile_glob(pattern).matches(name)

@@ -64,7 +64,7 @@ def header(width: int, height: int) -> bytes:
 def test_what_is_well_stays_as_it_is(kind: str) -> None:
     data = picture(kind)
 
-    assert prepare(data, "a") == Picture(data=data, mime=f"image/{kind}", size=(40, 30), before=(40, 30))
+    assert prepare(data, "a") == Picture(data=data, mime=f"image/{kind}", size=(40, 30), original_size=(40, 30))
 
 
 @pytest.mark.parametrize("kind", ["png", "gif", "webp"])
@@ -79,7 +79,7 @@ def test_of_a_large_animation_the_first_frame_is_kept(kind: str) -> None:
     made = prepare(animation(kind), "a", SMALL)
 
     image = shown(made)
-    assert (made.is_still, made.is_scaled, getattr(image, "n_frames", 1)) == (True, True, 1)
+    assert (made.is_first_frame, made.is_scaled, getattr(image, "n_frames", 1)) == (True, True, 1)
     assert image.convert("RGB").getpixel((8, 8)) == pytest.approx((255, 0, 0), abs=8)
 
 
@@ -90,7 +90,7 @@ def test_of_a_large_animation_the_first_frame_is_kept(kind: str) -> None:
 def test_the_longer_side_has_a_limit(size: tuple[int, int], expected: tuple[int, int]) -> None:
     made = prepare(picture("png", size), "a")
 
-    assert (made.size, made.before, made.is_scaled) == (expected, size, size != expected)
+    assert (made.size, made.original_size, made.is_scaled) == (expected, size, size != expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +109,7 @@ def test_every_kind_of_pixel_can_be_made_smaller(mode: str) -> None:
 
     made = prepare(encoded(Image.new(mode, (40, 30)), kind), "a", SMALL)
 
-    assert (shown(made).size, made.is_anew) == ((16, 12), True)
+    assert (shown(made).size, made.is_reencoded) == ((16, 12), True)
 
 
 def test_sixteen_bits_of_grey_keep_their_brightness() -> None:
@@ -155,8 +155,8 @@ def test_it_is_seen_as_the_camera_was_held(subtests: pytest.Subtests) -> None:
                     for place, point in places.items()
                     if pixels.getpixel(point) == pytest.approx((255, 0, 0), abs=12)
                 ]
-                size = (40, 32) if orientation < images.SWAPPING else (32, 40)
-                assert (seen, made.size, made.before, made.is_turned) == ([corner], size, size, orientation > 1)
+                size = (40, 32) if orientation < images.FIRST_SWAPPED else (32, 40)
+                assert (seen, made.size, made.original_size, made.is_rotated) == ([corner], size, size, orientation > 1)
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
@@ -165,7 +165,7 @@ def test_what_is_written_anew_tells_nothing_but_its_pixels(kind: str) -> None:
     assert GPS in data
 
     for made in (prepare(data, "a", SMALL), prepare(picture(kind, exif=exif(6)), "a")):
-        assert made.is_anew
+        assert made.is_reencoded
         assert [
             word for word in (GPS, b"Exif", b"EXIF", b"a profile", b"a comment", b"iCCP") if word in made.data
         ] == []
@@ -186,7 +186,7 @@ def test_a_file_that_is_too_large_takes_a_smaller_format_and_then_fewer_pixels(m
     other = prepare(data, "a", Limits(2048, len(data) // 2))
     fewer = prepare(data, "a", Limits(2048, 4000))
 
-    assert (other.mime, other.size, other.is_scaled, other.is_anew) == (f"image/{small}", (200, 200), False, True)
+    assert (other.mime, other.size, other.is_scaled, other.is_reencoded) == (f"image/{small}", (200, 200), False, True)
     assert (fewer.mime, fewer.is_scaled, len(fewer.data) <= 4000) == (f"image/{small}", True, True)
 
 
@@ -203,7 +203,7 @@ def test_what_is_cut_off_is_refused(kind: str, part: float) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"text", b"BM\0\0\0\0", b"\0\0\0\x1cftypavif", b"II*\0", b"%PDF-1.4"])
 def test_what_is_no_image_is_refused(data: bytes) -> None:
-    with pytest.raises(FileFailed, match=r"^a is no PNG, JPEG, GIF or WebP image by its content") as caught:
+    with pytest.raises(FileFailed, match=r"^a is not a PNG, JPEG, GIF or WebP image by its content") as caught:
         prepare(data, "a")
 
     assert caught.value.code == "EINVAL"
@@ -258,7 +258,7 @@ def test_broken_images_are_typed_errors_or_images(made: tuple[bytes, list[tuple[
 @pytest.mark.parametrize(("large", "most"), [(100, 1), (10**9, 4)])
 def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch, large: int, most: int) -> None:
     """Each waits inside until as many are there as can be, or for a moment."""
-    seen, make, under_way = list[int](), images._prepared, 0
+    seen, make, under_way = list[int](), images._convert, 0
     count, full = Lock(), Event()
 
     def prepared(*about: Any) -> Picture:
@@ -273,8 +273,8 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch,
             under_way -= 1
         return make(*about)
 
-    monkeypatch.setattr(images, "LARGE", large)
-    monkeypatch.setattr(images, "_prepared", prepared)
+    monkeypatch.setattr(images, "LARGE_PIXELS", large)
+    monkeypatch.setattr(images, "_convert", prepared)
     with ThreadPoolExecutor(4) as threads:
         made = list(threads.map(lambda _: prepare(picture("png"), "a"), range(4)))
 

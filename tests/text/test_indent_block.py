@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text import file_lines
-from app.text.file_lines import Block, Shape, block
+from app.text.file_lines import Block, Shape, find_block
 
 ROOM = 10**9
 WHITE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2005\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -67,9 +67,9 @@ def numbers(found: Block | None) -> list[int] | None:
 def test_blocks_are_those_of_the_rule(text: str, anchor: int, shape: Shape, limit: int, step: int) -> None:
     count = text.count("\n") + (not text.endswith("\n"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_lines, "LOOKED_BACK", step)
+        patch.setattr(file_lines, "LOOK_BACK_BYTES", step)
 
-        found = numbers(block(text.encode(), anchor, shape, limit=limit, room=ROOM))
+        found = numbers(find_block(text.encode(), anchor, shape, limit=limit, max_bytes=ROOM))
 
     assert found == (naive(text, anchor, shape, limit) if anchor <= count else None)
 
@@ -79,7 +79,7 @@ def test_lines_stand_where_they_say(text: str, shape: Shape) -> None:
     data = text.encode()
     rows = data.split(b"\n")
 
-    found = block(data, 1, shape, limit=99, room=ROOM)
+    found = find_block(data, 1, shape, limit=99, max_bytes=ROOM)
 
     assert found is not None
     assert [data[line.start : line.end].removesuffix(b"\n") for line in found.lines] == [
@@ -98,30 +98,30 @@ def test_lines_stand_where_they_say(text: str, shape: Shape) -> None:
 def test_a_body_has_its_head_and_what_is_below_it(shape: Shape, expected: list[int]) -> None:
     text = FIRST if shape != Shape(levels=1) else FIRST.replace("z = 2", "")
 
-    assert numbers(block(text.encode(), 3, shape, limit=99, room=ROOM)) == expected
+    assert numbers(find_block(text.encode(), 3, shape, limit=99, max_bytes=ROOM)) == expected
 
 
 @pytest.mark.parametrize(("limit", "is_cut"), [(3, True), (7, True), (8, False), (99, False)])
 def test_a_block_says_whether_it_was_cut(limit: int, is_cut: bool) -> None:
-    found = block(b"a:\n b\n b\n b\n b\n b\n b\nc\n", 3, Shape(), limit=limit, room=ROOM)
+    found = find_block(b"a:\n b\n b\n b\n b\n b\n b\nc\n", 3, Shape(), limit=limit, max_bytes=ROOM)
 
     assert found is not None
-    assert (len(found.lines), found.is_cut, found.is_long) == (min(limit, 8), is_cut, False)
+    assert (len(found.lines), found.is_cut, found.is_too_long) == (min(limit, 8), is_cut, False)
 
 
 def test_a_block_ends_where_there_is_no_room_and_keeps_its_anchor() -> None:
     data = b"x" * 100 + b"\n"
 
-    found = block(data * 50, 25, Shape(siblings=True), limit=99, room=1000)
+    found = find_block(data * 50, 25, Shape(siblings=True), limit=99, max_bytes=1000)
 
     assert found is not None
-    assert (found.is_cut, found.is_long) == (True, True)
+    assert (found.is_cut, found.is_too_long) == (True, True)
     assert numbers(found) == list(range(20, 30))
 
 
 def test_a_file_of_one_line_is_that_line_even_if_it_is_blank() -> None:
-    assert numbers(block(b"  \n", 1, Shape(), limit=9, room=ROOM)) == [1]
-    assert numbers(block(b"", 1, Shape(), limit=9, room=ROOM)) is None
+    assert numbers(find_block(b"  \n", 1, Shape(), limit=9, max_bytes=ROOM)) == [1]
+    assert numbers(find_block(b"", 1, Shape(), limit=9, max_bytes=ROOM)) is None
 
 
 @pytest.mark.parametrize("data", [b"\n" * 2**22, b" " * 2**22 + b"\n\n", b"\xc2\xa0" * 2**20 + b"\n\n", b"x\n" * 2**21])
@@ -129,7 +129,7 @@ def test_a_block_takes_no_more_memory_in_a_long_file(data: bytes) -> None:
     anchor = data.count(b"\n")
     tracemalloc.start()
     try:
-        found = block(data, anchor, Shape(siblings=True), limit=10, room=ROOM)
+        found = find_block(data, anchor, Shape(siblings=True), limit=10, max_bytes=ROOM)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.edit import diff
-from app.text.edit.diff import Lines, lines_of
+from app.text.edit.diff import LazyLines, lines_of
 
 TEXTS = st.text("ab\n\r\u2028", max_size=60)
 
@@ -13,9 +13,9 @@ def test_they_are_those_the_text_is_cut_into(text: str, start: int, stop: int, s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(diff, "BLOCK", 7)
 
-        assert list(Lines(text)) == lines_of(text)
-        assert len(Lines(text)) == len(lines_of(text))
-        assert Lines(text)[start:stop:step] == lines_of(text)[start:stop:step]
+        assert list(LazyLines(text)) == lines_of(text)
+        assert len(LazyLines(text)) == len(lines_of(text))
+        assert LazyLines(text)[start:stop:step] == lines_of(text)[start:stop:step]
 
 
 @given(TEXTS, st.integers(-70, 70))
@@ -23,10 +23,10 @@ def test_one_line_is_found_by_its_number(text: str, number: int) -> None:
     cut = lines_of(text)
 
     if -len(cut) <= number < len(cut):
-        assert Lines(text)[number] == cut[number]
+        assert LazyLines(text)[number] == cut[number]
     else:
         with pytest.raises(IndexError):
-            Lines(text)[number]
+            LazyLines(text)[number]
 
 
 def test_only_a_line_feed_ends_a_line() -> None:

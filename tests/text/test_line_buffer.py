@@ -24,14 +24,14 @@ def test_lines_that_come_end_as_the_first_does_and_the_rest_stays(text: str, lin
     script = LineBuffer(text)
 
     assert (script.lines, script.text) == (lines, text)
-    script.make([Splice(1, 2, ["X", "Y"])])
+    script.apply([Splice(1, 2, ["X", "Y"])])
     assert script.text == changed
 
 
 def test_an_end_of_its_own_is_kept_by_a_line_that_is_sent_again() -> None:
     script = LineBuffer("a\r\nb\nc\nd\r\n")
 
-    script.make([Splice(0, 4, ["new", "a", "b", "other", "d"])])
+    script.apply([Splice(0, 4, ["new", "a", "b", "other", "d"])])
 
     assert script.text == "new\r\na\r\nb\nother\r\nd\r\n"
 
@@ -52,7 +52,7 @@ def test_an_end_of_its_own_is_kept_by_a_line_that_is_sent_again() -> None:
 def test_an_open_last_line_stays_open(text: str, splice: Splice, changed: str) -> None:
     script = LineBuffer(text)
 
-    script.make([splice])
+    script.apply([splice])
 
     assert script.text == changed
 
@@ -60,17 +60,17 @@ def test_an_open_last_line_stays_open(text: str, splice: Splice, changed: str) -
 def test_an_open_line_with_nothing_in_it_is_none() -> None:
     script = LineBuffer("a\n\nb")
 
-    script.make([Splice(2, 3, [])])
+    script.apply([Splice(2, 3, [])])
 
     assert (script.lines, script.spans()) == (["a"], [Span(1, ["\n", "b"], [])])
-    script.make([Splice(1, 1, ["c"])])
+    script.apply([Splice(1, 1, ["c"])])
     assert script.text == "a\nc\n"
 
 
 def test_changes_are_numbered_as_before_the_first_of_them() -> None:
     script = LineBuffer("a\nb\nc\n")
 
-    script.make([Splice(3, 3, ["d"]), Splice(1, 1, ["1"]), Splice(1, 1, ["2"]), Splice(1, 2, ["B"]), Splice(0, 1, [])])
+    script.apply([Splice(3, 3, ["d"]), Splice(1, 1, ["1"]), Splice(1, 1, ["2"]), Splice(1, 2, ["B"]), Splice(0, 1, [])])
 
     assert script.text == "1\n2\nB\nc\nd\n"
 
@@ -78,35 +78,35 @@ def test_changes_are_numbered_as_before_the_first_of_them() -> None:
 def test_places_are_whole_lines_one_after_the_other() -> None:
     script = LineBuffer("a\nxa\na\na\na\nax\n")
 
-    assert list(script.places(["a"])) == [0, 2, 3, 4]
-    assert list(script.places(["a", "a"])) == [2, 3]
-    assert list(script.places(["a", "a"], apart=True)) == [2]
+    assert list(script.find(["a"])) == [0, 2, 3, 4]
+    assert list(script.find(["a", "a"])) == [2, 3]
+    assert list(script.find(["a", "a"], disjoint=True)) == [2]
     assert (script.count(["a"]), script.count(["a", "a"]), script.count(["nope"])) == (4, 1, 0)
-    assert list(script.places([])) == list(script.places(["a", "xa", "a", "a", "a", "ax", ""])) == []
+    assert list(script.find([])) == list(script.find(["a", "xa", "a", "a", "a", "ax", ""])) == []
 
 
 def test_bare_places_look_past_the_white_space_lines_begin_with() -> None:
     script = LineBuffer("  a\n\t\n b \n")
 
-    assert list(script.places(["a", "", "b "], bare=True)) == [0]
-    assert list(script.places(["a", "", "b"], bare=True)) == []
+    assert list(script.find(["a", "", "b "], stripped=True)) == [0]
+    assert list(script.find(["a", "", "b"], stripped=True)) == []
 
 
 def test_what_is_searched_is_what_the_changes_made() -> None:
     script = LineBuffer("  a\n  b\n")
-    assert list(script.places(["a"], bare=True)) == [0]
+    assert list(script.find(["a"], stripped=True)) == [0]
 
-    script.make([Splice(0, 1, ["  new", "  a"])])
+    script.apply([Splice(0, 1, ["  new", "  a"])])
 
-    assert list(script.places(["  a", "  b"])) == list(script.places(["a", "b"], bare=True)) == [1]
+    assert list(script.find(["  a", "  b"])) == list(script.find(["a", "b"], stripped=True)) == [1]
 
 
 def test_spans_are_in_the_lines_of_the_first_text_whatever_came_after() -> None:
     script = LineBuffer("a\nb\nc\nd\ne\n")
 
-    script.make([Splice(3, 4, ["D"])])
-    script.make([Splice(0, 1, [])])
-    script.make([Splice(2, 3, ["DD", "ee"])])
+    script.apply([Splice(3, 4, ["D"])])
+    script.apply([Splice(0, 1, [])])
+    script.apply([Splice(2, 3, ["DD", "ee"])])
 
     assert script.text == "b\nc\nDD\nee\ne\n"
     assert script.spans() == [Span(0, ["a\n"], []), Span(3, ["d\n"], ["DD\n", "ee\n"])]
@@ -126,7 +126,7 @@ def test_spans_put_into_the_first_text_make_the_last(text: str, changes: list[tu
 
     for start, size, lines in changes:
         start = min(start, len(script.lines))
-        script.make([Splice(start, min(start + size, len(script.lines)), lines)])
+        script.apply([Splice(start, min(start + size, len(script.lines)), lines)])
 
     before, after, here = lines_of(text), list[str](), 0
     for span in script.spans():

@@ -61,7 +61,7 @@ def test_a_long_text_is_found_by_its_first_lines() -> None:
 
 
 def test_what_is_everywhere_tells_no_place_from_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SEEN", 10)
+    monkeypatch.setattr(module, "MAX_OCCURRENCES", 10)
 
     assert nearest(["}"] * 50 + ["first thing", "}"], ["frist thing", "}"]) == range(50, 52)
     assert nearest(["}"] * 50, ["}", "x"]) is None

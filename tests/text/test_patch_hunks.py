@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import PatchMismatch
 from app.text.edit.diff import lines_of
-from app.text.patch.apply import fit
+from app.text.patch.apply import apply_hunks
 from app.text.patch.lenient import read
 from app.text.patch.parse import Hunk, Update
 
@@ -18,7 +18,7 @@ def patched(text: str, body: str) -> str:
     """A file after the hunks of an update."""
     [update] = read(f"*** Begin Patch\n*** Update File: f\n{body}\n*** End Patch")
     assert isinstance(update, Update)
-    return fit(text, update.hunks, "f").text
+    return apply_hunks(text, update.hunks, "f").text
 
 
 def refused(text: str, body: str) -> tuple[str, Any]:
@@ -124,9 +124,9 @@ def test_what_was_not_found_is_told_with_the_nearest_lines() -> None:
     message, details = refused(text, "-line 3\n+x\n@@\n def total(item):\n-    return sum(items)\n+    return 0")
 
     assert message == (
-        "f: hunk 2 of 2 does not fit; these lines are not there after line 4:\n"
+        "f: hunk 2 of 2 does not match; these lines are not there after line 4:\n"
         "def total(item):\n    return sum(items)\n"
-        "The nearest lines of the file are these:\n101: def total(items):\n102:     return sum(items)"
+        "The nearest lines of the file are these:\nL101: def total(items):\nL102:     return sum(items)"
     )
     assert details == {
         "path": "f",
@@ -139,16 +139,16 @@ def test_what_was_not_found_is_told_with_the_nearest_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "body", "why"),
     [
-        ("a\nb\n", "-zzz\n+y", "Nothing in the file is like that"),
-        ("", "-zzz\n+y", "Nothing in the file is like that"),
-        ("a\nnew = 1\nc\n", " a\n-old = 1\n+new = 1\n c", "is there already, at line 1; it seems to be applied"),
+        ("a\nb\n", "-zzz\n+y", "Nothing in the file is similar"),
+        ("", "-zzz\n+y", "Nothing in the file is similar"),
+        ("a\nnew = 1\nc\n", " a\n-old = 1\n+new = 1\n c", "are there already, at line 1; it seems to be applied"),
         ("a\nb\nc\n", "-c\n+C\n@@\n-a\n+A", "That is at line 1, but the hunk or header before it reaches to line 3"),
         ("a\nb\nc\n", "@@ b\n b\n-c\n+C", "the line of a header is not repeated in its hunk"),
         ("a\nb\nc\n", "-a\n+A\n*** End of File", "That is at line 1, but other lines follow"),
         (
             "a\nb\nc\n",
             "-b\n+B\n@@ a\n-c\n+C",
-            "the line of its `@@` header is not there after line 2:\na\nThat is at line 1",
+            "the line of its `@@` header was not found after line 2:\na\nThat is at line 1",
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_what_is_told_of_a_change_is_what_changed(
     text = end.join(lines) + (end if has_end and lines else "")
 
     try:
-        fitted = fit(text, [Hunk(1, (), tuple(changed)) for changed in hunks], "f")
+        fitted = apply_hunks(text, [Hunk(1, (), tuple(changed)) for changed in hunks], "f")
     except PatchMismatch:
         return
 
@@ -192,7 +192,7 @@ def test_what_is_told_of_a_change_is_what_changed(
 
 
 def test_a_file_with_bare_carriage_returns_is_not_told_by_lines() -> None:
-    fitted = fit("a\rb\n", [Hunk(1, (), ("-b", "+c"))], "f")
+    fitted = apply_hunks("a\rb\n", [Hunk(1, (), ("-b", "+c"))], "f")
 
     assert (fitted.text, fitted.spans) == ("a\rc\r", None)
 
@@ -201,7 +201,7 @@ def test_a_hunk_for_every_line_is_put_together_in_one_go() -> None:
     count = 20_000
     hunks = [Hunk(1, (), (f"-{number}", f"+{number}!")) for number in range(count)]
 
-    fitted = fit("".join(f"{number}\n" for number in range(count)), hunks, "f")
+    fitted = apply_hunks("".join(f"{number}\n" for number in range(count)), hunks, "f")
 
     assert fitted.text == "".join(f"{number}!\n" for number in range(count))
     assert [(span.start, len(span.old), len(span.new)) for span in fitted.spans or []] == [(0, count, count)]

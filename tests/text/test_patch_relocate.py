@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.errors import InvalidArgs
-from app.text.patch.from_shell import relocated
+from app.text.patch.from_shell import relocate
 
 PATCH = """\
 *** Begin Patch
@@ -23,7 +23,7 @@ PATCH = """\
 
 def test_every_path_and_nothing_else_starts_in_the_folder() -> None:
     assert (
-        relocated(PATCH, "src/app/..")
+        relocate(PATCH, "src/app/..")
         == """\
 *** Begin Patch
 *** Add File: src/new.txt
@@ -43,15 +43,15 @@ def test_every_path_and_nothing_else_starts_in_the_folder() -> None:
 
 @pytest.mark.parametrize("folder", [".", "./", "a/.."])
 def test_in_the_workspace_itself_it_stays_as_it_is(folder: str) -> None:
-    assert relocated(PATCH, folder) == PATCH
+    assert relocate(PATCH, folder) == PATCH
 
 
 def test_what_cannot_be_read_is_left_to_who_applies_it() -> None:
-    assert relocated("*** Begin Patch\nnonsense", "src") == "*** Begin Patch\nnonsense"
+    assert relocate("*** Begin Patch\nnonsense", "src") == "*** Begin Patch\nnonsense"
 
 
 def test_a_patch_whose_paths_cannot_be_reached_is_refused() -> None:
     wrapped = '{"input": "*** Begin Patch\\n*** Delete File: a\\n*** End Patch"}'
 
     with pytest.raises(InvalidArgs, match="use the tool apply_patch"):
-        relocated(wrapped, "src")
+        relocate(wrapped, "src")

@@ -8,13 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.text.patch import seek
-from app.text.patch.seek import FOLDS, Match, SeekableText, Windows, fold
+from app.text.patch.seek import TYPOGRAPHY, Match, SeekableText, Windows, fold
 
 PASSES: list[Callable[[str], str]] = [
     lambda line: line,
     str.rstrip,
     str.strip,
-    lambda line: "".join(FOLDS.get(char, char) for char in line.strip()),
+    lambda line: "".join(TYPOGRAPHY.get(char, char) for char in line.strip()),
 ]
 
 LINE = st.sampled_from(
@@ -37,7 +37,7 @@ def plainly(text: str, wanted: list[str], start: int, *, is_at_end: bool) -> Mat
     for number, same in enumerate(PASSES):
         for at in range(first, len(lines) - len(wanted) + 1):
             if [same(line) for line in lines[at : at + len(wanted)]] == [same(line) for line in wanted]:
-                return Match(at, is_trimmed=number > 1)
+                return Match(at, is_stripped=number > 1)
     return None
 
 
@@ -56,10 +56,10 @@ def limits(**names: int) -> Iterator[None]:
     "over",
     [
         pytest.param({}, id="first by pieces"),
-        pytest.param({"PLACES": 1}, id="by pieces that are at few places"),
-        pytest.param({"LOOKS": 0}, id="by views"),
-        pytest.param({"LOOKS": 0, "IN_VAIN": -1}, id="by views that know their lines"),
-        pytest.param({"LOOKS": 0, "IN_VAIN": -1, "IN_VAIN_AT_ALL": -1}, id="by windows"),
+        pytest.param({"MAX_PLACES": 1}, id="by pieces that are at few places"),
+        pytest.param({"MAX_PIECE_SEARCHES": 0}, id="by views"),
+        pytest.param({"MAX_PIECE_SEARCHES": 0, "FAILED_BEFORE_SET": -1}, id="by views that know their lines"),
+        pytest.param({"MAX_PIECE_SEARCHES": 0, "FAILED_BEFORE_SET": -1, "FAILED_BEFORE_WINDOWS": -1}, id="by windows"),
     ],
 )
 @settings(max_examples=80)
@@ -82,7 +82,7 @@ def test_lines_are_found_where_a_plain_look_finds_them(
 
 
 def test_no_lines_are_found_where_the_search_starts() -> None:
-    assert SeekableText("a\nb\n").seek([], 1) == Match(1, is_trimmed=False)
+    assert SeekableText("a\nb\n").seek([], 1) == Match(1, is_stripped=False)
 
 
 @given(TEXTS, st.data())
@@ -94,13 +94,13 @@ def test_pieces_are_cut_where_lines_begin(text: str, data: st.DataObject) -> Non
         start = data.draw(st.integers(0, len(lines)))
         end = data.draw(st.integers(start, len(lines)))
         assert sheet.piece(start, end) == "".join(ended[start:end])
-        assert sheet.cut(start, end) == lines[start:end]
+        assert sheet.lines(start, end) == lines[start:end]
 
 
 def test_lines_far_from_each_other_are_cut_too() -> None:
     sheet = SeekableText("".join(f"{number}\n" for number in range(10_000)))
 
-    assert [sheet.cut(at, at + 1) for at in (9000, 5, 5000, 4999, 9999)] == [
+    assert [sheet.lines(at, at + 1) for at in (9000, 5, 5000, 4999, 9999)] == [
         ["9000"],
         ["5"],
         ["5000"],
@@ -129,7 +129,7 @@ def test_a_window_with_the_hash_of_another_is_not_taken_for_it(monkeypatch: pyte
 
 def searched(sheet: SeekableText) -> float:
     """How often the whole text was gone over, by all searches together."""
-    views = {id(view): view for view in (sheet.exact, sheet.ended, sheet.trimmed, sheet.folded)}
+    views = {id(view): view for view in (sheet.exact, sheet.right_stripped, sheet.stripped, sheet.folded)}
     return sum(view.searched for view in views.values()) / len(sheet.text)
 
 
@@ -141,7 +141,7 @@ def test_hunks_in_order_are_found_by_one_look_at_the_text() -> None:
 
     for number in range(0, 20_000, 20):
         found = sheet.seek([f"    value = {number}", f"    value = {number + 1}"], here)
-        assert found == Match(number, is_trimmed=False)
+        assert found == Match(number, is_stripped=False)
         here = number + 2
 
     assert searched(sheet) <= 1
@@ -152,7 +152,7 @@ def test_lines_that_are_not_there_cost_a_few_looks() -> None:
 
     assert sheet.seek([*BIG.split("\n")[100:149], "    value = x"], 0) is None
 
-    assert searched(sheet) <= 2 + seek.PIECES
+    assert searched(sheet) <= 2 + seek.MAX_PIECES
 
 
 def test_many_hunks_of_another_indentation_cost_a_few_looks() -> None:
@@ -160,10 +160,10 @@ def test_many_hunks_of_another_indentation_cost_a_few_looks() -> None:
 
     for number in range(0, 20_000, 20):
         found = sheet.seek([f"value = {number}", f"\tvalue = {number + 1}"], here)
-        assert found == Match(number, is_trimmed=True)
+        assert found == Match(number, is_stripped=True)
         here = number + 2
 
-    assert searched(sheet) <= seek.LOOKS + 2 * seek.IN_VAIN + 4
+    assert searched(sheet) <= seek.MAX_PIECE_SEARCHES + 2 * seek.FAILED_BEFORE_SET + 4
 
 
 def test_lines_that_almost_fit_everywhere_cost_a_bounded_number_of_looks() -> None:
@@ -173,17 +173,17 @@ def test_lines_that_almost_fit_everywhere_cost_a_bounded_number_of_looks() -> No
     sheet, here = SeekableText(text), 0
 
     for number in range(3000):
-        assert sheet.seek([f"a{number}", f"b{number}"], here) == Match(2 * number, is_trimmed=False)
+        assert sheet.seek([f"a{number}", f"b{number}"], here) == Match(2 * number, is_stripped=False)
         here = 2 * number + 2
 
-    assert searched(sheet) <= seek.LOOKS + seek.IN_VAIN_AT_ALL + 8
+    assert searched(sheet) <= seek.MAX_PIECE_SEARCHES + seek.FAILED_BEFORE_WINDOWS + 8
 
 
 def test_the_same_line_over_and_over_costs_one_look() -> None:
     sheet = SeekableText("same\n" * 100_000)
 
     assert sheet.seek(["same"] * 50 + ["other"], 0) is None
-    assert sheet.seek(["same"] * 50, 99_000) == Match(99_000, is_trimmed=False)
-    assert sheet.seek([" same"] * 50, 500) == Match(500, is_trimmed=True)
+    assert sheet.seek(["same"] * 50, 99_000) == Match(99_000, is_stripped=False)
+    assert sheet.seek([" same"] * 50, 500) == Match(500, is_stripped=True)
 
     assert searched(sheet) <= 5

@@ -10,7 +10,7 @@ from app.core.errors import EditMismatch
 from app.text.edit import candidates, nearest_lines, replacers
 from app.text.edit.candidates import SPACES, TextViews
 from app.text.edit.diff import Span, lines_of
-from app.text.edit.replacers import STRATEGIES, explained, replace
+from app.text.edit.replacers import STRATEGIES, explain_mismatch, replace
 from tests.text import plain_replacers
 from tests.text.work_counter import Work, work_of
 
@@ -122,14 +122,14 @@ def test_escaped_line_ends_do_not_make_a_match_larger_than_it_may_be() -> None:
 
 
 def test_an_ambiguous_piece_is_told_with_its_lines() -> None:
-    with pytest.raises(EditMismatch, match=r"old_string is there 3 times \(lines 1, 3, 4\)") as caught:
+    with pytest.raises(EditMismatch, match=r"old_string occurs 3 times \(lines 1, 3, 4\)") as caught:
         replace("x\ny\nx\nx\n", "x", "z")
 
     assert caught.value.details == {"reason": "ambiguous", "count": 3, "lines": [1, 3, 4]}
 
 
 def test_only_the_first_places_of_many_are_told() -> None:
-    with pytest.raises(EditMismatch, match=r"nearest to old_string is there 20 times \(lines 1, 2, 3, 4, 5 and more\)"):
+    with pytest.raises(EditMismatch, match=r"similar to old_string occurs 20 times \(lines 1, 2, 3, 4, 5 and more\)"):
         replace("\tx;\n" * 20, "  x;", "z")
 
 
@@ -366,7 +366,7 @@ def search(content: str, old: str) -> Work:
     def answer() -> None:
         with pytest.raises(EditMismatch) as caught:
             replace(content, old, "new")
-        explained(caught.value, "a.py", (old, "new"), content)
+        explain_mismatch(caught.value, "a.py", old, "new", content)
 
     return work_of(answer)
 
@@ -387,9 +387,9 @@ def test_the_work_grows_as_the_text_does(shape: str, monkeypatch: pytest.MonkeyP
     What is bounded by a number is bounded by a small one, so that even these texts reach it. Four times the text
     would be sixteen times the work, if that grew by the square.
     """
-    monkeypatch.setattr(candidates, "MOST_PLACES", 50)
-    monkeypatch.setattr(nearest_lines, "MOST_SEEN", 20)
-    monkeypatch.setattr(candidates, "STEPS", 20_000)
+    monkeypatch.setattr(candidates, "MAX_PLACES", 50)
+    monkeypatch.setattr(nearest_lines, "MAX_OCCURRENCES", 20)
+    monkeypatch.setattr(candidates, "MAX_STEPS", 20_000)
     text, old = HOSTILE[shape]
 
     short, long = search(text(2500), old), search(text(10_000), old)
@@ -432,13 +432,13 @@ def test_a_search_that_would_take_too_long_guesses_nothing(steps: int, monkeypat
     wanted = "begin\n" + "\n".join(f"line number {i} was here" for i in range(20)) + "\nend"
 
     assert outcome(content, wanted, "x") == ("x", "BlockAnchorReplacer")
-    monkeypatch.setattr(candidates, "STEPS", steps)
+    monkeypatch.setattr(candidates, "MAX_STEPS", steps)
     assert outcome(content, wanted, "x") == (None, "not_found")
 
 
 def test_so_many_places_that_none_can_be_meant_are_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     content = "".join(f"{' ' * (i % 40)}a\n{' ' * (i % 40)}b\n" for i in range(80))
 
-    monkeypatch.setattr(replacers, "MOST_CHECKED", 5)
+    monkeypatch.setattr(replacers, "MAX_CHECKED", 5)
 
     assert outcome(content, "a \nb ", "x") == (None, "ambiguous")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.bash.parse import of_argv, parse
+from app.text.bash.parse import parse, parse_argv
 from app.text.bash.safe_commands import is_safe
 
 SAFE = [
@@ -263,12 +263,12 @@ def test_one_dangerous_command_makes_the_script_so_wherever_it_stands(subtests: 
 
 
 def test_an_argv_is_judged_as_well() -> None:
-    assert is_safe(of_argv(["ls", "-la", "; rm x", "> f"]))
-    assert not is_safe(of_argv(["rm", "x"]))
-    assert is_safe(of_argv(["bash", "-lc", "ls | head -3"]))
-    assert not is_safe(of_argv(["bash", "-lc", "ls > f"]))
-    assert not is_safe(of_argv(["bash", "-lc", "rm x"]))
-    assert not is_safe(of_argv(["bash", "-lc"]))
+    assert is_safe(parse_argv(["ls", "-la", "; rm x", "> f"]))
+    assert not is_safe(parse_argv(["rm", "x"]))
+    assert is_safe(parse_argv(["bash", "-lc", "ls | head -3"]))
+    assert not is_safe(parse_argv(["bash", "-lc", "ls > f"]))
+    assert not is_safe(parse_argv(["bash", "-lc", "rm x"]))
+    assert not is_safe(parse_argv(["bash", "-lc"]))
 
 
 @settings(max_examples=200, deadline=None)

@@ -20,7 +20,7 @@ def replaced(text: str, search: str, replace: str) -> tuple[str, str, int] | Non
     match = find(script, search.splitlines(), replace.splitlines())
     if match is None:
         return None
-    script.make(match.splices)
+    script.apply(match.splices)
     return match.strategy, script.text, match.places
 
 

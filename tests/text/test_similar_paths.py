@@ -5,7 +5,7 @@ import pytest
 
 from app.core.errors import FileFailed
 from app.core.ports import Entry
-from app.text.similar_paths import near
+from app.text.similar_paths import similar_paths
 
 TREE: dict[str, dict[str, str]] = {
     ".": {"src": "directory", "docs": "directory", "README.md": "file", "link": "symlink", "src.zip": "file"},
@@ -43,16 +43,16 @@ def test_what_may_have_been_meant(subtests: pytest.Subtests) -> None:
     ]
     for path, expected in cases:
         with subtests.test(path=path, expected=expected):
-            assert near(path, scan) == expected
+            assert similar_paths(path, scan) == expected
 
 
 def test_three_are_enough() -> None:
     entries = [Entry(f"file{number}.txt", "file") for number in range(50)]
 
-    assert len(near("file.txt", lambda path: entries)) == 3
+    assert len(similar_paths("file.txt", lambda path: entries)) == 3
 
 
 def test_a_name_of_other_case_is_found_among_very_many() -> None:
     entries = [Entry(f"{number:05}", "file") for number in range(5000)]
 
-    assert near("wanted.TXT", lambda path: [*entries, Entry("Wanted.txt", "file")]) == ["Wanted.txt"]
+    assert similar_paths("wanted.TXT", lambda path: [*entries, Entry("Wanted.txt", "file")]) == ["Wanted.txt"]

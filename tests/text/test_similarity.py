@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.edit.nearest_lines import WorkBudget, distance, likeness, most_likeness
+from app.text.edit.nearest_lines import WorkBudget, distance, max_similarity, similarity
 from tests.text.plain_replacers import levenshtein
 
 SHORT = st.text("abc", max_size=12)
@@ -20,17 +20,17 @@ def test_lines_longer_than_a_machine_word_are_no_different(a: str, b: str) -> No
 
 @given(SHORT, SHORT)
 def test_lengths_tell_how_alike_two_texts_can_be_at_most(a: str, b: str) -> None:
-    alike = likeness(a, b, WorkBudget(10_000))
+    alike = similarity(a, b, WorkBudget(10_000))
 
     assert alike is not None
-    assert alike <= most_likeness(a, b)
+    assert alike <= max_similarity(a, b)
 
 
 def test_likeness_goes_from_nothing_to_all() -> None:
     purse = WorkBudget(1000)
 
-    assert [likeness("abcd", other, purse) for other in ("abcd", "abcx", "wxyz", "")] == [1.0, 0.75, 0.0, 0.0]
-    assert likeness("", "", purse) == 0.0
+    assert [similarity("abcd", other, purse) for other in ("abcd", "abcx", "wxyz", "")] == [1.0, 0.75, 0.0, 0.0]
+    assert similarity("", "", purse) == 0.0
 
 
 def test_what_cannot_be_paid_is_not_done() -> None:

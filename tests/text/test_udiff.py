@@ -5,18 +5,18 @@ import pytest
 from app.core.errors import InvalidArgs
 from app.text.edit import line_buffer
 from app.text.edit.line_buffer import LineBuffer, Match
-from app.text.edit.udiff import Hunk, Unclear, find, parse
+from app.text.edit.udiff import Ambiguous, Hunk, find, parse
 
 HEAD = "--- a/src/a.py\n+++ b/src/a.py\n"
 
 
-def applied(text: str, hunk: str, every: bool = False) -> tuple[str, str, int] | Unclear | None:
+def applied(text: str, hunk: str, every: bool = False) -> tuple[str, str, int] | Ambiguous | None:
     """What a hunk makes of a text: the rule, the text, and in how many places."""
     script = LineBuffer(text)
     found = find(script, [(line[:1] or " ", line[1:]) for line in hunk.split("\n")], every)
     if not isinstance(found, Match):
         return found
-    script.make(found.splices)
+    script.apply(found.splices)
     return found.strategy, script.text, found.places
 
 
@@ -68,15 +68,15 @@ def test_a_diff_may_be_fenced_otherwise_or_not_at_all(content: str) -> None:
 def test_a_file_is_named_without_what_git_puts_before_it(old: str, new: str, path: str) -> None:
     [hunk] = parse(f"```diff\n--- {old}\n+++ {new}\n@@ @@\n+x\n```")
 
-    assert (hunk.path, hunk.makes) == (path, old == "/dev/null")
+    assert (hunk.path, hunk.creates) == (path, old == "/dev/null")
 
 
 def test_a_file_that_becomes_nothing_is_removed_with_all_its_hunks() -> None:
     content = "```diff\n--- a/x.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n@@ @@\n-two\n--- y.py\n+++ /dev/null\n```"
 
     assert parse(content) == [
-        Hunk("x.py", (("-", "one"), ("-", "two")), 2, removes=True),
-        Hunk("y.py", (), 8, removes=True),
+        Hunk("x.py", (("-", "one"), ("-", "two")), 2, deletes=True),
+        Hunk("y.py", (), 8, deletes=True),
     ]
 
 
@@ -213,16 +213,16 @@ def test_a_hunk_that_does_not_fit_is_not_forced(text: str, hunk: str) -> None:
 def test_a_place_must_be_the_only_one_unless_every_one_is_wanted(
     text: str, hunk: str, lines: tuple[int, ...], everywhere: tuple[str, str, int]
 ) -> None:
-    assert applied(text, hunk) == Unclear(lines)
+    assert applied(text, hunk) == Ambiguous(lines)
     assert applied(text, hunk, every=True) == everywhere
 
 
 def test_a_place_is_not_taken_for_the_only_one_when_not_all_were_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_buffer, "MOST_COMPARED", 10)
+    monkeypatch.setattr(line_buffer, "MAX_COMPARED_LINES", 10)
     near, fitting = "a\nb\n", "    a\n      b\n"
 
     assert applied(fitting + near * 3, " a\n-  b\n+  x") == ("indentation", "    a\n      x\n" + near * 3, 1)
-    assert applied(fitting + near * 9, " a\n-  b\n+  x") == Unclear(())
+    assert applied(fitting + near * 9, " a\n-  b\n+  x") == Ambiguous(())
 
 
 def test_a_text_that_repeats_itself_is_not_searched_again_and_again() -> None:
@@ -231,5 +231,5 @@ def test_a_text_that_repeats_itself_is_not_searched_again_and_again() -> None:
     context = [(" ", "x")] * 20_000
 
     assert find(script, [*context, ("-", "y"), ("+", "z"), *context]) is None
-    assert find(script, [*context, (" ", "q"), ("-", "x"), ("+", "z"), *context]) == Unclear(())
-    assert find(script, [*context, (" ", "q"), ("+", "z"), *context]) == Unclear(())
+    assert find(script, [*context, (" ", "q"), ("-", "x"), ("+", "z"), *context]) == Ambiguous(())
+    assert find(script, [*context, (" ", "q"), ("+", "z"), *context]) == Ambiguous(())

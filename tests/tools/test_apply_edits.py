@@ -113,7 +113,7 @@ async def test_several_places_are_told_and_the_first_is_taken(ctx: Context, work
 
     assert tree(workspace) == {"a.txt": b"z\ny\nx\nx\n"}
     assert result.metadata["edits"][0]["places"] == 3
-    assert result.output.endswith("Note: SEARCH/REPLACE block 1 fits 3 places in a.txt; the first of them counts.")
+    assert result.output.endswith("Note: SEARCH/REPLACE block 1 matches 3 places in a.txt; the first of them was used.")
 
 
 async def test_those_that_match_are_written_and_those_that_do_not_are_told(ctx: Context, workspace: Path) -> None:
@@ -205,7 +205,7 @@ async def test_what_is_quoted_is_fenced_by_more_than_it_has(ctx: Context, worksp
 async def test_a_file_that_does_not_exist_is_told(ctx: Context, workspace: Path) -> None:
     error = await failing(ctx, block("a.py", "old\n", "new\n"))
 
-    assert "a.py does not exist. To make it, leave out what is looked for." in report(error)
+    assert "a.py does not exist. To create it, leave out the lines to find." in report(error)
     assert tree(workspace) == {}
 
 
@@ -224,7 +224,7 @@ async def test_a_block_for_the_wrong_file_is_made_in_the_only_other_named_one_it
     assert result.metadata["edits"][2] == {
         "block": 3, "line": 19, "path": "b.py", "strategy": "exact", "places": 1, "meant": "a.py"
     }  # fmt: skip
-    assert "block 3 does not fit a.py; it is made in b.py" in result.output
+    assert "block 3 does not match a.py; it is applied to b.py" in result.output
     assert "tried too" not in report(error)
 
 
@@ -336,10 +336,10 @@ async def test_hunks_are_made_and_files_made_and_removed(ctx: Context, workspace
 @pytest.mark.parametrize(
     ("content", "reason", "said"),
     [
-        (diff("a.txt", "-x\n+y\n"), "not_unique", "a.txt has more than one place that fits, at lines 1 and 3."),
+        (diff("a.txt", "-x\n+y\n"), "not_unique", "a.txt has more than one place that matches, at lines 1 and 3."),
         (diff("a.txt", " x\n-q\n+y\n"), "no_match", "a.txt has no such lines in a row."),
         (diff("b.txt", "-x\n+y\n"), "no_file", "b.txt does not exist."),
-        ("```diff\n--- /dev/null\n+++ b/a.txt\n+y\n```", "file_exists", "a.txt is there already"),
+        ("```diff\n--- /dev/null\n+++ b/a.txt\n+y\n```", "file_exists", "a.txt exists already"),
         ("```diff\n--- a/a.txt\n+++ /dev/null\n-x\n```", "not_whole", "a.txt is to be removed (`+++ /dev/null`), but"),
         ("```diff\n--- a/b.txt\n+++ /dev/null\n-x\n```", "no_file", "b.txt does not exist."),
     ],

@@ -61,7 +61,7 @@ async def test_a_match_that_is_not_to_the_letter_is_told_with_its_lines(ctx: Con
 
     assert (workspace / "a.py").read_text() == "class A:\n    def f(self):\n        return 2\n"
     assert result.output == (
-        "Edit applied successfully. old_string was not there to the letter: LineTrimmedReplacer took lines 2-3 for it."
+        "Edit applied successfully. old_string was not found exactly: LineTrimmedReplacer matched lines 2-3."
         " Check them."
     )
     assert result.metadata["strategy"] == "LineTrimmedReplacer"
@@ -141,7 +141,7 @@ async def test_an_edit_that_is_made_but_for_white_space_writes_nothing(ctx: Cont
 
     result = await edit(ctx, "a.txt", "a ", "a")
 
-    assert result.output == "a.txt says this already (line 1); nothing was written."
+    assert result.output == "a.txt has this text already (line 1); nothing was written."
     assert (result.metadata["diff"], (workspace / "a.txt").stat().st_ino) == ("", before.st_ino)
 
 
@@ -174,7 +174,8 @@ async def test_nothing_of_a_file_is_shown_that_may_not_be_read(ctx: Context, wor
 
     assert "hunter" not in str(error.as_dict())
     assert (
-        error.message == "old_string is not in secret.env. Read the file again, and give the text as it stands there."
+        error.message
+        == "old_string is not in secret.env. Read the file again, and give the text exactly as it is there."
     )
 
 
@@ -184,7 +185,8 @@ async def test_an_edit_that_was_made_before_is_recognised(ctx: Context, workspac
     error = await failure(ctx, "a.py", "some_other_name = None\n", "limit = 20\nrate = 3\n")
 
     assert (
-        error.message == "old_string is not in a.py. But new_string is, in line 3: the edit seems to be made already."
+        error.message
+        == "old_string is not in a.py. But new_string is, in line 3: the edit seems to be applied already."
     )
     assert error.details == {"path": "a.py", "reason": "not_found", "already_applied": 3}
 
@@ -195,7 +197,7 @@ async def test_what_is_there_more_than_once_is_told_with_its_lines(ctx: Context,
     error = await failure(ctx, "a.txt", "x")
 
     assert error.message == (
-        "In a.txt, old_string is there 2 times (lines 1, 3); give more of what stands around the one that is meant,"
+        "In a.txt, old_string occurs 2 times (lines 1, 3); give more of the surrounding text to make it unique,"
         " or set replace_all to change all of them."
     )
     assert error.details == {"path": "a.txt", "reason": "ambiguous", "count": 2, "lines": [1, 3]}

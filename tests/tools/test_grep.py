@@ -168,7 +168,7 @@ async def test_too_much_to_be_read_is_searched_again_in_order(
 async def test_an_answer_that_is_too_long_is_cut_at_a_line(
     ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grep, "MOST_OUTPUT", 40)
+    monkeypatch.setattr(grep, "MAX_OUTPUT", 40)
     put(workspace, "a", "needle\n" * 10)
 
     assert await lines(ctx, pattern="needle") == ["a:1: needle", "a:2: needle", "a:3: needle", MORE]
@@ -255,7 +255,7 @@ async def test_files_that_rules_keep_from_the_call_are_left_out_and_counted(
     for name in ("a.txt", "key.pem", "z.txt"):
         put(workspace, name)
     toy.forbidden = {Need("read", "key.pem")}
-    note = "[1 file left out: rules do not let this call read it]"
+    note = "[1 file left out: rules do not allow this call to read it]"
 
     for output, end in (("lines", ":1: needle"), ("count", ": 1"), ("files", "")):
         assert await lines(ctx, pattern="needle", output=output) == [f"a.txt{end}", f"z.txt{end}", note]
@@ -301,7 +301,7 @@ async def test_what_cannot_be_read_is_told(ctx: Context, workspace: Path) -> Non
         ({"pattern": ""}, "`pattern`"),
         ({"pattern": "a["}, "unclosed character class"),
         ({"pattern": "a\nb"}, 'literal "\\\\n" is not allowed'),
-        ({"pattern": "a", "include": "[a"}, "no glob"),
+        ({"pattern": "a", "include": "[a"}, "not a valid glob"),
         ({"pattern": "a", "output": "all"}, "`output`"),
         ({"pattern": "a", "limit": 0}, "`limit`"),
         ({"pattern": "a", "context": 101}, "`context`"),

@@ -96,7 +96,7 @@ async def test_no_more_files_than_the_limit_are_named(
 
 
 async def test_there_is_an_upper_limit(ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grep_files, "MOST_FILES", 2)
+    monkeypatch.setattr(grep_files, "MAX_FILES", 2)
     put(workspace, "a", "b", "c")
 
     result = await search(ctx, pattern="needle", limit=1000)
@@ -189,7 +189,7 @@ async def test_files_that_rules_keep_from_the_call_are_left_out_and_counted(
 ) -> None:
     put(workspace, "sub/a.txt", "sub/key.pem", "sub/other.pem")
     toy.forbidden = {Need("read", "sub/key.pem"), Need("read", "sub/other.pem")}
-    note = "[2 files left out: rules do not let this call read them]"
+    note = "[2 files left out: rules do not allow this call to read them]"
 
     result = await search(ctx, pattern="needle", path="sub")
     with pytest.raises(ProgramFailed) as caught:
@@ -220,7 +220,7 @@ async def test_a_file_that_was_asked_for_by_its_name_was_allowed_already(
         ({"pattern": "a{999999999}"}, "size limit"),
         ({"pattern": "a\0b"}, "NUL"),
         ({"pattern": "\ud800"}, "surrogates"),
-        ({"pattern": "x", "include": "{a"}, "`{a` is no glob"),
+        ({"pattern": "x", "include": "{a"}, "`{a` is not a valid glob"),
         ({"pattern": "x", "include": "!\0"}, "NUL"),
         ({"pattern": "x", "include": "!" + "x" * 2000}, "longer than"),
     ],

@@ -258,8 +258,8 @@ async def test_the_session_is_the_only_one_to_see_its_names_and_has_its_environm
 async def test_reset_forgets_everything(ctx: Context) -> None:
     await js(ctx, "const kept = 1")
 
-    first = await js_repl_reset.run(js_repl_reset.Args(), ctx)
-    second = await js_repl_reset.run(js_repl_reset.Args(), ctx)
+    first = await js_repl_reset.tool.run(js_repl_reset.tool.parse({}), ctx)
+    second = await js_repl_reset.tool.run(js_repl_reset.tool.parse({}), ctx)
 
     assert (first.output, first.metadata) == ("js_repl kernel reset", {"was_running": True})
     assert second.metadata == {"was_running": False}

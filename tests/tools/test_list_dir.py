@@ -10,7 +10,7 @@ from app.core.errors import CallError, FileFailed, InvalidArgs, OutsideWorkspace
 from app.core.rules import Need
 from app.core.tools import Context
 from app.dispatch.tools.registry import Registry
-from app.tools.files import list_dir
+from app.tools.files import _shared
 from app.tools.files.list_dir import tool
 
 # The peer wants absolute paths; ours are relative to the workspace.
@@ -88,7 +88,7 @@ async def test_a_tree_deeper_than_pythons_stack_is_listed(ctx: Context, workspac
 async def test_a_listing_has_an_end_even_when_the_limit_has_none(
     ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_dir, "MOST_OUTPUT", 10)
+    monkeypatch.setattr(_shared, "MAX_OUTPUT", 10)
     for number in range(9):
         (workspace / f"f{number}.txt").touch()
 

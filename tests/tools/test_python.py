@@ -249,8 +249,8 @@ async def test_it_keeps_no_files_but_in_its_temporary_folder(ctx: Context, toy: 
 async def test_reset_forgets_everything(ctx: Context) -> None:
     await py(ctx, "kept = 1")
 
-    first = await python_reset.run(python_reset.Args(), ctx)
-    second = await python_reset.run(python_reset.Args(), ctx)
+    first = await python_reset.tool.run(python_reset.tool.parse({}), ctx)
+    second = await python_reset.tool.run(python_reset.tool.parse({}), ctx)
 
     assert (first.output, first.metadata) == ("python kernel reset", {"was_running": True})
     assert second.metadata == {"was_running": False}

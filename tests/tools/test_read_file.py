@@ -137,7 +137,7 @@ async def test_a_giant_line_takes_no_memory(ctx: Context, workspace: Path) -> No
 async def test_an_answer_has_an_end_even_when_the_limit_has_none(
     ctx: Context, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_file, "MOST_OUTPUT", 100)
+    monkeypatch.setattr(read_file, "MAX_OUTPUT", 100)
 
     result = await read(ctx, "many.txt", limit=10**30)
 
@@ -259,7 +259,7 @@ async def test_a_canceled_call_stops_reading(ctx: Context, workspace: Path, monk
             return b"x"
 
     def read_on(args: Any, ctx: Any, stop: Any) -> Result:
-        list(file_lines.lines_of(Endless(), stop))  # type: ignore[arg-type]
+        list(file_lines.read_lines(Endless(), stop))  # type: ignore[arg-type]
         loop.call_soon_threadsafe(ended.set)
         return Result()
 
@@ -277,14 +277,14 @@ async def test_a_far_slice_is_read_without_the_lines_before_it(
     ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "long.txt").write_bytes(b"".join(b"%d\n" % number for number in range(1, 200_001)))
-    given, lines_of = list[bytes](), file_lines.lines_of
+    given, lines_of = list[bytes](), file_lines.read_lines
 
     def tell(file: Any, stop: Any) -> Any:
         for line in lines_of(file, stop):
             given.append(line)
             yield line
 
-    monkeypatch.setattr(file_lines, "lines_of", tell)
+    monkeypatch.setattr(file_lines, "read_lines", tell)
     tracemalloc.start()
     try:
         result = await read(ctx, "long.txt", offset=199_991, limit=9)
@@ -314,7 +314,7 @@ async def test_a_block_says_whether_there_was_more(ctx: Context, recorded: Path)
 async def test_a_block_that_is_too_long_is_cut_and_says_where_to_go_on(
     ctx: Context, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_file, "MOST_OUTPUT", 40)
+    monkeypatch.setattr(read_file, "MAX_OUTPUT", 40)
 
     result = await read(ctx, "many.txt", mode="indentation", offset=10, indentation={"include_siblings": True})
 
@@ -332,7 +332,7 @@ async def test_an_anchor_past_the_end_says_how_many_lines_there_are(ctx: Context
 async def test_a_file_is_too_large_for_blocks_before_it_is_for_slices(
     ctx: Context, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_file, "MOST_INDENTED", 100)
+    monkeypatch.setattr(read_file, "MAX_INDENTED_BYTES", 100)
 
     assert (await read(ctx, "many.txt", limit=1)).output == "L1: 1"
     with pytest.raises(TooLarge, match=r"many\.txt has more than 100 bytes"):
@@ -416,7 +416,7 @@ async def test_a_pdf_is_attached(ctx: Context, workspace: Path) -> None:
 async def test_a_pdf_has_a_largest_size(
     ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(read_file, "MOST_PDF", 100)
+    monkeypatch.setattr(read_file, "MAX_PDF_BYTES", 100)
     (workspace / "a.pdf").write_bytes(b"%PDF-".ljust(size))
 
     if size <= 100:

@@ -52,7 +52,7 @@ async def test_a_large_image_is_scaled_down_unless_its_pixels_are_wanted(ctx: Co
     size = high.metadata["size"]
     assert high.output == (
         f"a.png: image/png, 2048 x 10 pixels, {size} bytes. Scaled down from 4000 x 20."
-        " Written anew, without EXIF and other metadata."
+        " Encoded again, without EXIF and other metadata."
     )
     assert original.output.startswith("a.png: image/png, 4000 x 20 pixels")
     assert original.metadata["scaled"] is False
@@ -66,7 +66,7 @@ async def test_an_image_is_turned_upright(ctx: Context, workspace: Path) -> None
     result = await view(ctx, "a.jpg")
 
     assert result.output.startswith("a.jpg: image/jpeg, 30 x 40 pixels")
-    assert result.output.endswith(" Turned upright. Written anew, without EXIF and other metadata.")
+    assert result.output.endswith(" Turned upright. Encoded again, without EXIF and other metadata.")
     assert (result.metadata["rotated"], result.metadata["scaled"]) == (True, False)
 
 
@@ -83,7 +83,7 @@ async def test_an_animation_that_is_large_stands_still(ctx: Context, workspace: 
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"just text", r"a\.png is no PNG, JPEG, GIF or WebP image by its content"),
+        (b"just text", r"a\.png is not a PNG, JPEG, GIF or WebP image by its content"),
         (b"<svg></svg>", r"a\.png is an SVG drawing"),
         (b"\x89PNG\r\n\x1a\n", r"a\.png begins like image/png, but is broken"),
     ],
@@ -98,7 +98,7 @@ async def test_what_cannot_be_shown_is_refused(ctx: Context, workspace: Path, da
 
 
 async def test_a_file_has_a_largest_size(ctx: Context, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "MOST_INPUT", 50)
+    monkeypatch.setattr(images, "MAX_INPUT_BYTES", 50)
     save(workspace / "a.png", (40, 30))
 
     with pytest.raises(TooLarge, match=r"a\.png has more than 50 bytes"):

@@ -59,7 +59,7 @@ async def test_the_same_text_is_not_written_again(ctx: Context, workspace: Path)
 
     result = await write(ctx, file_path="a.txt", content="x\n")
 
-    assert (result.output, result.metadata["files"]) == ("Unchanged: a.txt is already as given.", [])
+    assert (result.output, result.metadata["files"]) == ("Unchanged: a.txt has this text already.", [])
     assert (workspace / "a.txt").stat() == before
 
 

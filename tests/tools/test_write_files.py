@@ -45,7 +45,7 @@ async def test_each_file_is_made_or_replaced_and_told(ctx: Context, workspace: P
         output=(
             "Created new/deep/a (2 lines).\n"
             "Updated old (+2 -1).\n"
-            "Unchanged: same is already as given.\n"
+            "Unchanged: same has this text already.\n"
             "Created empty (0 lines)."
         ),
         title="4 files",
@@ -101,7 +101,7 @@ async def test_what_differs_only_in_what_is_kept_is_not_written(ctx: Context, wo
 
     result = await write(ctx, a="x\n")
 
-    assert result.output == "Unchanged: a is already as given."
+    assert result.output == "Unchanged: a has this text already."
     assert (workspace / "a").stat() == before
 
 

@@ -164,4 +164,4 @@ def test_the_time_to_wait_stays_within_its_bounds(chars: str, given: Any, second
 
 
 def test_its_time_limit_lets_the_longest_poll_end() -> None:
-    assert write_stdin.tool.timeout > write_stdin.MOST_POLL / 1000
+    assert write_stdin.tool.timeout > write_stdin.MAX_POLL_MS / 1000

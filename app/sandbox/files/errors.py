@@ -1,11 +1,11 @@
 """Errors of the file system as `CallError`s, which show paths only as the caller wrote them."""
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.core.errors import CallError, FileFailed, OutsideWorkspace
+from app.core.util.path_text import printable
 from app.sandbox.files.openat2 import StepRefused
 
 MAX_SHOWN_CHARS = 300
@@ -80,8 +80,3 @@ def writing(path: str) -> Iterator[None]:
 def shown(path: str) -> str:
     text = printable(path)
     return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "…"
-
-
-def printable(path: str) -> str:
-    """A path as text. Bytes that are not UTF-8 are replaced: rules match text."""
-    return os.fsencode(path).decode(errors="replace")

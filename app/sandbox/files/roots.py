@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from app.core.errors import Misconfigured
 from app.core.sessions import is_inside
-from app.sandbox.files.errors import printable
+from app.core.util.path_text import printable
 from app.sandbox.files.openat2 import O_PATH
 
 Access = Literal["read", "write"]

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 
 from app.core.errors import CallError
 from app.core.ports import Change, Stamp
+from app.core.util.path_text import printable
 from app.sandbox.files import renameat2, temp_files
-from app.sandbox.files.errors import printable, write_error, writing
+from app.sandbox.files.errors import write_error, writing
 from app.sandbox.files.parent_dirs import Parent, Parents
 from app.sandbox.files.roots import ResolvedPath
 from app.sandbox.files.temp_files import Identity, Names

@@ -13,8 +13,9 @@ from app.core.errors import FileFailed, InvalidArgs, OutsideWorkspace, TooLarge
 from app.core.files import require_editable
 from app.core.ports import MAX_LOADED_BYTES, Change, Entry, EntryKind, Snapshot, Stamp
 from app.core.sessions import is_inside
+from app.core.util.path_text import printable
 from app.sandbox.files import transaction
-from app.sandbox.files.errors import open_error, outside_error, printable, read_error, shown, write_error
+from app.sandbox.files.errors import open_error, outside_error, read_error, shown, write_error
 from app.sandbox.files.openat2 import O_PATH, open_beneath
 from app.sandbox.files.roots import ResolvedPath, Root, RootSet, below, normal, path_of
 from app.sandbox.files.transaction import Target

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from app.core.errors import SandboxUnavailable, ToolUnavailable
 from app.core.network_policy import BoundSecret, NetworkPolicy
-from app.core.sandbox import Backend, Command, EgressGrant, Isolation, Network, NetworkDecision
+from app.core.sandbox import PLAIN_OUTPUT_ENV, Backend, Command, EgressGrant, Isolation, Network, NetworkDecision
 from app.core.sessions import Profile, Session, is_inside
 from app.sandbox import syscalls
 from app.sandbox.files.ownership import tool_owner
@@ -39,14 +39,6 @@ USER_PROCESSES_FACTOR = 4
 """RLIMIT_NPROC counts all processes of a user, so it is a multiple of the limit of one call."""
 PROTECTED = (".git/hooks/", ".git/config")
 """What git executes. Only bubblewrap can protect it: Landlock cannot exclude a path in a writable folder."""
-NO_TERMINAL_ENV = {
-    "TERM": "dumb",
-    "NO_COLOR": "1",
-    "COLORTERM": "",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GH_PAGER": "cat",
-}
 TERMINAL_ENV = {"TERM": "xterm-256color"}
 DATA_DIR_INSIDE = (
     "The data directory of the service is inside this workspace, and the sandbox of this machine (landlock) cannot "
@@ -194,7 +186,7 @@ class SpawnPlanner:
     def environment(self, command: Command, location: ProcessLocation) -> dict[str, str]:
         """Only harmless variables of the service's own environment are passed on."""
         own = {"HOME": location.root, "TMPDIR": location.temp_dir or "/tmp"}  # in bubblewrap /tmp is a tmpfs of its own
-        return self._base_env | own | (NO_TERMINAL_ENV if command.tty is None else TERMINAL_ENV)
+        return self._base_env | own | (PLAIN_OUTPUT_ENV if command.tty is None else TERMINAL_ENV)
 
     @cached_property
     def _base_env(self) -> dict[str, str]:

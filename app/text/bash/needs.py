@@ -1,12 +1,31 @@
-"""Needs."""
+r"""Needs of shell commands: the patterns that rules match, and the paths that a script touches.
+
+A pattern is the command in one line, as its program gets it: words without quotes, one blank between them. So a rule on
+`git push*` also matches `g"it" push`, `\git  push` and `'git' push`, and rules are written without quotes. A command
+that can be seen in more than one way has more than one pattern, and all of them have to be allowed:
+
+    /usr/bin/git push       also as `git push`
+    git -C dir push         also as `git push`, for options before the subcommand
+    PATH=x git log          also as `git log`, with the variable if it changes what runs
+    sudo git push           also as `git push`, for each command inside another
+
+What only the shell knows at run time is asked for whatever rules allow: a script that cannot be analyzed, `$CMD x`,
+`eval "$X"`, and an unknown word among those that identify the command (`git $X`, but not `git log $X`). `cd` has no
+pattern, nor have variables that change nothing.
+
+Which words identify a command is from the table that OpenCode published (`git checkout main`: two words, `docker
+compose up web`: three), so that an "always" rule is wide enough and no wider.
+
+A `cd` may fail, be in a subshell or in a branch not taken. So what follows it runs in the new folder or in the old one,
+and a relative path counts from each of them. Only what is behind `cd x &&` certainly runs in `x`.
+"""
 
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.core.rules import Need
-from app.text.bash.parse import Assignment, Redirect, Script, Simple
-from app.text.bash.script import Kind, Unclear, Word, names
+from app.text.bash.script import Assignment, Kind, Redirect, Script, SimpleCommand, Unclear, Word, names
 from app.text.bash.wrappers import SHELLS, basename
 
 _NAMES = names("""
@@ -67,17 +86,17 @@ ARITIES: dict[tuple[str, ...], int] = {
     **{(name,): 3 for name in _THREE.split()},
     **{(name, second): 3 for name, seconds in _THREE_AFTER.items() for second in seconds.split()},
 }
-LONGEST = max(map(len, ARITIES))
+MAX_ARITY_KEY = max(map(len, ARITIES))
 
-CHANGING = frozenset({"cd", "pushd", "popd"})
+CD_COMMANDS = frozenset({"cd", "pushd", "popd"})
 START = "."
-MOST_FOLDERS = 8
-NOTHING = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+MAX_FOLDERS = 8
+DEVICES = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 HOME = "~"
 
 SHELL = "shell"
-DECLARING = frozenset({"export", "declare", "typeset", "local", "readonly", "unset", "unsetenv"})
-LONGEST_SHOWN = 4_096
+DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly", "unset", "unsetenv"})
+MAX_SHOWN_LENGTH = 4_096
 
 VALUED: dict[tuple[str, ...], str] = {
     ("apt",): "-o -c -t",
@@ -103,37 +122,27 @@ VALUED: dict[tuple[str, ...], str] = {
     ("uv",): "--directory --project --config-file --cache-dir --color",
     ("yarn",): "--cwd",
 }
-"""Options that stand before what is to be done and take the next word as their value."""
+"""Options before the subcommand that take the next word as their value."""
 
 
 def changes_what_runs(name: str) -> bool:
-    """Whether somebody who may run a command may still not run it with this variable set."""
+    """Whether an environment variable changes which program runs, or what else it runs, as `PATH` does."""
     name = name.split("[", 1)[0]
     return name in _NAMES or name.startswith(_BEGINNINGS) or name.endswith(_ENDINGS)
 
 
 def arity(words: Sequence[str]) -> int:
-    """How many words it takes to tell this command; it may have fewer."""
-    for length in range(min(LONGEST, len(words)), 0, -1):
+    """How many words identify this command; it may have fewer."""
+    for length in range(min(MAX_ARITY_KEY, len(words)), 0, -1):
         found = ARITIES.get(tuple(words[:length]))
         if found is not None:
             return found
     return 1
 
 
-def prefix(words: Sequence[str]) -> list[str]:
-    """The words that tell this command."""
-    return list(words[: arity(words)])
-
-
-def always(words: Sequence[str]) -> str:
-    """The pattern that an "always" allows: all commands that are told by the same words."""
-    return " ".join([*prefix(words), "*"])
-
-
 @dataclass(slots=True)
-class Touched:
-    """Paths that a script changes to, reads from and writes to: from where it starts, absolute, or beginning `~/`."""
+class TouchedPaths:
+    """Paths that a script changes to, reads and writes: relative to its start, absolute, or with `~/`."""
 
     folders: list[str] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
@@ -141,8 +150,8 @@ class Touched:
     unclear: list[Unclear] = field(default_factory=list)
 
 
-def touched(script: Script) -> Touched:
-    found = Touched()
+def touched_paths(script: Script) -> TouchedPaths:
+    found = TouchedPaths()
     _follow(script, [START], found)
     for paths in (found.folders, found.reads, found.writes):
         paths[:] = dict.fromkeys(paths)
@@ -150,59 +159,59 @@ def touched(script: Script) -> Touched:
 
 
 def path_of(word: Word) -> str | None:
-    """A word as a path; None when nobody knows it. A tilde that was quoted is a name like others."""
+    """A word as a path; None if it is not known. A quoted tilde is an ordinary character."""
     if word.kind is not Kind.STATIC or not word.text:
         return None
-    is_home = word.is_bare and (word.text == HOME or word.text.startswith(f"{HOME}/"))
+    is_home = word.is_unquoted and (word.text == HOME or word.text.startswith(f"{HOME}/"))
     return f"./{word.text}" if word.text.startswith(HOME) and not is_home else word.text
 
 
-def _follow(script: Script, start: list[str], found: Touched) -> list[str]:
-    """Goes through a script in its order; answers with where it may end."""
+def _follow(script: Script, start: list[str], found: TouchedPaths) -> list[str]:
+    """Follow a script in order; returns the folders in which it may end."""
     here, later = list(start), list[tuple[int, list[str]]]()
-    items: list[Simple | Redirect] = [*script.commands, *script.redirects]
+    items: list[SimpleCommand | Redirect] = [*script.commands, *script.redirects]
     for item in sorted(items, key=lambda item: item.at):
         while later and item.at > later[-1][0]:
-            here = _either(here, later.pop()[1])
+            here = _union(here, later.pop()[1])
         if isinstance(item, Redirect):
-            _redirect(item, here, found)
+            _add_redirect(item, here, found)
             continue
         for inner in item.inner:
-            here = _either(here, _follow(inner, here, found))
-        before, here = here, _changed(item, here, found)
+            here = _union(here, _follow(inner, here, found))
+        before, here = here, _after_command(item, here, found)
         if here is not before:
-            later.append((item.sure_until, before))
+            later.append((item.guards_until, before))
     while later:
-        here = _either(here, later.pop()[1])
-    if len(here) > MOST_FOLDERS:
-        found.unclear.append(Unclear("it changes folders too often to say where it is", "cd"))
-        return here[:MOST_FOLDERS]
+        here = _union(here, later.pop()[1])
+    if len(here) > MAX_FOLDERS:
+        found.unclear.append(Unclear("it changes folders too often to know where it is", "cd"))
+        return here[:MAX_FOLDERS]
     return here
 
 
-def _either(some: list[str], others: Sequence[str]) -> list[str]:
+def _union(some: list[str], others: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*some, *others]))
 
 
-def _redirect(redirect: Redirect, here: Sequence[str], found: Touched) -> None:
+def _add_redirect(redirect: Redirect, here: Sequence[str], found: TouchedPaths) -> None:
     path = path_of(redirect.target)
     if path is None:
         if redirect.is_write:
             found.unclear.append(
-                Unclear("only the shell will know the file that is written", f"> {redirect.target.plain}")
+                Unclear("only the shell knows the file that is written", f"> {redirect.target.one_line}")
             )
         return
-    if path in NOTHING or path.startswith("/dev/fd/"):
+    if path in DEVICES or path.startswith("/dev/fd/"):
         return
     if path.startswith(("/dev/tcp/", "/dev/udp/")):
-        found.unclear.append(Unclear("the shell connects to the network", f"> {redirect.target.plain}"))
+        found.unclear.append(Unclear("the shell connects to the network", f"> {redirect.target.one_line}"))
         return
-    (found.writes if redirect.is_write else found.reads).extend(_from(here, path))
+    (found.writes if redirect.is_write else found.reads).extend(_resolve(here, path))
 
 
-def _changed(command: Simple, here: list[str], found: Touched) -> list[str]:
-    """Where a command leads; the same list when it leads nowhere else."""
-    if not command.words[0].is_static or command.words[0].text not in CHANGING:
+def _after_command(command: SimpleCommand, here: list[str], found: TouchedPaths) -> list[str]:
+    """The folders after a command; the same list if it does not change them."""
+    if not command.words[0].is_static or command.words[0].text not in CD_COMMANDS:
         return here
     rest = [
         word for word in command.words[1:] if not (word.is_static and word.text in {"-L", "-P", "-e", "-@", "-n", "--"})
@@ -210,21 +219,21 @@ def _changed(command: Simple, here: list[str], found: Touched) -> list[str]:
     name, target = command.words[0].text, rest[0] if rest else None
     if name == "popd" or (target is None and name == "pushd") or (target is not None and target.text == "-"):
         if len(here) == 1 and here[0] == START:
-            found.unclear.append(Unclear("nobody knows which folder was there before", command.plain))
-        return _either(here, [START, *found.folders])
+            found.unclear.append(Unclear("the previous folder is not known", command.one_line))
+        return _union(here, [START, *found.folders])
     path = HOME if target is None else path_of(target)
     if path is None or path.startswith("+") or (command.is_repeated and ".." in path):
-        found.unclear.append(Unclear("only the shell will know the folder it changes to", command.plain))
+        found.unclear.append(Unclear("only the shell knows the folder it changes to", command.one_line))
         return here
-    new = _from(here, path)
+    new = _resolve(here, path)
     found.folders.extend(new)
-    if len(new) > MOST_FOLDERS:
-        found.unclear.append(Unclear("it changes folders too often to say where it is", command.plain))
-        return new[:MOST_FOLDERS]
+    if len(new) > MAX_FOLDERS:
+        found.unclear.append(Unclear("it changes folders too often to know where it is", command.one_line))
+        return new[:MAX_FOLDERS]
     return new
 
 
-def _from(here: Sequence[str], path: str) -> list[str]:
+def _resolve(here: Sequence[str], path: str) -> list[str]:
     if path.startswith(("/", HOME)):
         return [path]
     return list(dict.fromkeys(path if folder == START else posixpath.join(folder, path) for folder in here))
@@ -232,10 +241,9 @@ def _from(here: Sequence[str], path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CommandNeeds:
-    """All that a script wants: needs of the permission `shell`, and paths for whoever knows the workspace.
+    """What a script needs: of the permission `shell`, and paths that it changes to and redirects to.
 
-    `folders` are changed to, `writes` and `reads` are files that it is redirected to; from where the script starts,
-    absolute, or beginning `~/`.
+    Paths are relative to where the script starts, absolute, or beginning with `~/`.
     """
 
     needs: tuple[Need, ...]
@@ -244,13 +252,12 @@ class CommandNeeds:
     reads: tuple[str, ...] = ()
 
 
-def wanted(script: Script | Unclear) -> CommandNeeds:
-    """What a script that was read wants."""
+def command_needs(script: Script | Unclear) -> CommandNeeds:
     if isinstance(script, Unclear):
-        return CommandNeeds((_asked(script),))
-    paths = touched(script)
+        return CommandNeeds((_unclear_need(script),))
+    paths = touched_paths(script)
     needs = dict[str, Need]()
-    for need in [*_needs(script), *map(_asked, paths.unclear)]:
+    for need in [*_needs(script), *map(_unclear_need, paths.unclear)]:
         known = needs.get(need.pattern)
         if known is None or (need.is_unclear and not known.is_unclear):
             needs[need.pattern] = need
@@ -258,35 +265,35 @@ def wanted(script: Script | Unclear) -> CommandNeeds:
 
 
 def _needs(script: Script) -> Iterator[Need]:
-    for part in script.every():
+    for part in script.with_inner():
         for command in part.commands:
             yield from _of_command(command)
         for assignment in part.assignments:
             if changes_what_runs(assignment.name):
-                yield Need(SHELL, assignment.plain)
-        yield from map(_asked, part.unclear)
+                yield Need(SHELL, assignment.one_line)
+        yield from map(_unclear_need, part.unclear)
 
 
-def _asked(unclear: Unclear) -> Need:
-    text = Word(unclear.text[:LONGEST_SHOWN]).plain.strip()
+def _unclear_need(unclear: Unclear) -> Need:
+    text = Word(unclear.text[:MAX_SHOWN_LENGTH]).one_line.strip()
     return Need(SHELL, text or unclear.reason, is_unclear=True)
 
 
-def _of_command(command: Simple) -> Iterator[Need]:
+def _of_command(command: SimpleCommand) -> Iterator[Need]:
     name = command.name.text
     if not name:
         return
-    telling = [assignment for assignment in command.assignments if changes_what_runs(assignment.name)]
-    if command.name.is_static and name in CHANGING | DECLARING and not telling:
+    changing = [assignment for assignment in command.assignments if changes_what_runs(assignment.name)]
+    if command.name.is_static and name in CD_COMMANDS | DECLARATIONS and not changing:
         return
     for words in _forms(command.words):
-        yield _need(words, command.is_open)
-    if telling:
-        yield _need(command.words, command.is_open, telling)
+        yield _need(words, command.has_unknown_words)
+    if changing:
+        yield _need(command.words, command.has_unknown_words, changing)
 
 
 def _forms(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-    """The ways to look at a command."""
+    """The ways to see a command."""
     yield words
     name = basename(words[0].text)
     if words[0].is_static and name and name != words[0].text:
@@ -298,7 +305,7 @@ def _forms(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
 
 
 def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The command without what stands before the words that tell what is to be done."""
+    """The command without options before its subcommand."""
     for length in (1, 2):
         valued = VALUED.get(tuple(word.text for word in words[:length]))
         if valued is None:
@@ -311,19 +318,19 @@ def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
     return words
 
 
-def _need(words: tuple[Word, ...], is_open: bool, telling: Sequence[Assignment] = ()) -> Need:
-    count = _telling(words)
-    before = [assignment.plain for assignment in telling]
-    pattern = " ".join([*before, *(word.plain for word in words)]).strip()
-    prefix = [*before, *(word.plain for word in words[:count])]
-    is_known = all(word.is_static for word in words[:count]) and all(part.value.is_static for part in telling)
-    if not is_known or _is_wild(prefix) or (is_open and len(words) < count):
+def _need(words: tuple[Word, ...], has_unknown_words: bool, changing: Sequence[Assignment] = ()) -> Need:
+    count = _identifying(words)
+    before = [assignment.one_line for assignment in changing]
+    pattern = " ".join([*before, *(word.one_line for word in words)]).strip()
+    prefix = [*before, *(word.one_line for word in words[:count])]
+    is_known = all(word.is_static for word in words[:count]) and all(part.value.is_static for part in changing)
+    if not is_known or _is_wild(prefix) or (has_unknown_words and len(words) < count):
         return Need(SHELL, pattern, is_unclear=True)
     return Need(SHELL, pattern, " ".join([*prefix, "*"]))
 
 
-def _telling(words: tuple[Word, ...]) -> int:
-    """How many words tell the command: by its name without folders, and for a shell with its script up to that."""
+def _identifying(words: tuple[Word, ...]) -> int:
+    """How many words identify the command; for a shell with a script, those up to the script."""
     texts = [basename(words[0].text), *(word.text for word in words[1:])]
     if texts[0] in SHELLS:
         flag = next((at for at, text in enumerate(texts) if at and text.startswith("-") and "c" in text), None)
@@ -332,5 +339,5 @@ def _telling(words: tuple[Word, ...]) -> int:
 
 
 def _is_wild(words: Sequence[str]) -> bool:
-    """Whether an "always" of these words would allow more than them: a rule takes these characters for any."""
+    """Whether an "always" rule of these words would match more than them, because of wildcards."""
     return any(char in word for word in words for char in "*?\\")

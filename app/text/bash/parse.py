@@ -1,4 +1,15 @@
-"""Shell commands."""
+"""Parses shell scripts: each simple command, wherever it is, and each file that is redirected to.
+
+    in the script   lists, pipes, loops, conditions, functions, subshells, substitutions, here-documents
+    in a command    what `env`, `sudo`, `xargs`, `find -exec`, `bash -c`, `eval`, … run (`wrappers`)
+
+What cannot be analyzed is `Unclear`: the whole script if its syntax is not certain, or a part of it that only the shell
+knows at run time (`$CMD x`, `eval "$X"`). Nothing that could run is left out silently.
+
+An invalid script costs the parser the square of its length. So long scripts are parsed in pieces: here-documents that
+the shell does not expand are taken out, and the rest is split at line ends. Any such split is correct: a piece that is
+valid by itself leaves the shell's state as it was, and one that is not is no bash.
+"""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -10,38 +21,37 @@ from tree_sitter import Node, Tree
 
 from app.text.bash.script import (
     Assignment,
-    Doubtful,
-    Found,
     Kind,
+    NotAnalyzable,
     Redirect,
     Script,
-    Simple,
+    ScriptBuilder,
+    SimpleCommand,
     Unclear,
     Word,
     names,
     read_word,
-    static,
 )
 from app.text.bash.syntax_tree import (
     TreePosition,
-    Unreadable,
+    Unparseable,
     encode,
-    grow,
     heredoc_begin,
     is_expanded,
-    lost_dash,
+    is_lost_dash,
+    parse_tree,
     walk,
 )
 from app.text.bash.wrappers import BEFORE_KEYWORDS, RESERVED, Inner, unwrap
 
-SIZES = (4_000, 8_000, 16_000)
-LONGEST_PIECE = 20_000
-LONG_DOCUMENT = 400
+PIECE_SIZES = (4_000, 8_000, 16_000)
+MAX_PIECE_BYTES = 20_000
+LONG_HEREDOC_BYTES = 400
 PLACEHOLDER = b"here-document\n"
 
 _OPENED = re.compile(rb"<<(-?)[ \t]*(?:'(\w+)'|\"(\w+)\"|\\(\w+)|(\w+))(?=[ \t\n;&|<>)]|$)")
 _LIVE = re.compile(rb"[$`\\]")
-_GOING_ON = re.compile(rb"(?:\\|\||&&|\(|\{)[ \t]*$")
+_INCOMPLETE = re.compile(rb"(?:\\|\||&&|\(|\{)[ \t]*$")
 _CONTINUING = re.compile(rb"[ \t\n})#]|(?:then|else|elif|fi|do|done|esac|in)\b|$")
 
 READING = frozenset({"<", "<&"})
@@ -53,53 +63,52 @@ STRUCTURES = names("""
     """)
 NUMERIC = names("-eq -ne -lt -le -gt -ge -v -R")
 _HIDDEN = re.compile(r"\w\[[^\]\n]*?(?:\$\(|`)")
-"""A substitution in an index, which runs when the text is taken for a number."""
+"""A substitution in an array index, which runs when the text is evaluated as a number."""
 _QUOTING = re.compile(r"[^\w./-]")
-"""What the shell looks at once more in the target of `>&`, after its quotes are gone."""
+"""Characters that the shell expands again in the target of `>&`, after removing quotes."""
 NAMED_WORDS = frozenset({"declaration_command", "unset_command"})
 
-__all__ = ["Assignment", "Redirect", "Script", "Simple", "Unclear", "of_argv", "parse"]
 
-MOST_COMMANDS = 2_000
-MOST_WRAPPED = 8
-REMEMBERED = 8_192
+MAX_COMMANDS = 2_000
+MAX_NESTED_SCRIPTS = 8
+MAX_CACHED_LENGTH = 8_192
 
 
 @dataclass(slots=True)
 class ElidedScript:
-    """A script without its long here-documents: `texts` are those, by where a placeholder stands for them."""
+    """A script without its long here-documents; `texts` are those, by the offset of their placeholder."""
 
     source: bytes
     texts: dict[int, bytes] = field(default_factory=dict)
     cuts: list[int] = field(default_factory=list)
 
 
-def elide(source: bytes, *, keeps_documents: bool = False) -> ElidedScript:
-    """Takes long here-documents out, unless they are to be kept, and marks where lines may begin a piece."""
-    elided, kept = ElidedScript(b""), bytearray()
+def elide(source: bytes, *, keep_heredocs: bool = False) -> ElidedScript:
+    """Take out long here-documents, unless they are to be kept, and find the lines where a piece may begin."""
+    elided, output = ElidedScript(b""), bytearray()
     lines, at = re.findall(rb"[^\n]*\n|[^\n]+", source), 0
-    ends = _Ends(lines)
+    ends = _HeredocEnds(lines)
     while at < len(lines):
         line = lines[at]
-        kept += line
+        output += line
         at += 1
         end = ends.after(at, line)
         if end is not None:
             body = b"".join(lines[at:end])
-            if len(body) > LONG_DOCUMENT and not keeps_documents and not _is_live(line, body):
-                elided.texts[len(kept)] = body
+            if len(body) > LONG_HEREDOC_BYTES and not keep_heredocs and not _is_expanded_in(line, body):
+                elided.texts[len(output)] = body
                 body = PLACEHOLDER
-            kept += body + lines[end]
+            output += body + lines[end]
             at = end + 1
-        if at < len(lines) and not _GOING_ON.search(lines[at - 1].rstrip(b"\n")) and not _CONTINUING.match(lines[at]):
-            elided.cuts.append(len(kept))
-    elided.source = bytes(kept)
-    elided.cuts.append(len(kept))
+        if at < len(lines) and not _INCOMPLETE.search(lines[at - 1].rstrip(b"\n")) and not _CONTINUING.match(lines[at]):
+            elided.cuts.append(len(output))
+    elided.source = bytes(output)
+    elided.cuts.append(len(output))
     return elided
 
 
-class _Ends:
-    """Where here-documents may end: the numbers of lines by their text, with and without tabs before it."""
+class _HeredocEnds:
+    """Where here-documents may end: line numbers by text, with and without leading tabs."""
 
     def __init__(self, lines: list[bytes]) -> None:
         self.whole = dict[bytes, list[int]]()
@@ -110,7 +119,7 @@ class _Ends:
             self.stripped.setdefault(text.lstrip(b"\t"), []).append(number)
 
     def after(self, at: int, line: bytes) -> int | None:
-        """The line, from this number on, that ends the here-document which a line seems to open."""
+        """The line, from this number on, that ends the here-document that a line seems to open."""
         found = _OPENED.search(line)
         if found is None:
             return None
@@ -120,51 +129,51 @@ class _Ends:
         return numbers[first] if first < len(numbers) else None
 
 
-def _is_live(line: bytes, body: bytes) -> bool:
-    """Whether the shell would look into a here-document and find something there."""
+def _is_expanded_in(line: bytes, body: bytes) -> bool:
+    """Whether the shell would expand anything in a here-document."""
     found = _OPENED.search(line)
     return found is not None and found[5] is not None and _LIVE.search(body) is not None
 
 
 def pieces(elided: ElidedScript) -> Iterator[tuple[int, bytes, Tree]]:
-    """The trees of a script one after the other, each with where it begins. Raises `Doubtful`."""
+    """The pieces of a script, each with its offset and its tree. Raises `NotAnalyzable`."""
     source, at = elided.source, 0
-    if len(source) <= LONGEST_PIECE:
-        yield 0, *grow(source)
+    if len(source) <= MAX_PIECE_BYTES:
+        yield 0, *parse_tree(source)
         return
     while at < len(source):
-        end, piece, tree = _next(source, at, elided.cuts)
+        end, piece, tree = _next_piece(source, at, elided.cuts)
         yield at, piece, tree
         at = end
 
 
-def _next(source: bytes, at: int, cuts: list[int]) -> tuple[int, bytes, Tree]:
-    """The next piece that is whole; when a short one is not, a longer one may be."""
+def _next_piece(source: bytes, at: int, cuts: list[int]) -> tuple[int, bytes, Tree]:
+    """The next valid piece; if a short one is not valid, a longer one may be."""
     tried = at
-    for size in SIZES:
+    for size in PIECE_SIZES:
         end = cuts[min(bisect_left(cuts, at + size), len(cuts) - 1)]
-        if end - at > LONGEST_PIECE:
-            end = cuts[max(bisect_right(cuts, at + LONGEST_PIECE) - 1, 0)]
-        if end <= tried or end - at > LONGEST_PIECE:
+        if end - at > MAX_PIECE_BYTES:
+            end = cuts[max(bisect_right(cuts, at + MAX_PIECE_BYTES) - 1, 0)]
+        if end <= tried or end - at > MAX_PIECE_BYTES:
             continue
         try:
-            return end, *grow(source[at:end])
-        except Unreadable:
+            return end, *parse_tree(source[at:end])
+        except Unparseable:
             tried = end
-    raise Doubtful("a part of the script is too long to be read, or is not bash")
+    raise NotAnalyzable("a part of the script is too long to be analyzed, or is not valid bash")
 
 
-class Reader:
-    """Goes through a script once and notes what it finds; each command is given to `take`."""
+class _Reader:
+    """Collects the commands, redirects and assignments of a script; each command is passed to `take`."""
 
-    def __init__(self, elided: ElidedScript, take: Callable[[Found, Simple], None]) -> None:
+    def __init__(self, elided: ElidedScript, take: Callable[[ScriptBuilder, SimpleCommand], None]) -> None:
         self.elided = elided
         self.take = take
         self.source = b""
         self.base = 0
         self.documents = 0
-        self.found = Found()
-        self.more: dict[int, list[Word]] = {}
+        self.builder = ScriptBuilder()
+        self.extra_words: dict[int, list[Word]] = {}
         self.stdin: dict[int, Word] = {}
         self.ends: dict[int, int] = {}
         self.prefixed: set[int] = set()
@@ -174,22 +183,22 @@ class Reader:
     def read(self) -> Script:
         for base, source, tree in pieces(self.elided):
             self.base, self.source = base, source
-            for place in walk(source, tree):
-                self._note(place)
+            for position in walk(source, tree):
+                self._visit(position)
         if self.documents != len(self.elided.texts):
-            raise Doubtful("a here-document is none")
+            raise NotAnalyzable("a here-document could not be located")
         if self.evaluates and self.has_code:
-            raise Doubtful("a text with a substitution in it may be evaluated as an index")
-        return self.found.script()
+            raise NotAnalyzable("a string with a substitution may be evaluated as an index")
+        return self.builder.build()
 
-    def _note(self, place: TreePosition) -> None:
-        node = place.node
-        self.found.is_flat &= node.type not in STRUCTURES and node.type != "||"
+    def _visit(self, position: TreePosition) -> None:
+        node = position.node
+        self.builder.is_flat &= node.type not in STRUCTURES and node.type != "||"
         match node.type:
             case "command":
-                self._command(place)
+                self._command(position)
             case "declaration_command" | "unset_command":
-                self._declaration(place)
+                self._declaration(position)
             case "redirected_statement":
                 self._redirected(node)
             case "file_redirect":
@@ -199,19 +208,19 @@ class Reader:
             case "function_definition":
                 self._function(node)
             case "&":
-                self.found.is_background = True
+                self.builder.is_background = True
             case _:
                 self._evaluation(node)
 
-    def _command(self, place: TreePosition) -> None:
-        node = place.node
+    def _command(self, position: TreePosition) -> None:
+        node = position.node
         words, assignments, at = list[Word](), list[Assignment](), node.start_byte
         for child in node.children:
             if b"\n" in self.source[at : child.start_byte]:
-                if words or place.is_joined:
-                    raise Doubtful("a command ends with its line, and seems to go on")
-                # The tree has variables on a line of their own before the next command; they are set for good.
-                self.found.assignments.extend(assignments)
+                if words or position.is_joined:
+                    raise NotAnalyzable("a command seems to continue on the next line")
+                # Assignments on a line of their own, which the tree takes for those of the next command.
+                self.builder.assignments.extend(assignments)
                 assignments.clear()
             at = child.end_byte
             match child.type:
@@ -223,55 +232,55 @@ class Reader:
                 case "herestring_redirect":
                     self.stdin[node.start_byte] = self._word(child.children[-1])
                 case "heredoc_redirect":
-                    raise Doubtful("a here-document stands where none is expected")
+                    raise NotAnalyzable("an unexpected here-document")
                 case "comment":
                     continue
                 case _:
                     words.append(self._word(child))
-        words.extend(self.more.pop(node.start_byte, ()))
+        words.extend(self.extra_words.pop(node.start_byte, ()))
         self._require_no_keyword(node, words[0])
         self.evaluates |= words[0].text == "let"
-        simple = Simple(
+        simple = SimpleCommand(
             tuple(words),
             tuple(assignments),
             at=self.base + max(node.end_byte, self.ends.pop(node.start_byte, 0)),
-            sure_until=self.base + place.sure_until,
-            is_repeated=place.is_repeated,
+            guards_until=self.base + position.guards_until,
+            is_repeated=position.is_repeated,
             stdin=self.stdin.pop(node.start_byte, None),
         )
-        self.take(self.found, simple)
+        self.take(self.builder, simple)
 
     def _require_no_keyword(self, node: Node, name: Word) -> None:
         written = next(child for child in node.children if child.type == "command_name")
         if self._text(written) in RESERVED - BEFORE_KEYWORDS:
-            raise Doubtful(f"`{name.text}` stands where a command is expected")
+            raise NotAnalyzable(f"`{name.text}` is where a command is expected")
 
-    def _declaration(self, place: TreePosition) -> None:
+    def _declaration(self, position: TreePosition) -> None:
         """`export A=b`, `unset A`: commands whose words may be assignments."""
         self.evaluates = True
         words = list[Word]()
-        for child in place.node.children:
+        for child in position.node.children:
             if child.type == "variable_assignment":
                 self.prefixed.add(child.start_byte)
                 assigned = self._assigned(child)
-                self.found.assignments.append(assigned)
-                words.append(Word(assigned.plain, assigned.value.kind))
+                self.builder.assignments.append(assigned)
+                words.append(Word(assigned.one_line, assigned.value.kind))
             elif child.type != "comment":
                 words.append(self._word(child) if child.is_named else Word(self._text(child)))
-        words.extend(self.more.pop(place.node.start_byte, ()))
-        self.found.commands.append(Simple(tuple(words), at=self.base + place.node.start_byte))
+        words.extend(self.extra_words.pop(position.node.start_byte, ()))
+        self.builder.commands.append(SimpleCommand(tuple(words), at=self.base + position.node.start_byte))
 
     def _redirected(self, node: Node) -> None:
-        """The tree takes words after a redirect for more targets of it; they are words of the command."""
+        """The tree takes words behind a redirect for more of its targets; they are words of the command."""
         body, redirects = node.children[0], node.children[1:]
         at = body.end_byte
         while body.type in {"list", "pipeline", "negated_command"}:
             body = body.children[-1]
-        extras = self.more.setdefault(body.start_byte, [])
+        extras = self.extra_words.setdefault(body.start_byte, [])
         for redirect in redirects:
             if redirect.type == "heredoc_redirect":
                 self.stdin[body.start_byte] = self._document(redirect)
-                if lost_dash(self.source[at : redirect.start_byte]):
+                if is_lost_dash(self.source[at : redirect.start_byte]):
                     extras.append(Word("-"))
             elif redirect.type == "herestring_redirect":
                 self.stdin[body.start_byte] = self._word(redirect.children[-1])
@@ -280,7 +289,7 @@ class Reader:
             extras.extend(self._word(extra) for extra in _extras(redirect))
             at = redirect.end_byte
         if extras and body.type not in {"command", *NAMED_WORDS}:
-            raise Doubtful("words stand where the shell expects none")
+            raise NotAnalyzable("there are words where none is expected")
 
     def _redirect(self, node: Node) -> None:
         operator = next(child for child in node.children if not child.is_named)
@@ -294,17 +303,17 @@ class Reader:
         if operator.type in DUPLICATING and target.text == "-":
             return
         if operator.type in DUPLICATING and target.text.startswith("-"):
-            raise Doubtful("a descriptor is closed where a file seems to be written")
+            raise NotAnalyzable("a descriptor is closed where a file seems to be written")
         if operator.type in DUPLICATING and _QUOTING.search(target.text):
-            reason = "the shell looks for substitutions in this once more"
-            self.found.unclear.append(Unclear(reason, self._text(node)))
-        self.found.redirects.append(Redirect(self.base + node.start_byte, target, operator.type not in READING))
+            reason = "the shell expands this a second time"
+            self.builder.unclear.append(Unclear(reason, self._text(node)))
+        self.builder.redirects.append(Redirect(self.base + node.start_byte, target, operator.type not in READING))
 
     def _assignment(self, node: Node) -> None:
         if node.start_byte in self.prefixed:
             self.prefixed.discard(node.start_byte)
         else:
-            self.found.assignments.append(self._assigned(node))
+            self.builder.assignments.append(self._assigned(node))
 
     def _assigned(self, node: Node) -> Assignment:
         name, *_ = node.children
@@ -318,10 +327,10 @@ class Reader:
     def _function(self, node: Node) -> None:
         name = node.child_by_field_name("name")
         if name is not None:
-            self.found.functions.append(self._text(name))
+            self.builder.functions.append(self._text(name))
 
     def _evaluation(self, node: Node) -> None:
-        """A text like `a[$(rm b)]` runs the command when it is taken for a number, however it was quoted."""
+        """A text like `a[$(rm b)]` runs the command when it is evaluated as a number, even if quoted."""
         match node.type:
             case "arithmetic_expansion" | "subscript" | "c_style_for_statement" | "((":
                 self.evaluates = True
@@ -331,7 +340,7 @@ class Reader:
                 self.has_code |= _HIDDEN.search(self._text(node)) is not None
 
     def _document(self, node: Node) -> Word:
-        """A here-document as one word."""
+        """The text of a here-document as one word."""
         parts = {child.type: child for child in node.children}
         body = parts["heredoc_body"]
         is_live = is_expanded(self.source, parts["heredoc_start"])
@@ -348,7 +357,7 @@ class Reader:
 
     def _word(self, node: Node) -> Word:
         if not node.is_named and node.type not in {"$", "==", "=~"}:
-            raise Doubtful(f"`{node.type}` stands where a word is expected")
+            raise NotAnalyzable(f"`{node.type}` is where a word is expected")
         return read_word(node, self.source)
 
     def _text(self, node: Node) -> str:
@@ -356,7 +365,7 @@ class Reader:
 
 
 def _extras(node: Node) -> Iterator[Node]:
-    """The words in a redirect that are none of its own."""
+    """The words in a redirect that belong to the command."""
     if node.type == "file_redirect":
         words = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
         yield from words if any(child.type in CLOSING for child in node.children) else words[1:]
@@ -370,79 +379,78 @@ def _extras(node: Node) -> Iterator[Node]:
 
 
 def parse(script: str) -> Script | Unclear:
-    """What a script runs."""
-    return _remembered(script) if len(script) <= REMEMBERED else _parse(script, 0)
+    """What a script runs. Short scripts are cached: the needs and the effect of a call parse the same one."""
+    return _parse_cached(script) if len(script) <= MAX_CACHED_LENGTH else _parse(script, 0)
 
 
 @lru_cache(maxsize=64)
-def _remembered(script: str) -> Script | Unclear:
-    """Whoever is asked for a script's needs is soon asked whether it is safe."""
+def _parse_cached(script: str) -> Script | Unclear:
     return _parse(script, 0)
 
 
-def of_argv(argv: Sequence[str]) -> Script | Unclear:
-    """What an argv runs: one command, whose words are as they are."""
+def parse_argv(argv: Sequence[str]) -> Script | Unclear:
+    """What an argv runs: one command with literal words."""
     if not argv:
         return Unclear("there is no command", "")
-    words = tuple(static(text) for text in argv)
+    words = tuple(map(Word, argv))
     if any("\0" in word.text for word in words):
-        return Unclear("an argument holds a NUL", " ".join(argv))
-    return _of_words(words, 0)
+        return Unclear("an argument has a NUL", " ".join(argv))
+    return _script_of(words, 0)
 
 
 def _parse(script: str, depth: int) -> Script | Unclear:
-    if depth > MOST_WRAPPED:
-        return Unclear("commands are wrapped in each other too deeply to be read", script)
+    if depth > MAX_NESTED_SCRIPTS:
+        return Unclear("commands are nested too deeply to be analyzed", script)
     try:
         return _read(encode(script), depth)
-    except Doubtful as doubt:
+    except NotAnalyzable as doubt:
         return Unclear(doubt.reason, script)
 
 
 def _read(source: bytes, depth: int) -> Script:
-    """What seemed to be a long here-document may turn out to be none; then it is read as it stands."""
+    """What looked like a long here-document may be none; then the script is parsed as it is."""
     elided = elide(source)
-    take = partial(_take, depth=depth)
+    take = partial(_add_command, depth=depth)
     try:
-        return Reader(elided, take).read()
-    except Doubtful:
+        return _Reader(elided, take).read()
+    except NotAnalyzable:
         if not elided.texts:
             raise
-    return Reader(elide(source, keeps_documents=True), take).read()
+    return _Reader(elide(source, keep_heredocs=True), take).read()
 
 
-def _of_words(words: tuple[Word, ...], depth: int, is_open: bool = False) -> Script:
+def _script_of(words: tuple[Word, ...], depth: int, has_unknown_words: bool = False) -> Script:
     """A script of one command."""
-    if depth > MOST_WRAPPED:
-        text = " ".join(word.plain for word in words)
-        return Script(unclear=(Unclear("commands are wrapped in each other too deeply to be read", text),))
-    found = Found()
-    _take(found, Simple(words, is_open=is_open), depth)
-    return found.script()
+    if depth > MAX_NESTED_SCRIPTS:
+        text = " ".join(word.one_line for word in words)
+        return Script(unclear=(Unclear("commands are nested too deeply to be analyzed", text),))
+    builder = ScriptBuilder()
+    _add_command(builder, SimpleCommand(words, has_unknown_words=has_unknown_words), depth)
+    return builder.build()
 
 
-def _take(found: Found, command: Simple, depth: int) -> None:
-    """Adds a command, with what is inside it."""
+def _add_command(builder: ScriptBuilder, command: SimpleCommand, depth: int) -> None:
+    """Add a command, with what it runs in turn."""
     if not command.name.is_static or not command.name.text:
-        found.unclear.append(Unclear("only the shell will know which command this is", command.plain))
+        builder.unclear.append(Unclear("only the shell knows which command this is", command.one_line))
     inner = list[Script]()
     for part in unwrap(command.words, command.stdin):
-        entered = _enter(part, command, depth + 1)
+        entered = _parse_inner(part, command, depth + 1)
         if isinstance(entered, Unclear):
-            found.unclear.append(entered)
+            builder.unclear.append(entered)
         else:
             inner.append(entered)
-    found.commands.append(replace(command, inner=tuple(inner)))
-    if len(found.commands) > MOST_COMMANDS:
-        raise Doubtful("the script has too many commands to be read")
+    builder.commands.append(replace(command, inner=tuple(inner)))
+    if len(builder.commands) > MAX_COMMANDS:
+        raise NotAnalyzable("the script has too many commands to be analyzed")
 
 
-def _enter(part: Inner, command: Simple, depth: int) -> Script | Unclear:
+def _parse_inner(part: Inner, command: SimpleCommand, depth: int) -> Script | Unclear:
     match part:
         case Unclear():
             return part
         case str():
             found = _parse(part, depth)
-            return Unclear(found.reason, command.plain) if isinstance(found, Unclear) else found
+            return Unclear(found.reason, command.one_line) if isinstance(found, Unclear) else found
         case _:
-            return _of_words(part.words, depth, part.is_open or command.is_open)
+            return _script_of(part.words, depth, part.has_unknown_words or command.has_unknown_words)

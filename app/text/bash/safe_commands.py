@@ -1,27 +1,23 @@
-"""Known-safe commands: those that only read, whatever happens to be in the folder they run in.
+"""Known-safe commands: those that only read, whatever is in the folder they run in.
 
-This is the one list of them. It is short on purpose: what is not in it is merely not run beside others. Names with
-folders before them are not in it, since `./ls` may be anything, nor is anything that runs another command but a
-shell with its script.
-
-Lists of names, written down so that they can be read: with blank space between them and nothing else.
+The list is short on purpose: other commands are only not run in parallel. Names with folders are not in it, since
+`./ls` may be anything, nor is anything that runs another command except a shell with its script.
 """
 
 import re
 from collections.abc import Callable, Sequence
 
-from app.text.bash.needs import NOTHING, path_of
-from app.text.bash.parse import Redirect, Script, Simple
-from app.text.bash.script import Kind, Unclear, Word, names
+from app.text.bash.needs import DEVICES, path_of
+from app.text.bash.script import Kind, Redirect, Script, SimpleCommand, Unclear, Word, names
 
-ANY = names("""
+ALWAYS_SAFE = names("""
     : arch b2sum base32 base64 basename cat cksum cmp column comm cut df dirname du echo egrep exit expand expr false
     fgrep fmt fold free getconf grep groups head hexdump id join jq locale logname ls lsblk lscpu md5sum nl nproc numfmt
     od
     paste pgrep printenv ps pwd readlink realpath rev seq sha1sum sha224sum sha256sum sha384sum sha512sum sleep stat
     strings sum tac tr true tsort tty type uname unexpand uptime users wc whereis which who whoami
     """)
-"""Those that only read whatever their arguments are."""
+"""Commands that only read, whatever their arguments are."""
 
 DENIED: dict[str, tuple[str, str]] = {
     "diff": ("l", "paginate"),
@@ -34,16 +30,16 @@ DENIED: dict[str, tuple[str, str]] = {
     "test": ("v", ""),
     "tree": ("oR", ""),
 }
-"""Those that only read without these options: letters, and long ones in whatever abbreviation."""
+"""Commands that only read without these options: letters, and long ones in any abbreviation."""
 
 SHELLS = names("bash sh /bin/bash /bin/sh /usr/bin/bash /usr/bin/sh")
-"""Those that are as safe as the script they get."""
+"""Shells, which are as safe as their script."""
 
 VERSIONED = names(
     "bash bun cargo clang cmake deno docker gcc git go java make node npm npx perl php pip pip3 pnpm python python3 "
     "ruby rustc tsc uv yarn"
 )
-"""Those that only say their version when asked for it."""
+"""Commands that are safe with only `--version` or `-V`."""
 
 GIT_READING = names("""
     blame cat-file check-ignore count-objects describe diff diff-index diff-tree for-each-ref grep log ls-files ls-tree
@@ -61,7 +57,7 @@ GIT_LISTING: dict[tuple[str, ...], frozenset[str]] = {
     ("reflog",): frozenset({"show"}),
     ("config",): frozenset({"--list", "-l", "--show-origin", "--show-scope", "--global", "--local"}),
 }
-"""What lists with nothing but these behind it, and would do something else with other words."""
+"""Subcommands that only list, if no other words follow."""
 
 FIND_DENIED = ("-exec", "-ok", "-delete", "-fprint", "-fls")
 HARMLESS = frozenset(
@@ -73,7 +69,7 @@ _OPTION_VALUE = frozenset({"-d", "--date", "-r", "--reference"})
 
 
 def is_safe(script: Script | Unclear) -> bool:
-    """Whether a script only reads. It is said of what is certain: anything doubtful is not safe."""
+    """Whether a script certainly only reads."""
     if isinstance(script, Unclear) or not script.commands:
         return False
     if script.unclear or script.assignments or script.functions or script.is_background:
@@ -82,39 +78,39 @@ def is_safe(script: Script | Unclear) -> bool:
 
 
 def _is_safe_redirect(redirect: Redirect) -> bool:
-    """Reading from a file that is known, or throwing away. A device may be the network (`/dev/tcp/…`)."""
+    """Reading a known file, or discarding output. A device may be the network (`/dev/tcp/…`)."""
     path = path_of(redirect.target)
-    if path in NOTHING:
+    if path in DEVICES:
         return True
     return not redirect.is_write and path is not None and not path.startswith("/dev/")
 
 
-def is_safe_command(command: Simple) -> bool:
+def is_safe_command(command: SimpleCommand) -> bool:
     """Whether one command only reads."""
     name, *rest = command.words
-    if command.is_open or not name.is_static:
+    if command.has_unknown_words or not name.is_static:
         return False
     if not all(part.name in HARMLESS and part.value.is_static for part in command.assignments):
         return False
     if command.inner:
         return _is_shell(command) and all(map(is_safe, command.inner))
-    if name.text in ANY:
+    if name.text in ALWAYS_SAFE:
         return True
     return all(map(_is_certain, rest)) and _is_safe_with(name.text, [word.text for word in rest])
 
 
-def _is_shell(command: Simple) -> bool:
-    """`bash -lc script`, as those write it who can send no script but an argv."""
+def _is_shell(command: SimpleCommand) -> bool:
+    """`bash -lc script`, from clients that send an argv."""
     return len(command.words) == 3 and command.words[0].text in SHELLS and command.words[1].text in {"-c", "-lc"}
 
 
 def _is_certain(word: Word) -> bool:
-    """Whether a word is the same wherever it runs. What a pattern of names finds may begin with a dash."""
+    """Whether a word cannot become an option. The names that a glob matches may begin with a dash."""
     return word.is_static or (word.kind is Kind.GLOB and word.text[0] not in "*?[-")
 
 
 def _is_safe_with(name: str, words: Sequence[str]) -> bool:
-    if check := _CONDITIONS.get(name):
+    if check := _CHECKS.get(name):
         return check(words)
     if name in DENIED and not _has_option(words, *DENIED[name]):
         return True
@@ -122,7 +118,7 @@ def _is_safe_with(name: str, words: Sequence[str]) -> bool:
 
 
 def _has_option(words: Sequence[str], letters: str, names: str) -> bool:
-    """Whether one of these options is there, or something that may be taken for it."""
+    """Whether one of these options is present, or something that may be taken for it."""
     for word in words:
         if word == "--":
             return False
@@ -157,14 +153,14 @@ def _find(words: Sequence[str]) -> bool:
 
 
 def _sed(words: Sequence[str]) -> bool:
-    """`sed -n 10,20p file`; scripts can write files and run commands, so that no other is known to be safe."""
+    """`sed -n 10,20p file`; other scripts can write files and run commands."""
     if len(words) < 2 or words[0] not in {"-n", "--quiet", "--silent"} or _PRINTED.fullmatch(words[1]) is None:
         return False
     return not any(word.startswith("-") for word in words[2:])
 
 
 def _uniq(words: Sequence[str]) -> bool:
-    """A second name would be the file that is written."""
+    """A second operand is the file that is written."""
     return sum(not word.startswith("-") for word in words) <= 1 and "--" not in words
 
 
@@ -186,7 +182,7 @@ def _cd(words: Sequence[str]) -> bool:
     return len(words) == 1 and not words[0].startswith("-")
 
 
-_CONDITIONS: dict[str, Callable[[Sequence[str]], bool]] = {
+_CHECKS: dict[str, Callable[[Sequence[str]], bool]] = {
     "cd": _cd,
     "command": _command,
     "date": _date,

@@ -1,4 +1,8 @@
-"""Shell scripts as values: words, commands, redirects, and the parts that cannot be analyzed."""
+"""Shell scripts as values: words, commands, redirects, and the parts that cannot be analyzed.
+
+A word is static if its text is known before the shell runs: quotes and backslashes are removed, `g"it"` and `\\git` are
+`git`. Globs and whatever the shell substitutes (variables, commands, braces) stay as they were written.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,14 +18,14 @@ def names(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """A script, or a part of one, of which nobody can say what it would run. `text` is that part."""
+    """A script, or a part of one, that cannot be analyzed. `text` is that part."""
 
     reason: str
     text: str
 
 
-class Doubtful(Exception):
-    """The tree of a script, or what stands in it, is not to be believed. It becomes an `Unclear`."""
+class NotAnalyzable(Exception):
+    """A script cannot be analyzed for certain. It becomes an `Unclear`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -36,23 +40,26 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`text` is what the program gets, or what was written where that is not known.
+    """`text` is what the program gets, or as written if that is not known.
 
-    `is_bare` says that it had no quotes at its beginning, so that a tilde there means a home folder.
+    `is_unquoted`: it does not begin with a quote, so a tilde there means a home folder.
     """
 
     text: str
     kind: Kind = Kind.STATIC
-    is_bare: bool = False
+    is_unquoted: bool = False
 
     @property
     def is_static(self) -> bool:
         return self.kind is Kind.STATIC
 
     @property
-    def plain(self) -> str:
-        """The word in one line, so that nothing of it is hidden from who reads it."""
-        return "".join(char if char.isprintable() else _visible(char) for char in _SPACES.sub(" ", self.text))
+    def one_line(self) -> str:
+        """The word in one line with control characters escaped, for people who decide about it."""
+        return "".join(
+            char if char.isprintable() else char.encode("unicode_escape").decode()
+            for char in _SPACES.sub(" ", self.text)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +83,22 @@ _NAMED = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 
 
 def read_word(node: Node, source: bytes) -> Word:
-    """The word that a node is. Raises `Doubtful` when it is none."""
-    return _joined(list(_pieces(node, source)))
+    """The word of a node. Raises `NotAnalyzable`."""
+    return _to_word(list(_pieces(node, source)))
 
 
-def static(text: str) -> Word:
-    """A word that nothing is done to, as one of an argv."""
-    return Word(text)
-
-
-def _visible(char: str) -> str:
-    return char.encode("unicode_escape").decode()
-
-
-def _joined(pieces: list[_Piece]) -> Word:
+def _to_word(pieces: list[_Piece]) -> Word:
     text = "".join(piece.text for piece in pieces)
     bare = "".join("" if piece.is_quoted else piece.text for piece in pieces if not piece.is_dynamic)
-    is_bare = bool(pieces) and not pieces[0].is_quoted and not pieces[0].is_dynamic
+    is_unquoted = bool(pieces) and not pieces[0].is_quoted and not pieces[0].is_dynamic
     kind = Kind.STATIC
     if _GLOB.search(bare):
         kind = Kind.GLOB
     if any(piece.is_dynamic for piece in pieces) or "\0" in text or _BRACES.search(bare):
         kind = Kind.DYNAMIC
-    if (is_bare and text.startswith("~") and not (text == "~" or text.startswith("~/"))) or _HOMES.search(bare):
+    if (is_unquoted and text.startswith("~") and not (text == "~" or text.startswith("~/"))) or _HOMES.search(bare):
         kind = Kind.DYNAMIC
-    return Word(text, kind, is_bare)
+    return Word(text, kind, is_unquoted)
 
 
 def _pieces(node: Node, source: bytes) -> Iterator[_Piece]:
@@ -120,7 +118,7 @@ def _pieces(node: Node, source: bytes) -> Iterator[_Piece]:
         case "$" | "==" | "=~":
             yield _Piece(text, is_quoted=True)
         case "translated_string":
-            raise Doubtful("a text that is translated may become any other")
+            raise NotAnalyzable("a translated string may become any other")
         case _:
             yield _Piece(text, is_dynamic=True)
 
@@ -145,7 +143,7 @@ def _double(node: Node, source: bytes) -> Iterator[_Piece]:
             continue
         text = source[at : child.end_byte - 1 if child is last else child.start_byte].decode()
         if _LIVE.search(text):
-            raise Doubtful("a text holds substitutions that cannot be looked into")
+            raise NotAnalyzable("a string has substitutions that cannot be analyzed")
         yield _Piece(_IN_DOUBLE.sub(lambda found: found[1].strip("\n"), text), is_quoted=True)
         if child is not last:
             yield _Piece(source[child.start_byte : child.end_byte].decode(), is_dynamic=True)
@@ -153,7 +151,7 @@ def _double(node: Node, source: bytes) -> Iterator[_Piece]:
 
 
 def _ansi(text: str) -> _Piece:
-    """`$'…'`. What bash makes of half an escape is left as it was written, and then it counts as not known."""
+    """`$'…'`. One with an incomplete escape counts as dynamic."""
     rest = _ANSI.sub("", text)
     if "\\" in rest:
         return _Piece(f"$'{text}'", is_dynamic=True)
@@ -169,9 +167,9 @@ def _ansi_char(found: re.Match[str]) -> str:
     octal, *hexadecimal = found.groups()[1:]
     code = int(octal, 8) % 256 if octal else int(next(filter(None, hexadecimal)), 16)
     if code == 0 or (code > 127 and not (found[4] or found[5])):
-        raise ValueError("a byte, not a character")
+        raise ValueError("not a character")
     if 0xD800 <= code < 0xE000:
-        raise ValueError("half a character")
+        raise ValueError("a surrogate")
     return chr(code)
 
 
@@ -183,13 +181,13 @@ class Assignment:
     value: Word
 
     @property
-    def plain(self) -> str:
-        return f"{self.name}={self.value.plain}"
+    def one_line(self) -> str:
+        return f"{self.name}={self.value.one_line}"
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A file that something is read from or written to. Those between descriptors are left out."""
+    """A file that is read or written. Redirects between descriptors are left out."""
 
     at: int
     target: Word
@@ -197,21 +195,20 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
-class Simple:
-    """One simple command, and what it runs in turn.
-
-    `at` is where it ends in the script, behind its redirects: they are done before it runs. Up to the byte
-    `sure_until` everything runs only if this command succeeded. One that is open gets more words than are known;
-    `stdin` is the here-document it reads.
-    """
+class SimpleCommand:
+    """One simple command, and the scripts that it runs in turn."""
 
     words: tuple[Word, ...]
     assignments: tuple[Assignment, ...] = ()
     inner: "tuple[Script, ...]" = ()
+    #: The byte at which it ends, behind its redirects, which are done first.
     at: int = 0
-    sure_until: int = 0
+    #: Up to this byte everything runs only if this command succeeded.
+    guards_until: int = 0
     is_repeated: bool = False
-    is_open: bool = False
+    #: It gets more words than are known, as behind `xargs`.
+    has_unknown_words: bool = False
+    #: The here-document that it reads.
     stdin: Word | None = None
 
     @property
@@ -219,18 +216,18 @@ class Simple:
         return self.words[0]
 
     @property
-    def plain(self) -> str:
-        return " ".join(word.plain for word in self.words)
+    def one_line(self) -> str:
+        return " ".join(word.one_line for word in self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a script runs, in its order. `unclear` are the parts of which nobody can say it.
+    """What a script runs, in order. `unclear` are the parts that cannot be analyzed.
 
-    A flat script is simple commands with `&&` between them and nothing else.
+    A flat script is only simple commands with `&&` between them.
     """
 
-    commands: tuple[Simple, ...] = ()
+    commands: tuple[SimpleCommand, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     assignments: tuple[Assignment, ...] = ()
     unclear: tuple[Unclear, ...] = ()
@@ -238,19 +235,19 @@ class Script:
     is_background: bool = False
     is_flat: bool = True
 
-    def every(self) -> Iterator["Script"]:
-        """The script and those inside its commands."""
+    def with_inner(self) -> Iterator["Script"]:
+        """The script and those that its commands run."""
         yield self
         for command in self.commands:
             for inner in command.inner:
-                yield from inner.every()
+                yield from inner.with_inner()
 
 
 @dataclass(slots=True)
-class Found:
-    """What was found of a script so far."""
+class ScriptBuilder:
+    """The parts of a script found so far."""
 
-    commands: list[Simple] = field(default_factory=list)
+    commands: list[SimpleCommand] = field(default_factory=list)
     redirects: list[Redirect] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     unclear: list[Unclear] = field(default_factory=list)
@@ -258,7 +255,7 @@ class Found:
     is_background: bool = False
     is_flat: bool = True
 
-    def script(self) -> Script:
+    def build(self) -> Script:
         return Script(
             tuple(self.commands),
             tuple(self.redirects),

@@ -1,4 +1,4 @@
-"""Shells: what the tools that run command lines share. What a line needs is found by reading it, not by running it."""
+"""What the shell tools share: the needs, the effect and the title of a command, and patches sent as commands."""
 
 import posixpath
 import shlex
@@ -13,98 +13,98 @@ from app.core.ports import PathScope
 from app.core.rules import Need
 from app.core.tools import Effect
 from app.text.bash import parse
-from app.text.bash.needs import LONGEST_SHOWN, SHELL, CommandNeeds, wanted
+from app.text.bash.needs import HOME, MAX_SHOWN_LENGTH, SHELL, CommandNeeds, command_needs
 from app.text.bash.safe_commands import is_safe
-from app.text.bash.script import Unclear
-from app.text.patch.from_shell import Patch, intercepted_patch, relocated
+from app.text.bash.script import Script, Unclear
+from app.text.patch.from_shell import Patch, intercepted_patch, relocate
 
-PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat"}
-"""So that programs write for a reader without a screen."""
-PATCHING = "apply_patch"
-TITLE = 80
+APPLY_PATCH = "apply_patch"
+MAX_TITLE_LENGTH = 80
 SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
-SYSTEM = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
-SCRIPTED = frozenset({"-c", "-lc", "-cl"})
-PRIVATE = "/tmp"
-HOME = "~"
-REMEMBERED = 32
+SYSTEM_DIRS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
+SCRIPT_FLAGS = frozenset({"-c", "-lc", "-cl"})
+PRIVATE_DIR = "/tmp"
+CACHED_COMMANDS = 32
 
 
 def needs_of(argv: Sequence[str], workdir: str, scope: PathScope, args: Escalating) -> list[Need]:
-    """What a command line needs: a yes to every command in it, be it to run at all or to run without walls."""
-    if _patch(tuple(argv)) is not None:  # the tool that does it says what it needs
-        return [Need(SHELL, PATCHING, f"{PATCHING} *")]
-    wants = _wants(tuple(argv))
-    mine = _escalated(wants, args.prefix_rule) if is_escalated(args) else [*wants.needs, *_files(wants, workdir, scope)]
-    if not mine:  # nothing in it that could be named
-        mine = [Need(ESCALATE if is_escalated(args) else SHELL, _shown(argv))]
-    around = (need for folder in wants.folders for need in _entered(_from(workdir, folder), scope))
-    return list(dict.fromkeys([*map(_narrowed, mine), *_started_in(workdir, scope), *around]))
+    """The needs of every command in a command line, to run in the sandbox or, escalated, outside it."""
+    if _patch(tuple(argv)) is not None:  # the tool apply_patch asks for its own needs
+        return [Need(SHELL, APPLY_PATCH, f"{APPLY_PATCH} *")]
+    found = _command_needs(tuple(argv))
+    if is_escalated(args):
+        needs = [
+            Need(ESCALATE, need.pattern, always_of(args.prefix_rule, need.pattern), need.is_unclear)
+            for need in found.needs
+        ]
+        needs += [Need(ESCALATE, f"> {path}") for path in found.writes]
+    else:
+        needs = [*found.needs, *_file_needs(found, workdir, scope)]
+    if not needs:  # a command without a pattern, such as `cd`
+        script = script_of(argv)
+        line = shlex.join(argv) if script is None else " ".join(script.split())
+        needs = [Need(ESCALATE if is_escalated(args) else SHELL, line[:MAX_SHOWN_LENGTH])]
+    folders = (need for folder in found.folders for need in _entered_needs(_resolve(workdir, folder), scope))
+    return list(dict.fromkeys([*map(_narrow, needs), *_folder_needs(workdir, scope), *folders]))
 
 
 def patch_of(argv: Sequence[str], workdir: str) -> str | None:
-    """The patch that a line is, if it is nothing else, with paths that start in the workspace."""
+    """The patch, if a command is only that, with paths relative to the workspace."""
     patch = _patch(tuple(argv))
-    return None if patch is None else relocated(patch.text, posixpath.join(workdir, patch.workdir or "."))
+    return None if patch is None else relocate(patch.text, posixpath.join(workdir, patch.workdir or "."))
 
 
 def effect_of(argv: Sequence[str], args: Escalating) -> Effect:
-    """Known-safe commands only read, so that they may run beside each other."""
-    return Effect.READ if not is_escalated(args) and is_safe(_read(tuple(argv))) else Effect.WRITE
+    """Known-safe commands only read, so they may run in parallel."""
+    return Effect.READ if not is_escalated(args) and is_safe(_parse(tuple(argv))) else Effect.WRITE
 
 
 def script_of(argv: Sequence[str]) -> str | None:
-    """The script that a shell is given here, if it is one: what a workspace calls bash need not be one."""
+    """The script of a shell with `-c`. The shell must be a system one: a workspace may have another bash."""
     folder, _, name = argv[0].rpartition("/") if argv else ("", "", "")
-    is_shell = name in SHELLS and (argv[0] == name or folder in SYSTEM)
-    return argv[2] if is_shell and len(argv) == 3 and argv[1] in SCRIPTED else None
+    is_shell = name in SHELLS and (argv[0] == name or folder in SYSTEM_DIRS)
+    return argv[2] if is_shell and len(argv) == 3 and argv[1] in SCRIPT_FLAGS else None
 
 
 def title_of(line: str) -> str:
-    """The first line of it, and not too much of that."""
-    first, *more = line.strip().splitlines() or [""]
-    return first if len(first) <= TITLE and not more else f"{first[: TITLE - 1]}…"
+    """The first line, cut to a reasonable length."""
+    first, *rest = line.strip().splitlines() or [""]
+    return first if len(first) <= MAX_TITLE_LENGTH and not rest else f"{first[: MAX_TITLE_LENGTH - 1]}…"
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _read(argv: tuple[str, ...]) -> parse.Script | Unclear:
-    """A call is looked at more than once: for its needs, for its effect, and when rules have changed."""
+@lru_cache(maxsize=CACHED_COMMANDS)
+def _parse(argv: tuple[str, ...]) -> Script | Unclear:
+    """Cached, because a call is analyzed for its needs, for its effect, and again when rules change."""
     script = script_of(argv)
-    return parse.of_argv(argv) if script is None else parse.parse(script)
+    return parse.parse_argv(argv) if script is None else parse.parse(script)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=CACHED_COMMANDS)
 def _patch(argv: tuple[str, ...]) -> Patch | None:
     return intercepted_patch(argv)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _wants(argv: tuple[str, ...]) -> CommandNeeds:
-    return wanted(_read(argv))
+@lru_cache(maxsize=CACHED_COMMANDS)
+def _command_needs(argv: tuple[str, ...]) -> CommandNeeds:
+    return command_needs(_parse(argv))
 
 
-def _narrowed(need: Need) -> Need:
-    """An "always" that is the command itself must mean this command, though a rule takes its stars for anything."""
+def _narrow(need: Need) -> Need:
+    """An "always" rule of the command itself must not match more, so its stars become `?`."""
     if need.always is not None or "*" not in need.pattern:
         return need
     return replace(need, always=need.pattern.replace("*", "?"))
 
 
-def _escalated(wants: CommandNeeds, prefix: Sequence[str] | None) -> list[Need]:
-    """Without walls a file that is written is as much as a command."""
-    asked = [Need(ESCALATE, need.pattern, always_of(prefix, need.pattern), need.is_unclear) for need in wants.needs]
-    return asked + [Need(ESCALATE, f"> {path}") for path in wants.writes]
+def _file_needs(found: CommandNeeds, workdir: str, scope: PathScope) -> Iterator[Need]:
+    """Needs of redirects. Reads outside the workspace are left to the sandbox, as with any command."""
+    for path in found.writes:
+        yield from _path_needs(_resolve(workdir, path), "edit", scope)
+    for path in found.reads:
+        yield from (need for need in _path_needs(_resolve(workdir, path), "read", scope) if need.permission == "read")
 
 
-def _files(wants: CommandNeeds, workdir: str, scope: PathScope) -> Iterator[Need]:
-    """The files that something is redirected to. What is read outside is the walls' matter, as with any command."""
-    for path in wants.writes:
-        yield from _file(_from(workdir, path), "edit", scope)
-    for path in wants.reads:
-        yield from (need for need in _file(_from(workdir, path), "read", scope) if need.permission == "read")
-
-
-def _file(path: str, permission: str, scope: PathScope) -> list[Need]:
+def _path_needs(path: str, permission: str, scope: PathScope) -> list[Need]:
     if _is_private(path):
         return []
     if path.startswith(HOME):
@@ -115,33 +115,28 @@ def _file(path: str, permission: str, scope: PathScope) -> list[Need]:
         return [Need(EXTERNAL, posixpath.dirname(posixpath.normpath(path)))]
 
 
-def _started_in(workdir: str, scope: PathScope) -> list[Need]:
-    """A folder in an extra root of the operator is a need of its own; one in none of the roots is refused."""
+def _folder_needs(workdir: str, scope: PathScope) -> list[Need]:
+    """A folder in an extra root of the operator is a need; one outside all roots raises `OutsideWorkspace`."""
     name = scope.name(workdir)
     return [Need(EXTERNAL, name)] if name.startswith("/") else []
 
 
-def _entered(path: str, scope: PathScope) -> list[Need]:
-    """Where a script goes by itself has to be asked when it is outside."""
+def _entered_needs(path: str, scope: PathScope) -> list[Need]:
+    """A folder that a script changes to, which is asked for if it is outside."""
     if _is_private(path):
         return []
     if path.startswith(HOME):
         return [Need(EXTERNAL, HOME)]
     try:
-        return _started_in(path, scope)
+        return _folder_needs(path, scope)
     except OutsideWorkspace:
         return [Need(EXTERNAL, posixpath.normpath(path))]
 
 
-def _from(workdir: str, path: str) -> str:
+def _resolve(workdir: str, path: str) -> str:
     return path if path.startswith(HOME) else posixpath.join(workdir, path)
 
 
 def _is_private(path: str) -> bool:
     normal = posixpath.normpath(path)
-    return normal == PRIVATE or normal.startswith(f"{PRIVATE}/")
-
-
-def _shown(argv: Sequence[str]) -> str:
-    line = script_of(argv)
-    return (shlex.join(argv) if line is None else " ".join(line.split()))[:LONGEST_SHOWN]
+    return normal == PRIVATE_DIR or normal.startswith(f"{PRIVATE_DIR}/")

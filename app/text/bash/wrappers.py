@@ -1,7 +1,7 @@
 """Commands that run other commands: what is inside `sudo`, `env`, `xargs`, `find -exec`, `bash -c`, `eval`, …
 
-An option that is not known here could take the next word as its value, and then what follows would be another command;
-so it makes the command unclear rather than be guessed at.
+An unknown option could take the next word as its value, and then another command would follow; so it makes the command
+unclear.
 """
 
 import re
@@ -15,21 +15,21 @@ Words = Sequence[Word]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The words of an inner command. One that is open gets more words, which nobody knows."""
+    """The words of an inner command; `has_unknown_words`: it gets more of them at run time."""
 
     words: tuple[Word, ...]
-    is_open: bool = False
+    has_unknown_words: bool = False
 
 
 Inner = Command | str | Unclear
-"""A command, a script, or what cannot be said."""
+"""A command, a script, or what cannot be analyzed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a command that runs another: letters without and with a value, the same of long ones.
+    """The options of a command that runs another: letters without and with a value, and long ones likewise.
 
-    `operands` come before the inner command, `ends` are options after which there is none.
+    `operands` precede the inner command; with an option of `ends` there is none.
     """
 
     flags: str = ""
@@ -92,7 +92,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 
 
 def unwrap(words: Words, stdin: Word | None) -> Iterator[Inner]:
-    """What a command runs in turn. `stdin` is a here-document, if it gets one."""
+    """What a command runs in turn. `stdin` is its here-document, if any."""
     if not words[0].is_static:
         return
     name = basename(words[0].text)
@@ -101,7 +101,7 @@ def unwrap(words: Words, stdin: Word | None) -> Iterator[Inner]:
     elif name in SHELLS:
         yield from _shell(words, stdin)
     elif options := WRAPPERS.get(name):
-        yield from _behind(words, options, is_open=name == "xargs")
+        yield from _inner_command(words, options, has_unknown_words=name == "xargs")
 
 
 def basename(name: str) -> str:
@@ -109,36 +109,36 @@ def basename(name: str) -> str:
 
 
 def _unclear(reason: str, words: Words) -> Unclear:
-    return Unclear(reason, " ".join(word.plain for word in words))
+    return Unclear(reason, " ".join(word.one_line for word in words))
 
 
 class _UnknownOption(Exception):
     """An option that may or may not take the next word."""
 
 
-def _behind(words: Words, options: Options, *, is_open: bool = False) -> Iterator[Inner]:
+def _inner_command(words: Words, options: Options, *, has_unknown_words: bool = False) -> Iterator[Inner]:
     """The command behind the options."""
     try:
-        at = _skip(words, options)
+        at = _skip_options(words, options)
     except _UnknownOption:
-        yield _unclear("an option is not known, so that it is not certain which command follows", words)
+        yield _unclear("an option is unknown, so it is not certain which command follows", words)
         return
     if at is None:
         return
     rest = tuple(words[at:])
     if rest and options.operands:
         if any(word.kind is Kind.DYNAMIC for word in rest[: options.operands]):
-            yield _unclear("only the shell will know which command follows", words)
+            yield _unclear("only the shell knows which command follows", words)
             return
         rest = rest[options.operands :]
     if rest and words[0].text in BEFORE_KEYWORDS and rest[0].text in RESERVED:
         yield _unclear("a keyword follows where a command is expected", words)
     elif rest:
-        yield Command(_with_holes(words[:at], rest) if is_open else rest, is_open)
+        yield Command(_replace_placeholders(words[:at], rest) if has_unknown_words else rest, has_unknown_words)
 
 
-def _skip(words: Words, options: Options) -> int | None:
-    """Where the options end. None when no command is run."""
+def _skip_options(words: Words, options: Options) -> int | None:
+    """Where the options end; None if no command is run."""
     at, ends = 1, options.ends.split()
     while at < len(words):
         text = words[at].text
@@ -153,11 +153,11 @@ def _skip(words: Words, options: Options) -> int | None:
             return at + 1
         if not text.startswith("-") or text == "-":
             return at
-        at += _width(text, options)
+        at += _option_width(text, options)
     return at
 
 
-def _width(text: str, options: Options) -> int:
+def _option_width(text: str, options: Options) -> int:
     """How many words an option takes: itself, and perhaps its value."""
     if text.startswith("--"):
         name, equals, _ = text[2:].partition("=")
@@ -174,21 +174,21 @@ def _width(text: str, options: Options) -> int:
     return 1
 
 
-def _with_holes(options: Words, words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """What `xargs -I{}` puts in is not known."""
+def _replace_placeholders(options: Words, words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """What `xargs -I{}` inserts is not known."""
     texts = [word.text for word in options]
-    holes = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == "-I"]
-    holes += [text[2:] for text in texts if text.startswith("-I") and len(text) > 2]
-    holes += [text.partition("=")[2] for text in texts if text.startswith("--replace=")]
-    return tuple(_holed(word, holes) for word in words)
+    placeholders = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == "-I"]
+    placeholders += [text[2:] for text in texts if text.startswith("-I") and len(text) > 2]
+    placeholders += [text.partition("=")[2] for text in texts if text.startswith("--replace=")]
+    return tuple(_with_placeholders(word, placeholders) for word in words)
 
 
-def _holed(word: Word, holes: Sequence[str]) -> Word:
-    return Word(word.text, Kind.DYNAMIC) if any(hole in word.text for hole in holes) else word
+def _with_placeholders(word: Word, placeholders: Sequence[str]) -> Word:
+    return Word(word.text, Kind.DYNAMIC) if any(placeholder in word.text for placeholder in placeholders) else word
 
 
 def _find(words: Words, _: Word | None) -> Iterator[Inner]:
-    """`-exec command {} ;`, as often as it is there."""
+    """Each `-exec command {} ;`."""
     at = 1
     while at < len(words):
         if words[at].text not in EXECUTING:
@@ -197,9 +197,12 @@ def _find(words: Words, _: Word | None) -> Iterator[Inner]:
         start = at + 1
         end = next((end for end in range(start, len(words)) if _ends_exec(words, end)), None)
         if end is None or end == start:
-            yield _unclear("the command that is run for what is found has no end", words)
+            yield _unclear("the command of `-exec` has no end", words)
             return
-        yield Command(tuple(_holed(word, ["{}"]) for word in words[start:end]), is_open=words[end].text == "+")
+        yield Command(
+            tuple(_with_placeholders(word, ["{}"]) for word in words[start:end]),
+            has_unknown_words=words[end].text == "+",
+        )
         at = end + 1
 
 
@@ -216,12 +219,12 @@ def _script(text: str, of: Words, words: Words) -> Iterator[Inner]:
     if all(word.is_static for word in of):
         yield text
     else:
-        yield _unclear("only the shell will know the script that is run", words)
+        yield _unclear("only the shell knows the script that is run", words)
 
 
 def _watch(words: Words, _: Word | None) -> Iterator[Inner]:
     options = Options("bcCdegtpwxr", "nqs", "beep color differences errexit chgexit no-title precise", "interval")
-    for inner in _behind(words, options):
+    for inner in _inner_command(words, options):
         if isinstance(inner, Command):
             yield from _script(" ".join(word.text for word in inner.words), inner.words, words)
         else:
@@ -229,7 +232,7 @@ def _watch(words: Words, _: Word | None) -> Iterator[Inner]:
 
 
 def _shell(words: Words, stdin: Word | None) -> Iterator[Inner]:
-    """`bash -lc script`, or a shell that reads its script from where it is told to."""
+    """`bash -lc script`, or a shell that reads its script from stdin or a file."""
     at, has_script = 1, False
     while at < len(words):
         text = words[at].text
@@ -242,7 +245,7 @@ def _shell(words: Words, stdin: Word | None) -> Iterator[Inner]:
             break
         if text.startswith("--"):
             if text not in SHELL_LONG | SHELL_LONG_VALUED:
-                yield _unclear("an option of the shell is not known", words)
+                yield _unclear("an option of the shell is unknown", words)
                 return
             at += 2 if text in SHELL_LONG_VALUED else 1
             continue
@@ -259,16 +262,16 @@ def _shell_script(words: Words, at: int, has_script: bool, stdin: Word | None) -
         yield from _script(words[at].text, words[at : at + 1], words) if at < len(words) else ()
     elif at < len(words) and "s" not in flags:
         if words[at].text.startswith("/dev/") or words[at].kind is Kind.DYNAMIC:
-            yield _unclear("only the shell will know the script that is run", words)
+            yield _unclear("only the shell knows the script that is run", words)
     elif stdin is not None:
         yield from _script(stdin.text, [stdin], words)
     else:
-        yield _unclear("a shell reads what it runs from elsewhere", words)
+        yield _unclear("a shell reads its script from an unknown source", words)
 
 
 def _source(words: Words, _: Word | None) -> Iterator[Inner]:
     if len(words) > 1 and (not words[1].is_static or words[1].text.startswith("/dev/")):
-        yield _unclear("only the shell will know the script that is run", words)
+        yield _unclear("only the shell knows the script that is run", words)
 
 
 def _trap(words: Words, _: Word | None) -> Iterator[Inner]:
@@ -287,7 +290,7 @@ def _su(words: Words, stdin: Word | None) -> Iterator[Inner]:
     """`su x -c script`, `script -qc script file`."""
     for at, word in enumerate(words[1:], 1):
         if word.kind is Kind.DYNAMIC:
-            yield _unclear("only the shell will know the script that is run", words)
+            yield _unclear("only the shell knows the script that is run", words)
             return
         if word.text.startswith("--command="):
             yield word.text.partition("=")[2]
@@ -295,14 +298,16 @@ def _su(words: Words, stdin: Word | None) -> Iterator[Inner]:
         if word.text == "--command" or (re.fullmatch(r"-[a-zA-Z]*c", word.text) and word.text != "--c"):
             yield from _script(words[at + 1].text, words[at + 1 : at + 2], words) if at + 1 < len(words) else ()
             return
-    yield _unclear("a shell reads what it runs from elsewhere", words)
+    yield _unclear("a shell reads its script from an unknown source", words)
 
 
 def _flock(words: Words, _: Word | None) -> Iterator[Inner]:
     options = Options(
         "snuxeoFv", "wE", "shared nonblock unlock exclusive close no-fork verbose", "timeout wait conflict-exit-code"
     )
-    for inner in _behind(words, Options(options.flags, options.valued, options.long, options.long_valued, operands=1)):
+    for inner in _inner_command(
+        words, Options(options.flags, options.valued, options.long, options.long_valued, operands=1)
+    ):
         if isinstance(inner, Command) and inner.words[0].text in {"-c", "--command"}:
             yield from _script(" ".join(word.text for word in inner.words[1:2]), inner.words[1:2], words)
         else:

@@ -1,7 +1,6 @@
-"""Folds: a text with one kind of line end, to search in, and the way back to the text as it is.
+"""A text with LF line ends to search in, and the way back to the original line ends.
 
-A model does not see how lines end, so it cannot say it right. Line ends are no part of what is looked for, and what
-is written gets those of the place it is written to.
+Models do not see line ends, so these are ignored in searches, and replacements get those of their place.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,15 +11,15 @@ from typing import NamedTuple
 
 from app.text.edit.diff import Span, compare, lines_of
 
-MOST_COMPARED = 100
-"""Edits of a text up to which lines that stay the same inside one are told from those that change."""
+MAX_COMPARED_EDITS = 100
+"""With more edits than this, unchanged lines inside an edit count as changed in the diff."""
 
 Hit = tuple[int, int]
-"""Where a piece of a text begins and ends."""
+"""The start and end of a piece of a text."""
 
 
 class Edit(NamedTuple):
-    """A piece of the text as it is, and what it becomes."""
+    """A piece of the original text, and its replacement."""
 
     start: int
     end: int
@@ -29,7 +28,7 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spliced:
-    """What an edit made, how many pieces it replaced, and in which lines (the first is 1) they were."""
+    """The new text, how many pieces were replaced, and the lines (from 1) they were in."""
 
     text: str
     spans: list[Span]
@@ -39,7 +38,7 @@ class Spliced:
 
 
 class NormalizedText:
-    """A text as it is, `raw`, and folded, `text`. A literal one is left as it is, and so is what is given for it."""
+    """The original text, `raw`, and with LF line ends, `text`. A literal one is not converted at all."""
 
     def __init__(self, raw: str, is_literal: bool) -> None:
         self.raw = raw
@@ -47,9 +46,9 @@ class NormalizedText:
 
     @cached_property
     def end(self) -> str | None:
-        """What every line ends in; None when they differ.
+        """The line end of every line; None if they differ.
 
-        Where no line feed is, lone returns end the lines; where one is, they are like any other character.
+        A lone CR ends lines only in a text without LF.
         """
         if self._is_literal or "\r" not in self.raw:
             return "\n"
@@ -64,26 +63,26 @@ class NormalizedText:
     def text(self) -> str:
         return self.raw if self.end == "\n" else self.raw.replace(self.end or "\r\n", "\n")
 
-    def take(self, given: str) -> str:
-        """A text somebody gave, folded as this one is."""
-        if self._is_literal or "\r" not in given:
-            return given
-        plain = given.replace("\r\n", "\n")
+    def convert(self, other: str) -> str:
+        """Another text, with its line ends converted as those of this one."""
+        if self._is_literal or "\r" not in other:
+            return other
+        plain = other.replace("\r\n", "\n")
         return plain.replace("\r", "\n") if "\r" in plain and self.end == "\r" else plain
 
-    def raw_form(self, taken: str) -> str | None:
-        """How a text that was taken stands in the raw one; None when that is not the same everywhere."""
-        if "\n" not in taken:
-            return taken
-        return None if self.end is None else taken.replace("\n", self.end)
+    def raw_form(self, converted: str) -> str | None:
+        """A converted text as it is in the raw one; None if line ends are mixed."""
+        if "\n" not in converted:
+            return converted
+        return None if self.end is None else converted.replace("\n", self.end)
 
     def splice(self, hits: Iterable[Hit], new: str) -> Spliced:
-        """The raw text with each hit in the folded one (they come in order) replaced."""
+        """The raw text with each hit in `text` replaced; hits are in order."""
         return self.splice_raw(self._raw_hits(hits), new)
 
     def splice_raw(self, hits: Iterable[Hit], new: str) -> Spliced:
-        """The raw text with each of its hits (they come in order) replaced; lines end as they do around it."""
-        edits = [Edit(start, end, self._dressed(new, start, end)) for start, end in hits]
+        """The raw text with each hit in it replaced, in order, with the line ends of its surroundings."""
+        edits = [Edit(start, end, self._with_line_ends(new, start, end)) for start, end in hits]
         pieces, seen = list[str](), 0
         for edit in edits:
             pieces += (self.raw[seen : edit.start], edit.text)
@@ -106,7 +105,7 @@ class NormalizedText:
             line, seen = last, end
 
     def _raw_offset(self, offset: int, line: int) -> int:
-        """Where an offset of the folded text, in this line, is in the raw one."""
+        """The offset in the raw text for an offset of `text` in this line."""
         if self.end == "\r\n":
             return offset + line
         if self.end is not None:
@@ -117,13 +116,13 @@ class NormalizedText:
     def _raw_starts(self) -> list[int]:
         return [0, *accumulate(len(line) + 1 for line in self.raw.split("\n"))]
 
-    def _dressed(self, new: str, start: int, end: int) -> str:
-        """A folded text with the line ends it has to have between these two places of the raw one."""
+    def _with_line_ends(self, new: str, start: int, end: int) -> str:
+        """A replacement with the line ends of the raw text between these offsets."""
         if "\n" not in new or self.end == "\n":
             return new
         if self.end is not None:
             return new.replace("\n", self.end)
-        # Up to and with the end of the last line: a piece without line ends takes that of the line it stands in.
+        # Including the end of the last line: a piece without line ends takes that of its line.
         stop = self.raw.find("\n", max(start, end - 1)) + 1 or len(self.raw)
         ends, returned = self.raw.count("\n", start, stop), self.raw.count("\r\n", start, stop)
         if returned in (0, ends):
@@ -131,45 +130,45 @@ class NormalizedText:
         return _with_ends(new, lines_of(self.raw[start:stop]))
 
 
-def fold(raw: str) -> NormalizedText:
-    """A text without any line end has none to keep, and is left as it is."""
+def normalize(raw: str) -> NormalizedText:
+    """A text without any line end needs no conversion."""
     return NormalizedText(raw, is_literal="\n" not in raw and "\r" not in raw)
 
 
 def literal(raw: str) -> NormalizedText:
-    """The text as it is, returns and all."""
+    """The text as it is, with its CR characters."""
     return NormalizedText(raw, is_literal=True)
 
 
 def _with_ends(new: str, old: Sequence[str]) -> str:
-    """New lines with line ends: one that stays as it was keeps its own, the others get that of the first old one."""
+    """New lines with line ends: unchanged ones keep theirs, the others get that of the first old line."""
     lines, usual = lines_of(new), _end_of(old[0])
-    mine = [usual] * len(lines)
-    for place, before in _same([_folded(line) for line in old], lines):
-        mine[place] = _end_of(old[before])
-    return "".join(line[:-1] + end if line.endswith("\n") else line for line, end in zip(lines, mine, strict=True))
+    ends = [usual] * len(lines)
+    for new_line, old_line in _unchanged([_with_lf(line) for line in old], lines):
+        ends[new_line] = _end_of(old[old_line])
+    return "".join(line[:-1] + end if line.endswith("\n") else line for line, end in zip(lines, ends, strict=True))
 
 
-def _same(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The places of lines that stay, in the new text and in the old one."""
-    place = before = 0
+def _unchanged(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The numbers of unchanged lines, in the new and in the old text."""
+    new_line = old_line = 0
     for span in [*compare(old, new), Span(len(old), (), ())]:
-        for _ in range(span.start - before):
-            yield place, before
-            place, before = place + 1, before + 1
-        place, before = place + len(span.new), before + len(span.old)
+        for _ in range(span.start - old_line):
+            yield new_line, old_line
+            new_line, old_line = new_line + 1, old_line + 1
+        new_line, old_line = new_line + len(span.new), old_line + len(span.old)
 
 
 def _end_of(line: str) -> str:
     return "\r\n" if line.endswith("\r\n") else "\n"
 
 
-def _folded(line: str) -> str:
+def _with_lf(line: str) -> str:
     return f"{line[:-2]}\n" if line.endswith("\r\n") else line
 
 
 def _spans(raw: str, edits: Sequence[Edit]) -> Iterator[Span]:
-    """What the edits change, by lines."""
+    """The changes by lines."""
     number, seen = 0, 0
     for start, end, group in _groups(raw, edits):
         number, seen = number + raw.count("\n", seen, start), start
@@ -177,11 +176,13 @@ def _spans(raw: str, edits: Sequence[Edit]) -> Iterator[Span]:
         for edit in group:
             pieces += (raw[here : edit.start], edit.text)
             here = edit.end
-        yield from _changed(number, raw[start:end], "".join([*pieces, raw[here:end]]), len(edits) <= MOST_COMPARED)
+        yield from _changed_spans(
+            number, raw[start:end], "".join([*pieces, raw[here:end]]), len(edits) <= MAX_COMPARED_EDITS
+        )
 
 
-def _changed(number: int, old: str, new: str, is_compared: bool) -> list[Span]:
-    """What became of lines from this number on. Of many changes, none is worth a close look."""
+def _changed_spans(number: int, old: str, new: str, is_compared: bool) -> list[Span]:
+    """The changes of lines from this number on, not compared further if there are many edits."""
     if new and "\n" not in old[:-1] and "\n" not in new[:-1]:
         return [Span(number, [old], [new])]
     before, after = lines_of(old), lines_of(new)
@@ -191,7 +192,7 @@ def _changed(number: int, old: str, new: str, is_compared: bool) -> list[Span]:
 
 
 def _groups(raw: str, edits: Sequence[Edit]) -> Iterator[tuple[int, int, list[Edit]]]:
-    """Edits that touch the same lines, and where these lines begin and end."""
+    """Edits that touch the same lines, and the offsets of these lines."""
     start, end, group = 0, 0, list[Edit]()
     for edit in edits:
         first = raw.rfind("\n", 0, edit.start) + 1
@@ -204,7 +205,7 @@ def _groups(raw: str, edits: Sequence[Edit]) -> Iterator[tuple[int, int, list[Ed
 
 
 def _end_of_lines(raw: str, first: int, edit: Edit) -> int:
-    """Where the last line ends that an edit changes: at its own end, if a line begins there before and after it."""
+    """The end of the last line that an edit changes: its own end, if a line begins there before and after it."""
     is_clean = edit.text.endswith("\n") if edit.text else edit.start == first
     if is_clean and raw.endswith("\n", 0, edit.end):
         return edit.end

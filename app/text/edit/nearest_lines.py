@@ -1,79 +1,85 @@
-"""Nearest."""
+"""The lines of a file that are most similar to lines that are not in it, by Levenshtein distance.
+
+A few passes over the file find likely places; only a few of them are compared, within a budget of fixed size.
+"""
 
 import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 WIDTH = 256
-"""Bits of a row that are worked on in about one step."""
+"""Bits of a row that are processed in about one step."""
 
-ENOUGH = 0.6
-MOST_WANTED = 100
-"""Wanted lines that are compared; of more, the first ones stand for all."""
-MOST_PLACES = 12
-MOST_SEEN = 500
-"""How often a line or a scrap may be in the file and still tell one place from another."""
-SCRAPS = (12, 6, 3)
-SCRAPS_OF_A_LINE = 3
-MOST_LINES = 4
-MOST_WHOLE = 8
-LONGEST = 200
-STEPS = 400_000
+MIN_SIMILARITY = 0.6
+MAX_WANTED = 100
+"""Only this many of the wanted lines are compared."""
+MAX_PLACES = 12
+MAX_OCCURRENCES = 500
+"""A line or fragment that is more frequent in the file does not tell where to look."""
+FRAGMENT_LENGTHS = (12, 6, 3)
+FRAGMENTS_PER_LINE = 3
+MAX_FRAGMENTED_LINES = 4
+MAX_WHOLE_LINES = 8
+MAX_LINE_LENGTH = 200
+MAX_STEPS = 400_000
+MAX_SHOWN_LINES = 20
+MAX_SHOWN_COLUMNS = 200
 
 Votes = dict[int, float]
-"""For each line at which the wanted ones may begin, how much speaks for it."""
+"""For each line at which the wanted ones may begin, the weight of the evidence."""
 
 
 @dataclass(slots=True)
 class WorkBudget:
-    """Work that may still be done, in steps. What cannot be paid for is not done, and not counted."""
+    """Steps of work that are left. Work that would exceed them is not done."""
 
     left: int
 
-    def pay(self, steps: int) -> bool:
+    def spend(self, steps: int) -> bool:
         if steps > self.left:
             return False
         self.left -= steps
         return True
 
 
-def distance(a: str, b: str, purse: WorkBudget) -> int | None:
-    """The Levenshtein distance of two texts; None when the purse does not have the steps for it.
+def distance(a: str, b: str, budget: WorkBudget) -> int | None:
+    """The Levenshtein distance of two texts; None if it exceeds the budget.
 
-    A row of the table is one number with a bit for each character of the longer text (Hyyrö's form of Myers' method),
-    so a step is a character of the shorter one.
+    Myers' bit-parallel algorithm in Hyyrö's form: a row of the table is one integer with a bit for each character of
+    the longer text, and a step is a character of the shorter one.
     """
     if a == b:
         return 0
-    a, b = _trimmed(a, b)
+    a, b = _without_common_ends(a, b)
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     if not shorter:
         return len(longer)
-    if not purse.pay((len(longer) + len(shorter)) * (1 + len(longer) // WIDTH)):
+    if not budget.spend((len(longer) + len(shorter)) * (1 + len(longer) // WIDTH)):
         return None
     return _bit_distance(longer, shorter)
 
 
-def likeness(a: str, b: str, purse: WorkBudget) -> float | None:
+def similarity(a: str, b: str, budget: WorkBudget) -> float | None:
     """1.0 for equal texts, 0.0 for texts with nothing in common, and for two empty ones."""
     size = max(len(a), len(b))
     if not size:
         return 0.0
-    away = distance(a, b, purse)
-    return None if away is None else 1 - away / size
+    edits = distance(a, b, budget)
+    return None if edits is None else 1 - edits / size
 
 
-def most_likeness(a: str, b: str) -> float:
-    """What `likeness` cannot be above: their lengths alone tell so much."""
+def max_similarity(a: str, b: str) -> float:
+    """An upper bound of `similarity`, from the lengths alone."""
     if a == b:
         return 1.0 if a else 0.0
     size = max(len(a), len(b))
     return 1 - (size - min(len(a), len(b))) / size
 
 
-def _trimmed(a: str, b: str) -> tuple[str, str]:
-    """Both without what they begin and end with alike, which does not change their distance."""
+def _without_common_ends(a: str, b: str) -> tuple[str, str]:
+    """Both without their common head and tail, which does not change the distance."""
     start, least = 0, min(len(a), len(b))
     while start < least and a[start] == b[start]:
         start += 1
@@ -101,46 +107,48 @@ def _bit_distance(longer: str, shorter: str) -> int:
 
 
 def nearest(lines: Sequence[str], wanted: Sequence[str]) -> range | None:
-    """The lines that are most like the wanted ones, if any are much like them; blank ones around these do not count."""
+    """The lines most similar to the wanted ones, if similar enough; leading and trailing blank lines are ignored."""
     return nearest_in("\n".join(lines), lines, wanted)
 
 
 def nearest_in(text: str, lines: Sequence[str], wanted: Sequence[str]) -> range | None:
-    """The same in a text with these lines, of which only those are looked at that may be it."""
-    sought = [line.strip() for line in wanted]
-    filled = [place for place, line in enumerate(sought) if line]
+    """The same for a text whose lines may be lazy: only likely ones are accessed."""
+    wanted_lines = [line.strip() for line in wanted]
+    filled = [place for place, line in enumerate(wanted_lines) if line]
     if not filled:
         return None
-    sought = sought[filled[0] : filled[-1] + 1]
-    purse = WorkBudget(STEPS)
-    for votes in _elections(text, sought[:MOST_WANTED]):
-        best = _best(lines, sought[:MOST_WANTED], votes, purse)
+    wanted_lines = wanted_lines[filled[0] : filled[-1] + 1]
+    budget = WorkBudget(MAX_STEPS)
+    for votes in _candidate_votes(text, wanted_lines[:MAX_WANTED]):
+        best = _best(lines, wanted_lines[:MAX_WANTED], votes, budget)
         if best is not None:
-            return range(max(0, best), min(len(lines), best + len(sought)))
+            return range(max(0, best), min(len(lines), best + len(wanted_lines)))
     return None
 
 
-def _elections(text: str, sought: Sequence[str]) -> Iterator[Votes]:
-    """Places to look at: by lines that are there, then by scraps of lines, the longest ones first."""
-    yield _votes_of_lines(text, sought)
-    for size in SCRAPS:
-        yield _votes_of_scraps(text, sought, size)
+def _candidate_votes(text: str, wanted_lines: Sequence[str]) -> Iterator[Votes]:
+    """Likely places: by whole lines, then by shorter and shorter fragments of lines."""
+    yield _votes_by_lines(text, wanted_lines)
+    for size in FRAGMENT_LENGTHS:
+        yield _votes_by_fragments(text, wanted_lines, size)
 
 
-def _votes_of_lines(text: str, sought: Sequence[str]) -> Votes:
-    longest = sorted(dict.fromkeys(filter(None, sought)), key=len, reverse=True)[:MOST_WHOLE]
+def _votes_by_lines(text: str, wanted_lines: Sequence[str]) -> Votes:
+    longest = sorted(dict.fromkeys(filter(None, wanted_lines)), key=len, reverse=True)[:MAX_WHOLE_LINES]
     seen = {line: _places(text, line) for line in longest}
-    return _counted((place, seen[line]) for place, line in enumerate(sought) if line in seen)
+    return _count_votes((place, seen[line]) for place, line in enumerate(wanted_lines) if line in seen)
 
 
-def _votes_of_scraps(text: str, sought: Sequence[str], size: int) -> Votes:
-    places = sorted(range(len(sought)), key=lambda place: -len(sought[place]))[:MOST_LINES]
-    return _counted((place, _places(text, scrap)) for place in places for scrap in _scraps(sought[place], size))
+def _votes_by_fragments(text: str, wanted_lines: Sequence[str], size: int) -> Votes:
+    places = sorted(range(len(wanted_lines)), key=lambda place: -len(wanted_lines[place]))[:MAX_FRAGMENTED_LINES]
+    return _count_votes(
+        (place, _places(text, fragment)) for place in places for fragment in _fragments(wanted_lines[place], size)
+    )
 
 
 def _places(text: str, piece: str) -> list[int]:
-    """The lines a piece stands in, if they are not too many to tell one place from another."""
-    return list(line_numbers(text, piece)) if text.count(piece) <= MOST_SEEN else []
+    """The lines that contain a piece, if they are not too many."""
+    return list(line_numbers(text, piece)) if text.count(piece) <= MAX_OCCURRENCES else []
 
 
 def line_numbers(text: str, piece: str) -> Iterator[int]:
@@ -152,8 +160,8 @@ def line_numbers(text: str, piece: str) -> Iterator[int]:
         at = text.find(piece, at + 1)
 
 
-def _counted(found: Iterable[tuple[int, Sequence[int]]]) -> Votes:
-    """What is at few places says more about each of them than what is at many, and what is at too many says nothing."""
+def _count_votes(found: Iterable[tuple[int, Sequence[int]]]) -> Votes:
+    """What is at few places weighs more for each of them than what is at many."""
     votes: Votes = defaultdict(float)
     for place, numbers in found:
         for number in numbers:
@@ -161,27 +169,50 @@ def _counted(found: Iterable[tuple[int, Sequence[int]]]) -> Votes:
     return votes
 
 
-def _scraps(line: str, size: int) -> list[str]:
-    """A few pieces of a line, spread evenly over it."""
+def _fragments(line: str, size: int) -> list[str]:
+    """A few pieces, spread evenly over a line."""
     if len(line) <= size:
         return []
     last = len(line) - size
-    return list(dict.fromkeys(line[last * part // (SCRAPS_OF_A_LINE - 1) :][:size] for part in range(SCRAPS_OF_A_LINE)))
+    return list(
+        dict.fromkeys(line[last * part // (FRAGMENTS_PER_LINE - 1) :][:size] for part in range(FRAGMENTS_PER_LINE))
+    )
 
 
-def _best(lines: Sequence[str], sought: Sequence[str], votes: Votes, purse: WorkBudget) -> int | None:
-    """Of the places most speaks for, the one whose lines are most alike, if they are enough."""
-    places = sorted(votes, key=lambda place: (-votes[place], place))[:MOST_PLACES]
-    alike = {place: _closeness(lines, sought, place, purse) for place in sorted(places)}
-    best = max(alike, key=lambda place: alike[place], default=None)
-    return best if best is not None and alike[best] >= ENOUGH else None
+def _best(lines: Sequence[str], wanted_lines: Sequence[str], votes: Votes, budget: WorkBudget) -> int | None:
+    """Of the most likely places, the one whose lines are most similar, if similar enough."""
+    places = sorted(votes, key=lambda place: (-votes[place], place))[:MAX_PLACES]
+    scores = {place: _similarity_at(lines, wanted_lines, place, budget) for place in sorted(places)}
+    best = max(scores, key=lambda place: scores[place], default=None)
+    return best if best is not None and scores[best] >= MIN_SIMILARITY else None
 
 
-def _closeness(lines: Sequence[str], sought: Sequence[str], place: int, purse: WorkBudget) -> float:
-    """How much the lines here are like the sought ones: one by one, or in order where some are left out."""
-    there = [line.strip() for line in lines[max(0, place) : place + len(sought)]]
-    before = [""] * min(len(sought), max(0, -place))
-    here = before + there + [""] * (len(sought) - len(before) - len(there))
-    pairs = [(mine[:LONGEST], theirs[:LONGEST]) for mine, theirs in zip(here, sought, strict=True) if mine or theirs]
-    one_by_one = sum(likeness(mine, theirs, purse) or 0.0 for mine, theirs in pairs) / len(pairs)
-    return max(one_by_one, difflib.SequenceMatcher(None, here, sought, autojunk=False).ratio())
+def _similarity_at(lines: Sequence[str], wanted_lines: Sequence[str], place: int, budget: WorkBudget) -> float:
+    """How similar the lines at a place are: one by one, or as sequences, where some may be missing."""
+    there = [line.strip() for line in lines[max(0, place) : place + len(wanted_lines)]]
+    before = [""] * min(len(wanted_lines), max(0, -place))
+    here = before + there + [""] * (len(wanted_lines) - len(before) - len(there))
+    pairs = [
+        (line[:MAX_LINE_LENGTH], other[:MAX_LINE_LENGTH])
+        for line, other in zip(here, wanted_lines, strict=True)
+        if line or other
+    ]
+    one_by_one = sum(similarity(line, other, budget) or 0.0 for line, other in pairs) / len(pairs)
+    return max(one_by_one, difflib.SequenceMatcher(None, here, wanted_lines, autojunk=False).ratio())
+
+
+def cut_lines(lines: Sequence[str]) -> str:
+    """Lines to show, as many and as long as is reasonable; `…` stands for the rest."""
+    shown = [line.removesuffix("\n") for line in lines[:MAX_SHOWN_LINES]]
+    shown = [line if len(line) <= MAX_SHOWN_COLUMNS else f"{line[:MAX_SHOWN_COLUMNS]}…" for line in shown]
+    return "\n".join([*shown, "…"] if len(lines) > MAX_SHOWN_LINES else shown)
+
+
+def excerpt(lines: Sequence[str], near: range) -> dict[str, Any]:
+    """The nearest lines, as the details of an error have them."""
+    return {"line": near.start + 1, "text": cut_lines(lines[near.start : near.stop])}
+
+
+def numbered_excerpt(line: int, text: str) -> str:
+    """The same, as its message has them."""
+    return "\n".join(f"L{number}: {shown}" for number, shown in enumerate(text.split("\n"), line))

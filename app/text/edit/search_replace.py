@@ -1,4 +1,26 @@
-"""SR."""
+"""SEARCH/REPLACE blocks: read from a model's text, and found in a file.
+
+    src/a.py
+    ```python
+    <<<<<<< SEARCH
+    lines of the file
+    =======
+    lines that replace them
+    >>>>>>> REPLACE
+    ```
+
+Markers have five to nine signs. The file may also be named inside the fence, and a block without a name is for the file
+of the block before it. A second divider ends a block without a last marker. Where lines of the file look like a
+divider, the one with as many signs as the first marker counts.
+
+The first strategy that finds a place is used:
+
+exact               the lines as they are, the first of several places
+indentation         all of them shifted by the same indentation; the replacement is shifted too
+leading_blank_line  one of these two without the blank line that SEARCH begins with
+elision             lines of `...` stand for omitted lines on both sides; each part occurs once
+unwrapped           SEARCH is fenced once more
+"""
 
 import re
 from collections.abc import Sequence
@@ -6,19 +28,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
-from app.core.errors import InvalidArgs
-from app.text.edit.fences import LOOKED_BACK, name_before, opening, quote
-from app.text.edit.line_buffer import Endless, LineBuffer, Match, Splice, indented, outdented, replacing, shifted_places
+from app.text.edit.fences import NAME_LINES, name_before, open_fence, parse_error
+from app.text.edit.line_buffer import (
+    LineBuffer,
+    Match,
+    Splice,
+    TooManyPlaces,
+    dedent,
+    find_shifted,
+    indent_lines,
+    minimal_splice,
+)
 
+FORMAT = "SEARCH/REPLACE blocks"
 HEAD = re.compile(r"(<{5,9}) SEARCH>?$")
 DIVIDER = re.compile(r"={5,9}$")
-UPDATED = re.compile(r">{5,9} REPLACE$")
+TAIL = re.compile(r">{5,9} REPLACE$")
 
-UNNAMED = "No file is named: write its path alone on the line before the opening fence, or give it in `file_path`."
-UNENDED = "Expected `>>>>>>> REPLACE` or `=======`"
-UNDIVIDED = "Expected `=======`"
-UNCLEAR = (
-    "Expected one `=======` only: more than one line here may divide the block. Write its three markers with another"
+NO_NAME = "No file is named: write its path alone on the line before the opening fence, or give it in `file_path`."
+NO_TAIL = "Expected `>>>>>>> REPLACE` or `=======`"
+NO_DIVIDER = "Expected `=======`"
+MANY_DIVIDERS = (
+    "Expected only one `=======`: more than one line here may divide the block. Write its three markers with another"
     " number of signs (5 to 9) than the lines of the file have."
 )
 
@@ -29,7 +60,7 @@ Lines = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One edit; `line` is where it begins in the text, the first is 1."""
+    """One edit; `line` is where it begins in the text, from 1."""
 
     path: str
     search: tuple[str, ...]
@@ -38,7 +69,7 @@ class Block:
 
     @property
     def is_addition(self) -> bool:
-        """Whether nothing is looked for: a new file, or more at the end of one."""
+        """Whether SEARCH is empty: a new file, or lines appended to one."""
         return not any(line.strip() for line in self.search)
 
     def __str__(self) -> str:
@@ -55,125 +86,122 @@ def parse(content: str, path: str | None = None) -> tuple[list[Block], list[str]
             commands.append("\n".join(lines[at + 1 : end]))
             at = end
         elif HEAD.match(lines[at].strip()):
-            path = name_before(lines[max(0, at - LOOKED_BACK) : at]) or path
+            path = name_before(lines[max(0, at - NAME_LINES) : at]) or path
             if path is None:
-                raise _unreadable(lines, at, UNNAMED)
+                raise parse_error(FORMAT, lines, at, NO_NAME)
             search, replace, end = _split_block(lines, at)
             blocks.append(Block(path, tuple(search), tuple(replace), at + 1))
             at = end
         at += 1
     if not blocks:
-        raise _unreadable(lines, len(lines) - 1, "Expected a block that begins with `<<<<<<< SEARCH`; there is none")
+        raise parse_error(
+            FORMAT, lines, len(lines) - 1, "Expected a block that begins with `<<<<<<< SEARCH`; there is none"
+        )
     return blocks, commands
 
 
 def _is_shell(lines: Sequence[str], at: int) -> bool:
-    """Whether a shell's listing begins here; one with a block in its first two lines is a file's."""
-    fence = opening(lines[at].strip())
+    """Whether a fence with shell commands begins here; a block in its first two lines makes it one of a file."""
+    fence = open_fence(lines[at].strip())
     if fence is None or not fence.is_shell:
         return False
     return not any(HEAD.match(line.strip()) for line in lines[at + 1 : at + 3])
 
 
 def _split_block(lines: Sequence[str], head: int) -> tuple[Sequence[str], Sequence[str], int]:
-    """What a block looks for, what comes instead, and its last line."""
+    """The lines of SEARCH and of REPLACE, and where the block ends."""
     end, dividers = head + 1, list[int]()
-    while end < len(lines) and not HEAD.match(line := lines[end].strip()) and not UPDATED.match(line):
+    while end < len(lines) and not HEAD.match(line := lines[end].strip()) and not TAIL.match(line):
         if DIVIDER.match(line):
             dividers.append(end)
         end += 1
-    is_ended = end < len(lines) and UPDATED.match(lines[end].strip()) is not None
+    is_ended = end < len(lines) and TAIL.match(lines[end].strip()) is not None
     if not dividers:
-        raise _unreadable(lines, min(end, len(lines) - 1), UNDIVIDED)
+        raise parse_error(FORMAT, lines, min(end, len(lines) - 1), NO_DIVIDER)
     if not is_ended and len(dividers) == 1:
-        raise _unreadable(lines, min(end, len(lines) - 1), UNENDED)
-    middle, stop = _divided(lines, head, dividers, end) if is_ended else (dividers[0], dividers[1])
+        raise parse_error(FORMAT, lines, min(end, len(lines) - 1), NO_TAIL)
+    middle, stop = _find_divider(lines, head, dividers, end) if is_ended else (dividers[0], dividers[1])
     return lines[head + 1 : middle], lines[middle + 1 : stop], end if is_ended else stop
 
 
-def _divided(lines: Sequence[str], head: int, dividers: Sequence[int], end: int) -> tuple[int, int]:
-    """Which line divides a block that has its last marker, and where what comes instead ends."""
+def _find_divider(lines: Sequence[str], head: int, dividers: Sequence[int], end: int) -> tuple[int, int]:
+    """The dividing line of a block with a last marker, and where REPLACE ends."""
     if len(dividers) == 2 and dividers[1] == end - 1:
         return dividers[0], dividers[1]
     signs = len(lines[head].strip().split()[0])
     alike = [at for at in dividers if len(lines[at].strip()) == signs]
     if len(dividers) > 1 and len(alike) != 1:
-        raise _unreadable(lines, dividers[1], UNCLEAR)
+        raise parse_error(FORMAT, lines, dividers[1], MANY_DIVIDERS)
     return (dividers[0] if len(dividers) == 1 else alike[0]), end
-
-
-def _unreadable(lines: Sequence[str], at: int, expected: str) -> InvalidArgs:
-    told = f"The content cannot be read as SEARCH/REPLACE blocks, see its line {at + 1}:\n"
-    return InvalidArgs(told + quote(lines, at, expected), details={"line": at + 1})
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Lines as dots part them; blank lines before dots belong to them."""
+    """Lines split at `...`; blank lines before the dots belong to them."""
 
     parts: list[Lines]
     dots: list[Lines]
 
 
-def find(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+def find(buffer: LineBuffer, search: Lines, replace: Lines) -> Match | None:
     return (
-        _in_place(script, search, replace)
-        or _without_blank_line(script, search, replace)
-        or _elided(script, search, replace)
-        or _unwrapped(script, search, replace)
+        _find_in_place(buffer, search, replace)
+        or _find_without_blank_line(buffer, search, replace)
+        or _find_elided(buffer, search, replace)
+        or _find_unwrapped(buffer, search, replace)
     )
 
 
-def _in_place(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
-    return _exact(script, search, replace) or _shifted(script, search, replace)
+def _find_in_place(buffer: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    return _find_exact(buffer, search, replace) or _find_shifted(buffer, search, replace)
 
 
-def _exact(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
-    start = next(script.places(search), None)
+def _find_exact(buffer: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    start = next(buffer.find(search), None)
     if start is None:
         return None
-    return Match("exact", (Splice(start, start + len(search), replace),), script.count(search))
+    return Match("exact", (Splice(start, start + len(search), replace),), buffer.count(search))
 
 
-def _shifted(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
-    old, new = outdented(search, replace)
-    found, candidates = list[tuple[int, str]](), shifted_places(script, old)
-    with suppress(Endless):
-        for place in candidates:
+def _find_shifted(buffer: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    old, new = dedent(search, replace)
+    found = list[tuple[int, str]]()
+    with suppress(TooManyPlaces):
+        for place in find_shifted(buffer, old):
             found.append(place)
     if not found:
         return None
-    start, add = found[0]
-    splice = replacing(start, old, new)
-    return Match("indentation", (Splice(splice.start, splice.stop, indented(splice.lines, add)),), len(found))
+    start, indent = found[0]
+    splice = minimal_splice(start, old, new)
+    return Match("indentation", (Splice(splice.start, splice.stop, indent_lines(splice.lines, indent)),), len(found))
 
 
-def _without_blank_line(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+def _find_without_blank_line(buffer: LineBuffer, search: Lines, replace: Lines) -> Match | None:
     if len(search) <= 2 or search[0].strip():
         return None
-    found = _in_place(script, search[1:], replace)
+    found = _find_in_place(buffer, search[1:], replace)
     return found and Match("leading_blank_line", found.splices, found.places)
 
 
-def _elided(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
-    old, new = _pieces(search), _pieces(replace)
+def _find_elided(buffer: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    old, new = _split_at_dots(search), _split_at_dots(replace)
     if not old.dots or old.dots != new.dots:
         return None
-    splices, end = list[Splice](), len(script.lines)
+    splices, end = list[Splice](), len(buffer.lines)
     for part, instead in zip(old.parts, new.parts, strict=True):
         if part:
-            found = list(islice(script.places(part), 2))
+            found = list(islice(buffer.find(part), 2))
             if len(found) != 1:
                 return None
             splices.append(Splice(found[0], found[0] + len(part), instead))
         elif instead:
             splices.append(Splice(end, end, instead))
     ordered = sorted(splices, key=lambda splice: (splice.start, splice.stop))
-    is_apart = all(one.stop <= next_one.start for one, next_one in pairwise(ordered))
-    return Match("elision", tuple(splices)) if splices and is_apart else None
+    is_disjoint = all(one.stop <= next_one.start for one, next_one in pairwise(ordered))
+    return Match("elision", tuple(splices)) if splices and is_disjoint else None
 
 
-def _pieces(lines: Lines) -> Pieces:
+def _split_at_dots(lines: Lines) -> Pieces:
     pieces, start = Pieces([], []), 0
     for at, line in enumerate(lines):
         if line.lstrip() != DOTS:
@@ -188,15 +216,15 @@ def _pieces(lines: Lines) -> Pieces:
     return pieces
 
 
-def _unwrapped(script: LineBuffer, search: Lines, replace: Lines) -> Match | None:
-    inner = _inside(search)
+def _find_unwrapped(buffer: LineBuffer, search: Lines, replace: Lines) -> Match | None:
+    inner = _without_fence(search)
     if inner is search or not any(line.strip() for line in inner):
         return None
-    found = _in_place(script, inner, _inside(replace))
+    found = _find_in_place(buffer, inner, _without_fence(replace))
     return found and Match("unwrapped", found.splices, found.places)
 
 
-def _inside(lines: Lines) -> Lines:
-    """What stands between fences, if these lines begin and end with them."""
-    fence = opening(lines[0].strip()) if len(lines) > 1 else None
+def _without_fence(lines: Lines) -> Lines:
+    """The lines between fences, if these lines begin and end with them."""
+    fence = open_fence(lines[0].strip()) if len(lines) > 1 else None
     return lines[1:-1] if fence and lines[-1].strip() == fence.closing else lines

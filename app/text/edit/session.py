@@ -1,4 +1,4 @@
-"""Edits: blocks, hunks and whole files, made one after the other to the files they are for. Nothing is written here."""
+"""Applies blocks, hunks and whole files to the files they name, one after the other. Nothing is written here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,9 +9,9 @@ from app.text.edit import search_replace, udiff
 from app.text.edit.draft import Draft
 from app.text.edit.line_buffer import LineBuffer, Match, Splice
 from app.text.edit.search_replace import Block
-from app.text.edit.udiff import Hunk, Unclear
+from app.text.edit.udiff import Ambiguous, Hunk
 from app.text.edit.whole_file import Whole
-from app.text.file_text import Content, read
+from app.text.file_text import Content, decode
 
 Edit = Block | Hunk | Whole
 Reason = Literal["no_file", "no_match", "not_unique", "file_exists", "not_whole"]
@@ -19,35 +19,59 @@ Reason = Literal["no_file", "no_match", "not_unique", "file_exists", "not_whole"
 
 @dataclass(slots=True)
 class EditedFile:
-    """A file on the desk: as it was, and as the edits have made it so far."""
+    """A file as it was, and as the edits have left it so far."""
 
     name: str
     before: Snapshot | None
     content: Content = field(init=False)
-    script: LineBuffer = field(init=False)
+    buffer: LineBuffer = field(init=False)
     exists: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.content = read(self.before.data, self.name) if self.before else Content("")
-        self.script, self.exists = LineBuffer(self.content.text), self.before is not None
+        self.content = decode(self.before.data, self.name) if self.before else Content("")
+        self.buffer, self.exists = LineBuffer(self.content.text), self.before is not None
 
     def draft(self) -> Draft | None:
-        """What it has become; None when nothing did."""
+        """The change to the file; None if there is none."""
         if not self.exists:
             return Draft(path=self.name, before=self.before, old=self.content, new=None) if self.before else None
-        new = self.content.with_text(self.script.text)
+        new = self.content.with_text(self.buffer.text)
         if self.before is None:
             return Draft(path=self.name, before=None, old=None, new=new)
         if new == self.content:
             return None
-        return Draft(path=self.name, before=self.before, old=self.content, new=new, spans=self.script.spans())
+        return Draft(path=self.name, before=self.before, old=self.content, new=new, spans=self.buffer.spans())
+
+    def apply(self, match: Match) -> "Applied":
+        self.buffer.apply(match.splices)
+        self.exists = True
+        return Applied(self.name, match.strategy, match.places)
+
+    def append(self, lines: Sequence[str]) -> "Applied":
+        """Without lines to find: create the file, or append to it."""
+        end = len(self.buffer.lines)
+        return self.apply(Match("append" if self.exists else "new_file", (Splice(end, end, lines),)))
+
+    def delete(self, lines: Sequence[str]) -> "Applied | Rejected":
+        """If lines are given, they must be all lines of the file."""
+        if not self.exists:
+            return Rejected(self.name, "no_file")
+        if lines and _comparable(lines) != _comparable(self.buffer.lines):
+            return Rejected(self.name, "not_whole")
+        self.buffer.apply([Splice(0, len(self.buffer.lines), ())])
+        self.exists = False
+        return Applied(self.name, "delete")
+
+
+def _comparable(lines: Sequence[str]) -> str:
+    return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An edit was made: in this file, found by this rule, in the first or all of so many places.
+    """An edit was applied to this file by this strategy; `places` is how many places matched.
 
-    `meant` is the file it is for, when it was made in another one because only that has such lines.
+    `meant` is the file that the edit names, if only another file has such lines.
     """
 
     name: str
@@ -58,7 +82,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An edit could not be made to this file. `lines` are places it may be for, when there are several."""
+    """An edit could not be applied to this file. `lines` are the places that match, if there are several."""
 
     name: str
     reason: Reason
@@ -67,7 +91,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an edit; they are numbered from 1."""
+    """The end of one edit; edits are numbered from 1."""
 
     number: int
     edit: Edit
@@ -76,94 +100,71 @@ class Outcome:
 
 @dataclass(slots=True)
 class EditSession:
-    """The files that edits name. `name_of` gives a file's own name, `load` what is in it (None: there is none).
+    """The files that edits name. `name_of` gives a file's canonical name, `load` its content (None: it is missing).
 
-    `every`: a hunk that fits several places is made in all of them. `go_on` raises when nobody waits any more.
+    `replace_all`: a hunk that matches several places is applied to all of them. `check` raises when the call was
+    canceled.
     """
 
     name_of: Callable[[str], str]
     load: Callable[[str], Snapshot | None]
-    go_on: Callable[[], None]
-    every: bool = False
-    sheets: dict[str, EditedFile] = field(default_factory=dict)
+    check: Callable[[], None]
+    replace_all: bool = False
+    files: dict[str, EditedFile] = field(default_factory=dict)
 
-    def make(self, edits: Sequence[Edit]) -> list[Outcome]:
-        """Make each edit that fits, in order; each sees what those before it made."""
+    def apply(self, edits: Sequence[Edit]) -> list[Outcome]:
+        """Apply each edit that matches, in order; each sees the result of those before it."""
         names = {path: self.name_of(path) for path in dict.fromkeys(edit.path for edit in edits)}
         for name in names.values():
-            self.go_on()
-            self.sheets.setdefault(name, EditedFile(name, self.load(name)))
-        return [self._make(number, edit, self.sheets[names[edit.path]]) for number, edit in enumerate(edits, 1)]
+            self.check()
+            self.files.setdefault(name, EditedFile(name, self.load(name)))
+        return [
+            Outcome(number, edit, self._apply(edit, self.files[names[edit.path]]))
+            for number, edit in enumerate(edits, 1)
+        ]
 
     def drafts(self) -> list[Draft]:
-        drafts = (sheet.draft() for sheet in self.sheets.values())
+        drafts = (file.draft() for file in self.files.values())
         return [draft for draft in drafts if draft is not None]
 
-    def _make(self, number: int, edit: Edit, sheet: EditedFile) -> Outcome:
-        self.go_on()
+    def _apply(self, edit: Edit, file: EditedFile) -> Applied | Rejected:
+        self.check()
         match edit:
             case Block():
-                return Outcome(number, edit, self._block(edit, sheet))
+                return self._apply_block(edit, file)
             case Hunk():
-                return Outcome(number, edit, self._hunk(edit, sheet))
+                return self._apply_hunk(edit, file)
             case Whole():
-                rewritten = Match("whole", (Splice(0, len(sheet.script.lines), edit.lines),))
-                return Outcome(number, edit, _put(sheet, rewritten))
+                return file.apply(Match("whole", (Splice(0, len(file.buffer.lines), edit.lines),)))
 
-    def _block(self, block: Block, sheet: EditedFile) -> Applied | Rejected:
+    def _apply_block(self, block: Block, file: EditedFile) -> Applied | Rejected:
         if block.is_addition:
-            return _add(sheet, block.replace)
-        found = search_replace.find(sheet.script, block.search, block.replace) if sheet.exists else None
-        if found:
-            return _put(sheet, found)
-        return self._elsewhere(block, sheet) or Rejected(sheet.name, "no_match" if sheet.exists else "no_file")
+            return file.append(block.replace)
+        match = search_replace.find(file.buffer, block.search, block.replace) if file.exists else None
+        if match:
+            return file.apply(match)
+        return self._apply_elsewhere(block, file) or Rejected(file.name, "no_match" if file.exists else "no_file")
 
-    def _elsewhere(self, block: Block, sheet: EditedFile) -> Applied | None:
-        """In another file that the edits name, if that is one place and no more."""
-        others = [other for other in self.sheets.values() if other is not sheet]
-        found = [(other, search_replace.find(other.script, block.search, block.replace)) for other in others]
-        fitting = [(other, match) for other, match in found if match]
-        if len(fitting) != 1 or fitting[0][1].places != 1:
+    def _apply_elsewhere(self, block: Block, file: EditedFile) -> Applied | None:
+        """Apply a block to another of the files, if it matches exactly one place in all of them."""
+        others = [other for other in self.files.values() if other is not file]
+        found = [(other, search_replace.find(other.buffer, block.search, block.replace)) for other in others]
+        matches = [(other, match) for other, match in found if match]
+        if len(matches) != 1 or matches[0][1].places != 1:
             return None
-        return replace(_put(*fitting[0]), meant=sheet.name)
+        other, match = matches[0]
+        return replace(other.apply(match), meant=file.name)
 
-    def _hunk(self, hunk: Hunk, sheet: EditedFile) -> Applied | Rejected:
-        if hunk.makes and sheet.before is not None and sheet.exists:
-            return Rejected(sheet.name, "file_exists")
-        if hunk.removes:
-            return _remove(sheet, hunk.old)
+    def _apply_hunk(self, hunk: Hunk, file: EditedFile) -> Applied | Rejected:
+        if hunk.creates and file.before is not None and file.exists:
+            return Rejected(file.name, "file_exists")
+        if hunk.deletes:
+            return file.delete(hunk.old)
         if not any(line.strip() for line in hunk.old):
-            return _add(sheet, hunk.new)
-        if not sheet.exists:
-            return Rejected(sheet.name, "no_file")
-        found = udiff.find(sheet.script, hunk.lines, self.every)
-        if isinstance(found, Unclear):
-            return Rejected(sheet.name, "not_unique", found.places)
-        return _put(sheet, found) if found else Rejected(sheet.name, "no_match")
-
-
-def _put(sheet: EditedFile, match: Match) -> Applied:
-    sheet.script.make(match.splices)
-    sheet.exists = True
-    return Applied(sheet.name, match.strategy, match.places)
-
-
-def _add(sheet: EditedFile, lines: Sequence[str]) -> Applied:
-    """Nothing is looked for: a new file, or more at the end of the one that is there."""
-    end = len(sheet.script.lines)
-    return _put(sheet, Match("append" if sheet.exists else "new_file", (Splice(end, end, lines),)))
-
-
-def _remove(sheet: EditedFile, lines: Sequence[str]) -> Applied | Rejected:
-    """A file is taken away by its name; if its lines are told, they must be all that it has."""
-    if not sheet.exists:
-        return Rejected(sheet.name, "no_file")
-    if lines and _plain(lines) != _plain(sheet.script.lines):
-        return Rejected(sheet.name, "not_whole")
-    sheet.script.make([Splice(0, len(sheet.script.lines), ())])
-    sheet.exists = False
-    return Applied(sheet.name, "delete")
-
-
-def _plain(lines: Sequence[str]) -> str:
-    return "\n".join(line.rstrip() for line in lines).strip("\n")
+            return file.append(hunk.new)
+        if not file.exists:
+            return Rejected(file.name, "no_file")
+        found = udiff.find(file.buffer, hunk.lines, self.replace_all)
+        if isinstance(found, Ambiguous):
+            return Rejected(file.name, "not_unique", found.lines)
+        return file.apply(found) if found else Rejected(file.name, "no_match")

@@ -1,4 +1,19 @@
-"""UDIFF."""
+"""Unified diffs: read from a model's text, fenced as `diff` or bare, and found in a file.
+
+Line numbers are ignored; `@@` only separates hunks. A file is named by `---` and `+++`, without `a/` and `b/`;
+`/dev/null` on one side creates or deletes the file. In a fence a line without a mark is context, in a bare diff it ends
+the hunk. Hunks that change nothing, or repeat another, are left out.
+
+The first strategy that finds a place is used:
+
+    exact        the old lines as they are
+    blank_lines  the same, without their leading and trailing blank lines
+    indentation  all of them shifted by the same indentation; blank_lines+indentation: both
+    new_lines    lines that are not in the file were meant to be added and lost their `+`
+    context      each change by itself, with as much of its context as matches
+
+There must be only one place, unless `replace_all` is set.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,35 +21,35 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import chain, groupby, islice, pairwise
 
-from app.core.errors import InvalidArgs
 from app.text.edit import line_buffer
 from app.text.edit.draft import NOWHERE
-from app.text.edit.fences import opening, quote
+from app.text.edit.fences import open_fence, parse_error
 from app.text.edit.line_buffer import (
-    Endless,
     LineBuffer,
     Match,
     Splice,
-    fits,
-    indented,
-    outdented,
-    replacing,
-    shifted_places,
+    TooManyPlaces,
+    dedent,
+    find_shifted,
+    indent_lines,
+    is_shifted,
+    minimal_splice,
 )
 from app.text.edit.nearest_lines import nearest
 
+FORMAT = "a unified diff"
 DIFFS = frozenset(("diff", "udiff", "patch"))
 MARKS = " +-"
 NO_NEWLINE = "\\"
 # What git writes between the diffs of two files.
-_ABOUT = re.compile(
+_GIT_HEADER = re.compile(
     r"(diff --git |index [0-9a-f]+\.\.|(old|new|new file|deleted file) mode |(dis)?similarity index "
     r"|(rename|copy) (from|to) |Binary files )"
 )
 
-MOST_ALIGNED = 400
-LEAST_LEFT = 10
-LEAST_SHARE = 0.66
+MAX_ALIGNED_LINES = 400
+MIN_LEFT_LENGTH = 10
+MIN_LEFT_SHARE = 0.66
 
 Lines = Sequence[str]
 Marked = Sequence[tuple[str, str]]
@@ -42,13 +57,13 @@ Marked = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """One edit: lines with their marks. `line` is where it begins in the text, the first is 1."""
+    """One edit: lines with their marks. `line` is where it begins in the text, from 1."""
 
     path: str
     lines: tuple[tuple[str, str], ...]
     line: int
-    makes: bool = False
-    removes: bool = False
+    creates: bool = False
+    deletes: bool = False
 
     @property
     def old(self) -> list[str]:
@@ -63,103 +78,105 @@ class Hunk:
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Where the reading is: of which file, and what the hunk has so far."""
+class _Parser:
+    """The state of parsing: the current file, and the lines of the current hunk."""
 
     path: str | None
-    makes: bool = False
-    removes: bool = False
+    creates: bool = False
+    deletes: bool = False
     lines: list[tuple[str, str]] = field(default_factory=list)
-    begin: int = 0
+    first_line: int = 0
     hunks: list[Hunk] = field(default_factory=list)
-    is_within: bool = True
+    is_in_hunk: bool = True
 
 
 def parse(content: str, path: str | None = None) -> list[Hunk]:
-    """The hunks of a text; `path` is the file of those before which none is named."""
+    """The hunks of a text; `path` is the file of hunks without one."""
     lines = content.replace("\r\n", "\n").split("\n")
-    reader = _Reader(path)
-    for start, end, is_fenced in list(_diffs(lines)) or [(0, len(lines), False)]:
-        _read(lines, start, end, is_fenced, reader)
-    hunks = list(_distinct(reader.hunks))
+    parser = _Parser(path)
+    for start, end, is_fenced in list(_fenced_diffs(lines)) or [(0, len(lines), False)]:
+        _parse_lines(lines, start, end, is_fenced, parser)
+    hunks = list(_distinct(parser.hunks))
     if not hunks:
         expected = "Expected a diff with lines that begin with `-` or `+`, under `---` and `+++`; there is none"
-        raise _unreadable(lines, len(lines) - 1, expected)
+        raise parse_error(FORMAT, lines, len(lines) - 1, expected)
     return hunks
 
 
-def _diffs(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """The fenced diffs, by the numbers of their lines."""
+def _fenced_diffs(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
+    """The line ranges of fenced diffs."""
     at = 0
     while at < len(lines):
-        fence = opening(lines[at])
-        if fence and (fence.said.split() or [""])[0].lower() in DIFFS:
+        fence = open_fence(lines[at])
+        if fence and (fence.info.split() or [""])[0].lower() in DIFFS:
             start = at + 1
             at = next((n for n in range(start, len(lines)) if lines[n].startswith(fence.closing)), len(lines))
             yield start, at, True
         at += 1
 
 
-def _read(lines: Sequence[str], start: int, end: int, is_fenced: bool, reader: _Reader) -> None:
-    reader.is_within, at = is_fenced, start
+def _parse_lines(lines: Sequence[str], start: int, end: int, is_fenced: bool, parser: _Parser) -> None:
+    parser.is_in_hunk, at = is_fenced, start
     while at < end:
         if at + 1 < end and lines[at].startswith("--- ") and lines[at + 1].startswith("+++ "):
-            _close(reader, lines)
-            _name(reader, lines[at], lines[at + 1], at)
+            _end_hunk(parser, lines)
+            _begin_file(parser, lines[at], lines[at + 1], at)
             at += 1
         elif lines[at].startswith("@@"):
-            _close(reader, lines)
-            reader.is_within = True
-        elif reader.is_within:
-            _take(reader, lines[at], at, is_fenced)
+            _end_hunk(parser, lines)
+            parser.is_in_hunk = True
+        elif parser.is_in_hunk:
+            _add_line(parser, lines[at], at, is_fenced)
         at += 1
-    _close(reader, lines)
+    _end_hunk(parser, lines)
 
 
-def _name(reader: _Reader, old: str, new: str, at: int) -> None:
-    """From here on it is about another file."""
+def _begin_file(parser: _Parser, old: str, new: str, at: int) -> None:
+    """Begin another file."""
     before, after = (line[4:].split("\t")[0].strip() for line in (old, new))
-    reader.makes, reader.removes = before == NOWHERE, after == NOWHERE
-    if reader.removes:
-        reader.path = before.removeprefix("a/")
-        reader.hunks.append(Hunk(reader.path, (), at + 1, removes=True))
+    parser.creates, parser.deletes = before == NOWHERE, after == NOWHERE
+    if parser.deletes:
+        parser.path = before.removeprefix("a/")
+        parser.hunks.append(Hunk(parser.path, (), at + 1, deletes=True))
     else:
-        is_git = before.startswith("a/") or reader.makes
-        reader.path = after.removeprefix("b/") if is_git else after
-    reader.is_within = True
+        is_git = before.startswith("a/") or parser.creates
+        parser.path = after.removeprefix("b/") if is_git else after
+    parser.is_in_hunk = True
 
 
-def _take(reader: _Reader, line: str, at: int, is_fenced: bool) -> None:
-    if line[:1] == NO_NEWLINE or _ABOUT.match(line):
+def _add_line(parser: _Parser, line: str, at: int, is_fenced: bool) -> None:
+    if line[:1] == NO_NEWLINE or _GIT_HEADER.match(line):
         return
-    if not reader.lines:
-        reader.begin = at + 1
+    if not parser.lines:
+        parser.first_line = at + 1
     if not line.strip():
-        reader.lines.append((" ", ""))
+        parser.lines.append((" ", ""))
     elif line[0] in MARKS:
-        reader.lines.append((line[0], line[1:] if line[1:].strip() else ""))
+        parser.lines.append((line[0], line[1:] if line[1:].strip() else ""))
     elif is_fenced:
-        reader.lines.append((" ", line))
+        parser.lines.append((" ", line))
     else:
-        reader.is_within = False
+        parser.is_in_hunk = False
 
 
-def _close(reader: _Reader, lines: Sequence[str]) -> None:
-    """The hunk is at its end. Of a file that is taken away, all hunks are one."""
-    taken, reader.lines = _without_last_blanks(reader.lines), []
-    if not any(mark != " " for mark, _ in taken):
+def _end_hunk(parser: _Parser, lines: Sequence[str]) -> None:
+    """End the hunk. All hunks of a deleted file are one."""
+    lines_of_hunk, parser.lines = _without_last_blanks(parser.lines), []
+    if not any(mark != " " for mark, _ in lines_of_hunk):
         return
-    if reader.path is None:
-        raise _unreadable(lines, reader.begin - 1, "Expected `--- path` and `+++ path` before this, or `file_path`")
-    if reader.removes:
-        last = reader.hunks[-1]
-        reader.hunks[-1] = replace(last, lines=(*last.lines, *taken))
+    if parser.path is None:
+        raise parse_error(
+            FORMAT, lines, parser.first_line - 1, "Expected `--- path` and `+++ path` before this, or `file_path`"
+        )
+    if parser.deletes:
+        last = parser.hunks[-1]
+        parser.hunks[-1] = replace(last, lines=(*last.lines, *lines_of_hunk))
     else:
-        reader.hunks.append(Hunk(reader.path, tuple(taken), reader.begin, makes=reader.makes))
+        parser.hunks.append(Hunk(parser.path, tuple(lines_of_hunk), parser.first_line, creates=parser.creates))
 
 
 def _without_last_blanks(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Blank lines without a mark between a hunk and what follows it are no part of it."""
+    """Unmarked blank lines at the end of a hunk do not belong to it."""
     end = len(lines)
     while end and lines[end - 1] == (" ", ""):
         end -= 1
@@ -170,26 +187,21 @@ def _distinct(hunks: Sequence[Hunk]) -> Iterator[Hunk]:
     seen = set[tuple[str, tuple[str, ...], tuple[str, ...]]]()
     for hunk in hunks:
         key = hunk.path, tuple(hunk.old), tuple(hunk.new)
-        if hunk.removes or (key[1] != key[2] and key not in seen):
+        if hunk.deletes or (key[1] != key[2] and key not in seen):
             yield hunk
         seen.add(key)
 
 
-def _unreadable(lines: Sequence[str], at: int, expected: str) -> InvalidArgs:
-    told = f"The content cannot be read as a unified diff, see its line {at + 1}:\n"
-    return InvalidArgs(told + quote(lines, at, expected), details={"line": at + 1})
-
-
 @dataclass(frozen=True, slots=True)
-class Unclear:
-    """There are several places; their lines, the first is 1."""
+class Ambiguous:
+    """Several places match; their lines, from 1."""
 
-    places: tuple[int, ...]
+    lines: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Lines that go and lines that come, and what stands before and after them."""
+    """Old and new lines, and their context."""
 
     before: Lines
     old: Lines
@@ -199,38 +211,41 @@ class _Change:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Place:
-    """A place for a change: how many lines around it fit, how many of them count before, and whether it is not shifted.
+    """A place for a change: how much context matches, how much of it above, and whether the indentation is the same.
 
-    What is only added may go after the lines above or before those below when others are between; above comes first.
+    Added lines may go below the context above, or above the context below, if the file has lines between; the first is
+    preferred.
     """
 
     context: int
     above: int
     is_exact: bool
     start: int
-    add: str
+    indent: str
 
     @property
     def rank(self) -> tuple[int, int, bool]:
         return self.context, self.above, self.is_exact
 
 
-def find(script: LineBuffer, lines: Marked, every: bool = False) -> Match | Unclear | None:
+def find(buffer: LineBuffer, lines: Marked, replace_all: bool = False) -> Match | Ambiguous | None:
     try:
-        return _find(script, lines, every)
-    except Endless:
-        return Unclear(())
+        return _find(buffer, lines, replace_all)
+    except TooManyPlaces:
+        return Ambiguous(())
 
 
-def _find(script: LineBuffer, lines: Marked, every: bool) -> Match | Unclear | None:
+def _find(buffer: LineBuffer, lines: Marked, replace_all: bool) -> Match | Ambiguous | None:
     old, new = _sides(lines)
-    found = _whole(script, old, new, every)
+    found = _find_whole(buffer, old, new, replace_all)
     if found is not None:
         return found
-    mended = _with_new_lines(script, old, new)
-    if mended is None:
-        return _by_changes(script, lines, every)
-    found = _whole(script, _sides(mended)[0], new, every) or _by_changes(script, mended, every)
+    restored = _restore_new_lines(buffer, old, new)
+    if restored is None:
+        return _find_by_changes(buffer, lines, replace_all)
+    found = _find_whole(buffer, _sides(restored)[0], new, replace_all) or _find_by_changes(
+        buffer, restored, replace_all
+    )
     return Match("new_lines", found.splices, found.places) if isinstance(found, Match) else found
 
 
@@ -238,47 +253,53 @@ def _sides(lines: Marked) -> tuple[list[str], list[str]]:
     return [text for mark, text in lines if mark != "+"], [text for mark, text in lines if mark != "-"]
 
 
-def _whole(script: LineBuffer, old: Lines, new: Lines, every: bool) -> Match | Unclear | None:
-    """All lines of the hunk in one place."""
+def _find_whole(buffer: LineBuffer, old: Lines, new: Lines, replace_all: bool) -> Match | Ambiguous | None:
+    """All lines of the hunk at one place."""
     plain, bare = (old, new), _without_blank_ends(old, new)
     return (
-        _exact(script, *plain, "exact", every)
-        or _exact(script, *bare, "blank_lines", every)
-        or _shifted(script, *plain, "indentation", every)
-        or _shifted(script, *bare, "blank_lines+indentation", every)
+        _find_exact(buffer, *plain, "exact", replace_all)
+        or _find_exact(buffer, *bare, "blank_lines", replace_all)
+        or _find_shifted_whole(buffer, *plain, "indentation", replace_all)
+        or _find_shifted_whole(buffer, *bare, "blank_lines+indentation", replace_all)
     )
 
 
-def _exact(script: LineBuffer, old: Lines, new: Lines, strategy: str, every: bool) -> Match | Unclear | None:
-    if not _says_something(old):
+def _find_exact(
+    buffer: LineBuffer, old: Lines, new: Lines, strategy: str, replace_all: bool
+) -> Match | Ambiguous | None:
+    if not _has_text(old):
         return None
-    starts = list(islice(script.places(old, apart=every), None if every else 2))
-    return _chosen([replacing(start, old, new) for start in starts], starts, strategy, every)
+    starts = list(islice(buffer.find(old, disjoint=replace_all), None if replace_all else 2))
+    return _to_match([minimal_splice(start, old, new) for start in starts], starts, strategy, replace_all)
 
 
-def _shifted(script: LineBuffer, old: Lines, new: Lines, strategy: str, every: bool) -> Match | Unclear | None:
-    was, comes = outdented(old, new)
-    found = list(islice(shifted_places(script, was, apart=every), None if every else 2))
-    splices = [_indented(replacing(start, was, comes), add) for start, add in found]
-    return _chosen(splices, [start for start, _ in found], strategy, every)
+def _find_shifted_whole(
+    buffer: LineBuffer, old: Lines, new: Lines, strategy: str, replace_all: bool
+) -> Match | Ambiguous | None:
+    old_lines, new_lines = dedent(old, new)
+    found = list(islice(find_shifted(buffer, old_lines, disjoint=replace_all), None if replace_all else 2))
+    splices = [_indented(minimal_splice(start, old_lines, new_lines), indent) for start, indent in found]
+    return _to_match(splices, [start for start, _ in found], strategy, replace_all)
 
 
-def _chosen(splices: Sequence[Splice], starts: Sequence[int], strategy: str, every: bool) -> Match | Unclear | None:
-    if len(splices) > 1 and not every:
-        return Unclear(tuple(start + 1 for start in starts))
+def _to_match(
+    splices: Sequence[Splice], starts: Sequence[int], strategy: str, replace_all: bool
+) -> Match | Ambiguous | None:
+    if len(splices) > 1 and not replace_all:
+        return Ambiguous(tuple(start + 1 for start in starts))
     return Match(strategy, tuple(splices), len(splices)) if splices else None
 
 
-def _indented(splice: Splice, add: str) -> Splice:
-    return Splice(splice.start, splice.stop, indented(splice.lines, add))
+def _indented(splice: Splice, indent: str) -> Splice:
+    return Splice(splice.start, splice.stop, indent_lines(splice.lines, indent))
 
 
-def _says_something(lines: Lines) -> bool:
+def _has_text(lines: Lines) -> bool:
     return any(line.strip() for line in lines)
 
 
 def _without_blank_ends(old: Lines, new: Lines) -> tuple[Lines, Lines]:
-    """Without the blank lines that what is looked for begins and ends with; what comes loses no more than those."""
+    """Without leading and trailing blank lines of the old side; the new side loses no more than those."""
     head, tail = _blanks(old), _blanks(old[::-1])
     if head == len(old):
         return old, new
@@ -290,15 +311,15 @@ def _blanks(lines: Lines) -> int:
     return next((number for number, line in enumerate(lines) if line.strip()), len(lines))
 
 
-def _with_new_lines(script: LineBuffer, old: Lines, new: Lines) -> list[tuple[str, str]] | None:
-    """The hunk without the old lines that have no counterpart in the file; None when nothing much would be left."""
-    around = nearest(script.lines, old) if len(old) <= MOST_ALIGNED else None
+def _restore_new_lines(buffer: LineBuffer, old: Lines, new: Lines) -> list[tuple[str, str]] | None:
+    """The hunk without old lines that are not in the file; None if too little would be left."""
+    around = nearest(buffer.lines, old) if len(old) <= MAX_ALIGNED_LINES else None
     if around is None:
         return None
-    there = script.lines[around.start : around.stop + len(old)]
+    there = buffer.lines[around.start : around.stop + len(old)]
     blocks = SequenceMatcher(None, old, there, autojunk=False).get_opcodes()
     left = [line for tag, start, end, _, _ in blocks if tag != "delete" for line in old[start:end]]
-    if len(left) == len(old) or len(left) < len(old) * LEAST_SHARE or len("".join(left).strip()) < LEAST_LEFT:
+    if len(left) == len(old) or len(left) < len(old) * MIN_LEFT_SHARE or len("".join(left).strip()) < MIN_LEFT_LENGTH:
         return None
     return list(_marked(left, new))
 
@@ -312,25 +333,25 @@ def _marked(old: Lines, new: Lines) -> Iterator[tuple[str, str]]:
             yield from (("+", line) for line in new[j1:j2])
 
 
-def _by_changes(script: LineBuffer, lines: Marked, every: bool) -> Match | Unclear | None:
+def _find_by_changes(buffer: LineBuffer, lines: Marked, replace_all: bool) -> Match | Ambiguous | None:
     splices, places = list[Splice](), 1
     for change in _changes(lines):
-        found = _best(script, change)
+        found = _best_places(buffer, change)
         if not found:
             return None
-        if len(found) > 1 and not every:
-            return Unclear(tuple(sorted(place.start + 1 for place in found)[:2]))
+        if len(found) > 1 and not replace_all:
+            return Ambiguous(tuple(sorted(place.start + 1 for place in found)[:2]))
         places = max(places, len(found))
         size = len(change.old)
-        splices += [Splice(at.start, at.start + size, indented(change.new, at.add)) for at in found]
-    ordered = sorted(splices, key=lambda splice: splice.start) if every else splices
-    is_apart = all(one.stop <= other.start for one, other in pairwise(ordered))
-    return Match("context", tuple(splices), places) if splices and is_apart else None
+        splices += [Splice(at.start, at.start + size, indent_lines(change.new, at.indent)) for at in found]
+    ordered = sorted(splices, key=lambda splice: splice.start) if replace_all else splices
+    is_disjoint = all(one.stop <= other.start for one, other in pairwise(ordered))
+    return Match("context", tuple(splices), places) if splices and is_disjoint else None
 
 
 def _changes(lines: Marked) -> Iterator[_Change]:
-    """Each run of changed lines with the runs of context around it, all outdented alike."""
-    [texts] = outdented([text for _, text in lines])
+    """Each run of changed lines with its context, all dedented alike."""
+    [texts] = dedent([text for _, text in lines])
     marked = [(mark, text) for (mark, _), text in zip(lines, texts, strict=True)]
     runs = [list(run) for _, run in groupby(marked, key=lambda line: line[0] == " ")]
     for at, run in enumerate(runs):
@@ -342,49 +363,49 @@ def _changes(lines: Marked) -> Iterator[_Change]:
         yield _Change([text for _, text in before], old, new, [text for _, text in after])
 
 
-def _best(script: LineBuffer, change: _Change) -> list[_Place]:
-    """The places with the most lines around them that fit; among those, the ones without a shift."""
-    places = {place.start: place for place in sorted(_places(script, change))}
+def _best_places(buffer: LineBuffer, change: _Change) -> list[_Place]:
+    """The places with the most matching context; among those, the ones at the same indentation."""
+    places = {place.start: place for place in sorted(_places(buffer, change))}
     if not places:
         return []
     best = max(place.rank for place in places.values())
     return [place for place in places.values() if place.rank == best]
 
 
-def _places(script: LineBuffer, change: _Change) -> Iterator[_Place]:
-    """Where a change may be: where its old lines are, or if it has none, beside a line of its context."""
-    left, has_old = line_buffer.MOST_COMPARED, _says_something(change.old)
-    for start, add in _anchored(script, change):
-        above, below = _fitting(script, change, start, add)
+def _places(buffer: LineBuffer, change: _Change) -> Iterator[_Place]:
+    """Where a change may be: at its old lines, or without any, beside a line of its context."""
+    left, has_old = line_buffer.MAX_COMPARED_LINES, _has_text(change.old)
+    for start, indent in _possible_places(buffer, change):
+        above, below = _matching_context(buffer, change, start, indent)
         left -= above + below + 1
         if left < 0:
-            raise Endless
-        yield _Place(above + below, 0 if has_old else above, not add, start, add)
+            raise TooManyPlaces
+        yield _Place(above + below, 0 if has_old else above, not indent, start, indent)
 
 
-def _anchored(script: LineBuffer, change: _Change) -> Iterator[tuple[int, str]]:
-    if _says_something(change.old):
-        yield from shifted_places(script, change.old)
+def _possible_places(buffer: LineBuffer, change: _Change) -> Iterator[tuple[int, str]]:
+    if _has_text(change.old):
+        yield from find_shifted(buffer, change.old)
         return
     up, down = _blanks(change.before[::-1]) + 1, _blanks(change.after) + 1
     above = [*change.before[-up:], *change.old] if up <= len(change.before) else []
     below = [*change.old, *change.after[:down]] if down <= len(change.after) else []
-    starts = ((start + up, add) for start, add in shifted_places(script, above))
-    yield from chain(starts, shifted_places(script, below))
+    starts = ((start + up, indent) for start, indent in find_shifted(buffer, above))
+    yield from chain(starts, find_shifted(buffer, below))
 
 
-def _fitting(script: LineBuffer, change: _Change, start: int, add: str) -> tuple[int, int]:
-    """How many lines before and after a place are as the hunk says, without a gap."""
-    there, stop = script.lines, start + len(change.old)
+def _matching_context(buffer: LineBuffer, change: _Change, start: int, indent: str) -> tuple[int, int]:
+    """How many context lines above and below a place match, without a gap."""
+    there, stop = buffer.lines, start + len(change.old)
     above = ((there[start - 1 - n], line) for n, line in zip(range(start), reversed(change.before), strict=False))
     below = ((there[n], line) for n, line in zip(range(stop, len(there)), change.after, strict=False))
-    return _run(above, add), _run(below, add)
+    return _count_matching(above, indent), _count_matching(below, indent)
 
 
-def _run(pairs: Iterable[tuple[str, str]], add: str) -> int:
-    fitting = 0
+def _count_matching(pairs: Iterable[tuple[str, str]], indent: str) -> int:
+    matching = 0
     for there, line in pairs:
-        if not fits(there, line, add):
+        if not is_shifted(there, line, indent):
             break
-        fitting += 1
-    return fitting
+        matching += 1
+    return matching

@@ -1,4 +1,12 @@
-"""Patches in shell commands."""
+"""Patches sent as shell commands, as some models are trained to: they are run by the tool `apply_patch`.
+
+    apply_patch <<'EOF' …               the whole script, with any tag
+    cd folder && apply_patch <<'EOF' …  the same in a folder
+    apply_patch '…'                     the patch as the only argument
+    ["bash", "-lc", any of these]       and argv `["apply_patch", patch]`
+
+Anything else is an ordinary command, which the shell runs as it is.
+"""
 
 import posixpath
 import re
@@ -7,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from app.core.errors import InvalidArgs
 from app.text.bash.needs import path_of
-from app.text.bash.parse import Script, Simple, parse
-from app.text.bash.script import Unclear, Word
+from app.text.bash.parse import parse
+from app.text.bash.script import Script, SimpleCommand, Unclear, Word
 from app.text.bash.wrappers import SHELLS, basename
 from app.text.patch.lenient import NAMES, read
 from app.text.patch.parse import ADD, DELETE, MOVE, UPDATE, Operation, Update
@@ -21,28 +29,28 @@ _PATH = re.compile(
 FLAGS = frozenset({"-c", "-lc"})
 
 
-def relocated(text: str, folder: str) -> str:
-    """A patch whose paths start in a folder, with paths that start above it.
+def relocate(text: str, folder: str) -> str:
+    """A patch whose paths are relative to a folder, with paths relative to the workspace.
 
-    Whether that went well is seen by reading both: they must say the same but for the folder. A patch that cannot be
-    read at all stays as it is, for whoever applies it to say why.
+    Both are parsed and must be equal except for the folder. A patch that cannot be parsed stays as it is; the tool
+    that applies it reports the error.
     """
     if posixpath.normpath(folder) == ".":
         return text
     try:
-        wanted = [_relocated(operation, folder) for operation in read(text)]
+        expected = [_relocate_operation(operation, folder) for operation in read(text)]
     except InvalidArgs:
         return text
     moved = _PATH.sub(lambda found: found["header"] + _join(folder, found["path"].strip().strip("\"'`")), text)
-    if read(moved) != wanted:
+    if read(moved) != expected:
         raise InvalidArgs(
-            "This patch is wrapped in a way that its paths cannot be put into the folder it is for; use the tool"
-            " apply_patch, with the patch alone and paths that start in the workspace."
+            "The paths of this patch cannot be rewritten for the folder it is for; use the tool apply_patch, with only"
+            " the patch and paths relative to the workspace."
         )
     return moved
 
 
-def _relocated(operation: Operation, folder: str) -> Operation:
+def _relocate_operation(operation: Operation, folder: str) -> Operation:
     moved = replace(operation, path=_join(folder, operation.path))
     if isinstance(moved, Update) and moved.move_to is not None:
         return replace(moved, move_to=_join(folder, moved.move_to))
@@ -55,14 +63,14 @@ def _join(folder: str, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A patch, and the folder it is to be applied in; None is where the command would have run."""
+    """A patch, and the folder to apply it in; None is the folder of the command."""
 
     text: str
     workdir: str | None = None
 
 
 def intercepted_patch(command: str | Sequence[str]) -> Patch | None:
-    """The patch that a script or an argv is, if it is nothing else."""
+    """The patch, if a script or an argv does nothing else."""
     if not isinstance(command, str):
         return _of_argv(list(command))
     if not any(name in command for name in NAMES):
@@ -83,13 +91,13 @@ def _of_argv(argv: list[str]) -> Patch | None:
 
 
 def _of_script(script: Script) -> Patch | None:
-    """Only one command, or two with `&&` between them, and nothing around them."""
+    """Only one command, or `cd` and one command with `&&` between them."""
     if not script.is_flat or script.is_background or script.unclear or script.assignments or script.redirects:
         return None
     match script.commands:
         case [command]:
             return _of_command(command)
-        case [folder, command] if folder.name == Word("cd", is_bare=True) and folder.sure_until >= command.at:
+        case [folder, command] if folder.name == Word("cd", is_unquoted=True) and folder.guards_until >= command.at:
             path = path_of(folder.words[1]) if len(folder.words) == 2 else None
             patch = _of_command(command)
             is_certain = path is not None and not folder.assignments and not path.startswith(("-", "~"))
@@ -97,7 +105,7 @@ def _of_script(script: Script) -> Patch | None:
     return None
 
 
-def _of_command(command: Simple) -> Patch | None:
+def _of_command(command: SimpleCommand) -> Patch | None:
     if command.assignments or not all(word.is_static for word in command.words):
         return None
     texts = [word.text for word in command.words]

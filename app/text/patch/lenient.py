@@ -1,14 +1,14 @@
-"""Patches as models send them: taken out of what they are wrapped in, made to fit the grammar, then read.
+"""A lenient parser for patches as models send them: unwrapped, converted to the grammar, then parsed.
 
-What is let pass here, each because models do it and it can only mean one thing:
+It accepts these deviations, because models make them and they have only one meaning:
 
-    wrapped   in JSON, in a here-document, in a fence with or without words around it, in blank space
-    markers   `*** Begin Patch ***`, blank space around markers and paths, CRLF, an environment, the end twice
+    wrapped   in JSON, in a here-document, in a fence with or without prose around it, in white space
+    markers   `*** Begin Patch ***`, white space around markers and paths, CRLF, an environment, the end twice
     paths     in quotes or backticks, or beginning with `./`
     add       a file without lines
     hunks     an empty line instead of one space, nothing after `@@ `, blank lines and hunks after `*** End of File`
 
-What could mean two things, or may have been cut off, is refused with what was received.
+What is ambiguous, or may have been cut off, is an error that quotes what was received.
 """
 
 import json
@@ -31,14 +31,14 @@ from app.text.patch.parse import (
     Operation,
     Update,
     parse_lines,
-    unreadable,
+    syntax_error,
 )
 
 ENVIRONMENT = "*** Environment ID:"
 NAMES = ("apply_patch", "applypatch")
 KEYS = ("input", "patch", "patchText", "command", "cmd")
-MOST_WRAPS = 4
-MOST_SHOWN = 120
+MAX_WRAPS = 4
+MAX_SHOWN_LENGTH = 120
 
 _HEREDOC = re.compile(
     r"(?:%%bash[ \t]*\n)?(?:apply_?patch[ \t]*)?<<-?[ \t]*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)[ \t\r]*\n"
@@ -54,53 +54,57 @@ _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
 def read(text: str) -> list[Operation]:
-    """What a patch says, however it is wrapped. Raises `InvalidArgs`, which tells what was received."""
-    lines = [line.removesuffix("\r") for line in _unwrapped(text).split("\n")]
+    """The operations of a patch, however it is wrapped. Raises `InvalidArgs`, which quotes what was received."""
+    lines = [line.removesuffix("\r") for line in _unwrap(text).split("\n")]
     if not _is_marker(lines[0], BEGIN):
-        raise unreadable(1, lines[0], f"the patch must begin with the line `{BEGIN}`.{_guess(lines)}")
+        raise syntax_error(1, lines[0], f"the patch must begin with the line `{BEGIN}`.{_guess(lines)}")
     if len(lines) == 1 or not _is_marker(lines[-1], END):
-        raise unreadable(
-            len(lines), lines[-1], f"the patch must end with the line `{END}`; it may have been cut off, send it whole."
+        raise syntax_error(
+            len(lines),
+            lines[-1],
+            f"the patch must end with the line `{END}`; it may have been cut off, send all of it.",
         )
     if lines[-2].rstrip() == END:
         lines.pop()
-    tidied = _Tidied()
+    normalizer = _Normalizer()
     for number, line in enumerate(lines[1:-1], 2):
-        tidied.take(number, line)
-    tidied.close()
-    operations = parse_lines([BEGIN, *tidied.lines, END], [1, *tidied.numbers, len(lines)])
-    return [_meant(operation, tidied) for operation in operations]
+        normalizer.take(number, line)
+    normalizer.close()
+    operations = parse_lines([BEGIN, *normalizer.lines, END], [1, *normalizer.numbers, len(lines)])
+    return [_complete(operation, normalizer) for operation in operations]
 
 
-def _operation(line: str) -> str | None:
+def _operation_marker(line: str) -> str | None:
     return next((marker for marker in (ADD, DELETE, UPDATE) if line.startswith(marker)), None)
 
 
 @dataclass(slots=True)
-class _Tidied:
-    """The lines between the markers as the grammar wants them, and the number each had.
-
-    `state` is the operation we are in, by its marker, and `size` counts its lines. What the grammar has no words for
-    is kept beside: `empty` are the added files without lines, `last` the hunks at the end of their files, each by its
-    number. `hunk` is where the present one begins; it `is_over` when the end of the file was told.
-    """
+class _Normalizer:
+    """The lines between the markers, converted to the grammar."""
 
     lines: list[str] = field(default_factory=list)
+    #: The original number of each line.
     numbers: list[int] = field(default_factory=list)
-    empty: set[int] = field(default_factory=set)
+    #: The marker of the current operation.
     state: str = BEGIN
+    #: The number of lines of the current operation.
     size: int = 0
+    #: Added files without lines, which the grammar does not have, by their numbers.
+    empty: set[int] = field(default_factory=set)
+    #: Hunks at the end of their files, by their numbers: in the grammar only the last hunk can be one.
     last: set[int] = field(default_factory=set)
+    #: The number of the current hunk.
     hunk: int = 0
+    #: The current hunk had `*** End of File`.
     is_over: bool = False
 
     def take(self, number: int, line: str) -> None:
         if self.state == UPDATE and self.size and not self.is_over and line.startswith(MARKS):
-            self._put(number, line)  # what most lines are: one of a hunk, as it should be
+            self._put(number, line)  # the usual case: a line of a hunk
             return
-        # Within an update only the right side is trimmed: what is indented there is a line that stays.
+        # Within an update only the right side is stripped: an indented line is context.
         bare = line.rstrip() if self.state == UPDATE else line.strip()
-        marker = _operation(bare) if bare.startswith("***") else None
+        marker = _operation_marker(bare) if bare.startswith("***") else None
         if marker is not None:
             self.close()
             self._put(number, marker + _path(bare[len(marker) :]))
@@ -109,13 +113,13 @@ class _Tidied:
             self._take_change(number, line, bare)
         elif self.state == BEGIN and bare.startswith(ENVIRONMENT):
             if self.size or not bare[len(ENVIRONMENT) :].strip():
-                raise unreadable(number, line, "an environment is named once, and its id is not empty.")
+                raise syntax_error(number, line, "an environment may be named once, with an id.")
             self.size = 1
         else:
             self._put(number, line if line.startswith("+") else bare)
 
     def close(self) -> None:
-        """An operation is over; one that adds a file without lines is given one."""
+        """End the operation; an added file without lines gets one for the grammar."""
         if self.state == ADD and self.lines[-1].startswith(ADD):
             self.empty.add(self.numbers[-1])
             self._put(self.numbers[-1], "+")
@@ -127,7 +131,7 @@ class _Tidied:
         elif self.is_over and not bare:
             return
         elif self.is_over and not bare.startswith(HEADER):
-            raise unreadable(number, line, f"after `{END_OF_FILE}` a hunk begins with `@@`.")
+            raise syntax_error(number, line, f"after `{END_OF_FILE}` a hunk begins with `@@`.")
         elif bare == END_OF_FILE:
             self._end_hunk(number, line)
         else:
@@ -143,9 +147,11 @@ class _Tidied:
 
     def _end_hunk(self, number: int, line: str) -> None:
         if not self.size:
-            return  # before the first hunk it tells nothing
+            return  # ignored before the first hunk
         if self.lines[-1].startswith(HEADER):
-            raise unreadable(number, line, "the hunk before it has no lines; say which go, come and stay.")
+            raise syntax_error(
+                number, line, "the hunk before it has no lines; give its context, deleted and added lines."
+            )
         self.last.add(self.hunk)
         self.is_over = True
 
@@ -155,26 +161,26 @@ class _Tidied:
         self.size += 1
 
 
-def _meant(operation: Operation, tidied: _Tidied) -> Operation:
-    """The operation with what the grammar has no words for, if it says something to do."""
-    if isinstance(operation, Add) and operation.line in tidied.empty:
+def _complete(operation: Operation, normalizer: _Normalizer) -> Operation:
+    """The operation with what the grammar cannot express. Raises `InvalidArgs` if it changes nothing."""
+    if isinstance(operation, Add) and operation.line in normalizer.empty:
         return replace(operation, lines=())
     if not isinstance(operation, Update):
         return operation
     if not operation.hunks:
-        what = "the update has no hunk; say what changes, or show one line that stays if the file only moves."
-        raise unreadable(operation.line, UPDATE + operation.path, what)
+        what = "the update has no hunk; give what changes, or one context line if the file only moves."
+        raise syntax_error(operation.line, UPDATE + operation.path, what)
     for hunk in operation.hunks:
         if not hunk.lines:
             header = " ".join([HEADER, *hunk.headers[-1:]])
-            raise unreadable(hunk.line, header, "the hunk has no lines; say which go, come and stay.")
-    hunks = (replace(hunk, is_at_end=hunk.line in tidied.last) for hunk in operation.hunks)
+            raise syntax_error(hunk.line, header, "the hunk has no lines; give its context, deleted and added lines.")
+    hunks = (replace(hunk, is_at_end=hunk.line in normalizer.last) for hunk in operation.hunks)
     return replace(operation, hunks=tuple(hunks))
 
 
-def _unwrapped(text: str) -> str:
-    """The patch itself: no JSON, no shell, no fence around it."""
-    for _ in range(MOST_WRAPS):
+def _unwrap(text: str) -> str:
+    """The patch without JSON, shell command or fence around it."""
+    for _ in range(MAX_WRAPS):
         text = text.strip().removeprefix("\ufeff")
         if text.startswith(BEGIN):
             break
@@ -188,8 +194,8 @@ def _unwrapped(text: str) -> str:
 def _from_shell(text: str) -> str | None:
     if folder := _FOLDER.match(text):
         raise InvalidArgs(
-            f"The patch is wrapped in a shell command that goes to `{folder['folder'].strip()}` first; send the patch"
-            " alone, with paths that start in the workspace."
+            f"The patch is wrapped in a shell command that changes to `{folder['folder'].strip()}` first; send only the"
+            " patch, with paths relative to the workspace."
         )
     if plain := _COMMAND.match(text):
         return text[plain.end() :]
@@ -205,34 +211,34 @@ def _from_json(text: str) -> str | None:
     if not text.startswith(("{", "[", '"')):
         return None
     try:
-        # Not strict: models leave line ends in strings as they are.
-        return _in_json(json.loads(text, strict=False))
+        # Not strict: models do not escape line ends in strings.
+        return _patch_in(json.loads(text, strict=False))
     except (ValueError, RecursionError):
         raise InvalidArgs(
-            f"The patch begins like JSON, `{_shown(text)}`, but is none; send the text of the patch itself, from"
-            f" `{BEGIN}` to `{END}`."
+            f"The patch begins like JSON, `{_cut(text)}`, but is not valid JSON; send the text of the patch itself,"
+            f" from `{BEGIN}` to `{END}`."
         ) from None
 
 
-def _in_json(value: Any) -> str:
+def _patch_in(value: Any) -> str:
     match value:
         case str():
             return value
         case dict() if named := [value[key] for key in KEYS if isinstance(value.get(key), str | list)]:
-            return _in_json(named[0])
+            return _patch_in(named[0])
         case [str() as name, str() as patch] if name in NAMES:
             return patch
         case [str(), "-c" | "-lc", str() as script]:
             return script
         case dict():
-            what = f"an object with {', '.join(f'`{_shown(key)}`' for key in list(value)[:5]) or 'no keys'}"
+            what = f"an object with {', '.join(f'`{_cut(key)}`' for key in list(value)[:5]) or 'no keys'}"
         case _:
-            what = f"`{_shown(json.dumps(value))}`"
-    raise InvalidArgs(f"The patch came as JSON, {what}; send its text alone, or as `input`.")
+            what = f"`{_cut(json.dumps(value))}`"
+    raise InvalidArgs(f"The patch came as JSON, {what}; send only its text, or as `input`.")
 
 
 def _from_fence(text: str) -> str | None:
-    """What stands in the fence; words before and after it are not part of the patch."""
+    """The text in the fence, without the prose around it."""
     opening = _OPENING.search(text)
     if opening is None:
         return None
@@ -252,10 +258,10 @@ def _require_header(number: int, header: str) -> None:
     if header == HEADER:
         return
     if _UNIFIED.match(header.removeprefix(HEADER).lstrip()):
-        what = "line numbers are not used here; write `@@` alone, or `@@ ` and a line of the file before the place."
-        raise unreadable(number, header, what)
+        what = "line numbers are not used here; write `@@` alone, or `@@ ` and a line of the file above the place."
+        raise syntax_error(number, header, what)
     if not header.startswith(f"{HEADER} "):
-        raise unreadable(number, header, "between `@@` and the line of the file there must be a space.")
+        raise syntax_error(number, header, "between `@@` and the line of the file there must be a space.")
 
 
 def _path(path: str) -> str:
@@ -272,15 +278,15 @@ def _is_marker(line: str, marker: str) -> bool:
 
 
 def _guess(lines: list[str]) -> str:
-    """What it may be instead, if that is known."""
+    """What the text may be instead."""
     if lines[0].startswith(("--- ", "diff --git ", "Index: ")):
         return " This looks like a unified diff, which is another format."
     if len(lines) == 1 and "\\n" in lines[0]:
-        return " Line ends came as the two characters `\\n`; send real ones."
+        return " Line ends came as the two characters `\\n`; send real line ends."
     if any(_is_marker(line, BEGIN) for line in lines):
         return " Send nothing before it, not even a sentence."
     return ""
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN_LENGTH else text[:MAX_SHOWN_LENGTH] + "…"

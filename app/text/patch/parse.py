@@ -1,16 +1,15 @@
-"""Patches (V4A), read strictly: exactly the texts that `GRAMMAR` describes, line by line, each line looked at once.
+"""A strict parser for patches (V4A): exactly the texts that `GRAMMAR` describes.
 
-    patch      `*** Begin Patch`, one operation or more, `*** End Patch`; each on lines of its own, and the last line
-               end may be missing
-    operation  `*** Add File: path`, then one line or more that begin with `+`
+    patch      `*** Begin Patch`, one or more operations, `*** End Patch`; the last line end may be missing
+    operation  `*** Add File: path`, then one or more lines that begin with `+`
                `*** Delete File: path`
-               `*** Update File: path`, then `*** Move to: path` if the file moves, then its hunks if there are any,
-               then `*** End of File` if the last hunk stands at the end of the file
+               `*** Update File: path`, then `*** Move to: path` if the file moves, then its hunks if any, then
+               `*** End of File` if the last hunk is at the end of the file
     hunk       headers, then changed lines; either may be missing
-    header     `@@` alone, or `@@ ` and a line that comes before the place; of several, each narrows it down
-    changed    a line that begins with `+` (comes), `-` (goes) or a space (stays)
+    header     `@@` alone, or `@@ ` and a line above the place; each of several narrows it down
+    changed    a line that begins with `+` (added), `-` (deleted) or a space (context)
 
-What models send besides is made to fit by `patch_leniency`, before it comes here.
+`lenient` converts other texts that models send to this grammar first.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ MOVE = "*** Move to: "
 END_OF_FILE = "*** End of File"
 HEADER = "@@"
 MARKS = ("+", "-", " ")
-MOST_SHOWN = 160
+MAX_SHOWN_LENGTH = 160
 
 GRAMMAR = """\
 start: begin_patch hunk+ end_patch
@@ -54,9 +53,9 @@ eof_line: "*** End of File" LF
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """One place of a file and what becomes of it. Lines have their marks; `line` is where it begins in the patch.
+    """A change at one place of a file. Lines have their marks; `line` is where it begins in the patch.
 
-    `headers` are lines to be passed on the way, one after the other; blank ones tell nothing and are left out.
+    `headers` are lines above the place, in order, without blank ones.
     """
 
     line: int
@@ -90,7 +89,7 @@ Operation = Add | Delete | Update
 
 
 def parse(text: str) -> list[Operation]:
-    """What a patch says. Raises `InvalidArgs` with the number of the line that does not fit."""
+    """The operations of a patch. Raises `InvalidArgs` with the number of the invalid line."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -98,12 +97,12 @@ def parse(text: str) -> list[Operation]:
 
 
 def parse_lines(lines: Sequence[str], numbers: Sequence[int]) -> list[Operation]:
-    """The same for a text cut into lines; `numbers` are those that mistakes are told by."""
+    """The same for lines; `numbers` are those that errors name."""
     return _Parser(lines, numbers).patch()
 
 
 def paths_of(operations: Sequence[Operation]) -> list[str]:
-    """Every path a patch touches, in its order."""
+    """Every path that a patch touches, in order."""
     paths = list[str]()
     for operation in operations:
         paths.append(operation.path)
@@ -112,9 +111,8 @@ def paths_of(operations: Sequence[Operation]) -> list[str]:
     return paths
 
 
-def unreadable(number: int, line: str, what: str) -> InvalidArgs:
-    """The mistake of one line, and the line itself."""
-    shown = line if len(line) <= MOST_SHOWN else line[:MOST_SHOWN] + "…"
+def syntax_error(number: int, line: str, what: str) -> InvalidArgs:
+    shown = line if len(line) <= MAX_SHOWN_LENGTH else line[:MAX_SHOWN_LENGTH] + "…"
     return InvalidArgs(
         f"The patch cannot be read at line {number}, `{shown}`: {what}", details={"line": number, "text": shown}
     )
@@ -125,20 +123,20 @@ class _Parser:
     lines: Sequence[str]
     numbers: Sequence[int]
     at: int = 0
-    found: list[Operation] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
 
     def patch(self) -> list[Operation]:
         if not self.lines or self.lines[0] != BEGIN:
-            raise unreadable(1, self.lines[0] if self.lines else "", f"the first line must be `{BEGIN}`.")
+            raise syntax_error(1, self.lines[0] if self.lines else "", f"the first line must be `{BEGIN}`.")
         self.at = 1
         while self._here() != END:
-            self.found.append(self._operation())
-        if not self.found:
-            raise unreadable(self._number, END, "the patch changes no file; name one before it.")
+            self.operations.append(self._operation())
+        if not self.operations:
+            raise syntax_error(self._number, END, "the patch changes no file; name one before it.")
         self.at += 1
         if self.at < len(self.lines):
-            raise unreadable(self._number, self.lines[self.at], f"nothing may follow `{END}`; send one patch.")
-        return self.found
+            raise syntax_error(self._number, self.lines[self.at], f"nothing may follow `{END}`; send one patch.")
+        return self.operations
 
     @property
     def _number(self) -> int:
@@ -147,10 +145,10 @@ class _Parser:
     def _here(self) -> str:
         if self.at == len(self.lines):
             last = self.at - 1
-            raise unreadable(
+            raise syntax_error(
                 self.numbers[last],
                 self.lines[last],
-                f"the patch ends here without `{END}`; it may have been cut off, send it whole.",
+                f"the patch ends here without `{END}`; it may have been cut off, send all of it.",
             )
         return self.lines[self.at]
 
@@ -160,14 +158,14 @@ class _Parser:
             if line.startswith(marker) and len(line) > len(marker):
                 self.at += 1
                 return read(number, line[len(marker) :])
-        raise unreadable(number, line, _expected(line, self.found[-1] if self.found else None))
+        raise syntax_error(number, line, _expected(line, self.operations[-1] if self.operations else None))
 
     def _add(self, number: int, path: str) -> Add:
         start = self.at
         while self._here().startswith("+"):
             self.at += 1
         if self.at == start:
-            raise unreadable(number, ADD + path, "a file is added with its lines, each beginning with `+`.")
+            raise syntax_error(number, ADD + path, "an added file needs its lines, each beginning with `+`.")
         return Add(number, path, tuple(line[1:] for line in self.lines[start : self.at]))
 
     def _update(self, number: int, path: str) -> Update:
@@ -200,15 +198,17 @@ class _Parser:
 
 
 def _expected(line: str, before: Operation | None) -> str:
-    """What should stand here instead."""
+    """What is expected here instead."""
     if line.startswith((ADD.rstrip(), DELETE.rstrip(), UPDATE.rstrip(), MOVE.rstrip())):
         return "after the colon there must be a space and a path, and a move directly follows its update."
-    wanted = f"`{ADD}path`, `{DELETE}path`, `{UPDATE}path` or `{END}`"
+    next_operation = f"`{ADD}path`, `{DELETE}path`, `{UPDATE}path` or `{END}`"
     match before:
         case Add():
-            return f"each line of an added file begins with `+`, also an empty one; after them comes {wanted}."
+            return f"each line of an added file begins with `+`, also an empty one; after them comes {next_operation}."
         case Update(hunks=(*_, Hunk(is_at_end=True))):
-            return f"after `{END_OF_FILE}` there can only be {wanted}."
+            return f"after `{END_OF_FILE}` there can only be {next_operation}."
         case Update():
-            return "each line of a hunk begins with a space (stays), `-` (goes) or `+` (comes), and a hunk with `@@`."
-    return f"there must be {wanted}."
+            return (
+                "each line of a hunk begins with a space (context), `-` (deleted) or `+` (added), and a hunk with `@@`."
+            )
+    return f"there must be {next_operation}."

@@ -1,4 +1,4 @@
-"""exec_command: run a command, and if it does not end soon, let it go on in the session."""
+"""exec_command: run a command; one that does not end soon keeps running in the session."""
 
 import time
 from dataclasses import replace
@@ -11,23 +11,23 @@ from app.core.escalation import Justification, Permissions, PrefixRule, explaine
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.sandbox import Command, ExitStatus, WindowSize
+from app.core.sandbox import PLAIN_OUTPUT_ENV, Command, ExitStatus, WindowSize
 from app.core.terminals import Collected
 from app.core.tools import Context, Lane, typed
 from app.core.util.head_tail import encoded
 from app.text.bash import interactive, shell_tools
-from app.text.terminal_output import answer
-from app.tools.exec.shell import WORKDIR, require_words
+from app.text.terminal_output import terminal_result
+from app.tools.exec._shared import Workdir, require_no_nul
 
-LEAST_YIELD, MOST_YIELD = 250, 30_000
-TOKENS = 10_000
+MIN_YIELD_MS, MAX_YIELD_MS = 250, 30_000
+DEFAULT_TOKENS = 10_000
 SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
-"""What may run a line, because what they run can be read before. The first of them does when none is asked for."""
+"""Shells whose scripts can be analyzed; the first one is the default."""
 
 
 class Args(BaseModel, extra="forbid"):
     cmd: str = Field(description="The shell command to run.")
-    workdir: str | None = Field(default=None, description=WORKDIR)
+    workdir: Workdir = None
     shell: str | None = Field(default=None, description="The shell that runs it, such as bash or sh.")
     tty: bool = Field(
         default=False,
@@ -41,7 +41,7 @@ class Args(BaseModel, extra="forbid"):
         "after with write_stdin.",
     )
     max_output_tokens: int = Field(
-        default=TOKENS, ge=0, description="Most tokens of output to return; of more the middle is left out."
+        default=DEFAULT_TOKENS, ge=0, description="Most tokens of output to return; of more the middle is left out."
     )
     login: bool = Field(default=True, description="Whether the shell is a login shell.")
     sandbox_permissions: Permissions = None
@@ -49,44 +49,50 @@ class Args(BaseModel, extra="forbid"):
     prefix_rule: PrefixRule = None
 
     def model_post_init(self, context: Any, /) -> None:
-        require_words([self.cmd])
+        require_no_nul([self.cmd])
         if self.shell is not None and _name(self.shell) not in SHELLS:
-            raise InvalidArgs(f"`shell` can be one of {', '.join(SHELLS)}; {self.shell} is none of them.")
+            raise InvalidArgs(f"`shell` can be one of {', '.join(SHELLS)}; {self.shell} is not one of them.")
         require_reason(self)
 
     @property
     def argv(self) -> list[str]:
-        """A shell is named, never pointed at: what a workspace calls bash need not be one."""
+        """The shell by name only: a file called bash in the workspace may be anything."""
         return [_name(self.shell or SHELLS[0]), "-lc" if self.login else "-c", self.cmd]
 
     @property
     def seconds(self) -> float:
-        return min(max(self.yield_time_ms, LEAST_YIELD), MOST_YIELD) / 1000
+        return min(max(self.yield_time_ms, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
 
 
 def needs(args: Args, scope: PathScope) -> list[Need]:
     if not args.cmd.strip():
         return []
     found = shell_tools.needs_of(args.argv, args.workdir or ".", scope, args)
-    return interactive.opening(found, args.cmd) if args.tty else found
+    return interactive.terminal_needs(found, args.cmd) if args.tty else found
 
 
 async def run(args: Args, ctx: Context) -> Result:
     began = time.monotonic()
     if (patch := shell_tools.patch_of(args.argv, args.workdir or ".")) is not None:
-        return await _patched(patch, ctx, began)
-    terminal = await ctx.open_terminal(await _command(args, ctx), args.cmd)
+        return await _apply_patch(patch, ctx, began)
+    command = Command(
+        argv=tuple(args.argv),
+        folder=args.workdir or ".",
+        env=PLAIN_OUTPUT_ENV | await ctx.environment(),
+        tty=WindowSize() if args.tty else None,
+        is_escalated=is_escalated(args),
+    )
+    terminal = await ctx.open_terminal(command, args.cmd)
     try:
         collected = await terminal.collect(args.seconds, ctx.output)
     except BaseException:
-        await terminal.end()  # nobody was told its number
+        await terminal.end()  # the client never learned its id
         raise
-    passed = time.monotonic() - began
-    return answer(
+    return terminal_result(
         collected,
         terminal=terminal.id,
         title=shell_tools.title_of(args.cmd),
-        seconds=passed,
+        seconds=time.monotonic() - began,
         limit=args.max_output_tokens,
     )
 
@@ -107,22 +113,13 @@ tool = typed(
 )
 
 
-async def _patched(patch: str, ctx: Context, began: float) -> Result:
-    """The tool does it, and it is told as if a program had."""
-    done = await ctx.call(shell_tools.PATCHING, {"input": patch})
+async def _apply_patch(patch: str, ctx: Context, began: float) -> Result:
+    """The tool `apply_patch` does it, and the result looks like that of a program."""
+    done = await ctx.call(shell_tools.APPLY_PATCH, {"input": patch})
     collected = Collected(done.output, len(encoded(done.output)), done.output.count("\n"), 0, ExitStatus(0))
-    told = answer(collected, terminal=0, title=done.title or "", seconds=time.monotonic() - began, limit=TOKENS)
-    return replace(told, metadata=done.metadata | told.metadata, attachments=done.attachments)
-
-
-async def _command(args: Args, ctx: Context) -> Command:
-    return Command(
-        argv=tuple(args.argv),
-        folder=args.workdir or ".",
-        env=shell_tools.PLAIN | await ctx.environment(),
-        tty=WindowSize() if args.tty else None,
-        is_escalated=is_escalated(args),
-    )
+    seconds = time.monotonic() - began
+    result = terminal_result(collected, terminal=0, title=done.title or "", seconds=seconds, limit=DEFAULT_TOKENS)
+    return replace(result, metadata=done.metadata | result.metadata, attachments=done.attachments)
 
 
 def _name(shell: str) -> str:

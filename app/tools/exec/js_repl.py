@@ -1,4 +1,4 @@
-"""js_repl: run JavaScript in the session's Node interpreter, where what is defined stays."""
+"""js_repl: run JavaScript in the session's Node interpreter, which keeps its definitions between calls."""
 
 import json
 import re
@@ -13,11 +13,11 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, typed
 
-SECONDS = 30.0
-MOST_SECONDS = 300.0
-MARGIN = 20.0
-"""Seconds that starting and ending an interpreter may take besides."""
-PRAGMA = re.compile(r"\s*//\s*(?:codex-js-repl|toolcrib):(?P<said>[^\r\n]*)")
+DEFAULT_SECONDS = 30.0
+MAX_SECONDS = 300.0
+START_SECONDS = 20.0
+"""Extra time for starting and ending an interpreter."""
+PRAGMA = re.compile(r"\s*//\s*(?:codex-js-repl|toolcrib):(?P<settings>[^\r\n]*)")
 TIMEOUT = re.compile(r"\s*timeout_ms\s*=\s*(\d+)\s*")
 MORE_TIME = "`// toolcrib: timeout_ms=60000` as its first line gives a cell another time, at most 300000."
 FENCE = "```"
@@ -43,8 +43,8 @@ QUOTED: /"([^"\\\r\n]|\\[^\r\n])*"/
 
 %import common.LF
 """
-"""What no JavaScript begins with is refused: a fence, an object with a quoted key; and a text that is one string. There
-is no looking ahead in it, which decoders that follow a grammar do not know."""
+"""Rejects what JavaScript cannot begin with: a code fence, an object with a quoted key, or one string alone. It uses no
+lookahead, which grammar-constrained decoders do not support."""
 
 
 class Args(BaseModel, extra="forbid"):
@@ -58,7 +58,7 @@ class Args(BaseModel, extra="forbid"):
 
     def model_post_init(self, context: Any, /) -> None:
         pragma = PRAGMA.match(self.input)
-        self._seconds = SECONDS if pragma is None else _seconds(pragma["said"])
+        self._seconds = DEFAULT_SECONDS if pragma is None else _seconds(pragma["settings"])
         _require_code(self.input if pragma is None else self.input[pragma.end() :])
 
     @property
@@ -85,24 +85,24 @@ tool = typed(
     takes="input",
     grammar=GRAMMAR,
     lane=Lane.SESSION,
-    timeout=MOST_SECONDS + MARGIN,
+    timeout=MAX_SECONDS + START_SECONDS,
     is_sandboxed=True,
 )
 
 
-def _seconds(said: str) -> float:
-    found = TIMEOUT.fullmatch(said)
+def _seconds(settings: str) -> float:
+    found = TIMEOUT.fullmatch(settings)
     seconds = int(found[1]) / 1000 if found else 0
-    if not 0 < seconds <= MOST_SECONDS:
+    if not 0 < seconds <= MAX_SECONDS:
         raise InvalidArgs(
-            f"The first line can say `// toolcrib: timeout_ms=N` with N from 1 to {MOST_SECONDS * 1000:.0f}, "
+            f"The first line can say `// toolcrib: timeout_ms=N` with N from 1 to {MAX_SECONDS * 1000:.0f}, "
             "and nothing else; leave it out for 30 seconds."
         )
     return seconds
 
 
 def _require_code(text: str) -> None:
-    """What models wrap around code by habit is told from code that only looks like it."""
+    """Reject code that is wrapped in a fence, in quotes or in JSON; code that only looks like it passes."""
     body = text.strip()
     if not body:
         raise InvalidArgs("js_repl got no code; send JavaScript source text.")

@@ -1,4 +1,4 @@
-"""python: run Python in the session's interpreter, where what is defined stays."""
+"""python: run Python in the session's interpreter, which keeps its definitions between calls."""
 
 from typing import Any, Literal
 
@@ -10,10 +10,10 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, Lane, typed
 
-SECONDS = 120.0
-MOST_SECONDS = 600.0
-MARGIN = 20.0
-"""Seconds that starting and ending an interpreter may take besides."""
+DEFAULT_SECONDS = 120.0
+MAX_SECONDS = 600.0
+START_SECONDS = 20.0
+"""Extra time for starting and ending an interpreter."""
 GIB = 1024**3
 MORE_TIME = "`timeout_ms` gives it another time, at most 600000."
 DESCRIPTION = """\
@@ -27,7 +27,7 @@ that takes too long is interrupted; what was defined before stays if it heeds th
 class Args(BaseModel, extra="forbid"):
     code: str = Field(min_length=1, description="Python source text.")
     timeout_ms: float = Field(
-        default=SECONDS * 1000, gt=0, le=MOST_SECONDS * 1000, description="Milliseconds it may take."
+        default=DEFAULT_SECONDS * 1000, gt=0, le=MAX_SECONDS * 1000, description="Milliseconds it may take."
     )
     memory_limit: Literal["1g", "4g", "16g", "64g"] | None = Field(
         default=None,
@@ -53,7 +53,7 @@ async def run(args: Args, ctx: Context) -> Result:
 
 
 def _adapt(raw: Any) -> Any:
-    """As a hosted interpreter takes it: with a container, of which only the memory means something here."""
+    """The arguments of a hosted interpreter: of `container` only `memory_limit` is used here."""
     if not isinstance(raw, dict):
         return raw
     known = {name: value for name, value in raw.items() if name not in ("container", "type")}
@@ -71,7 +71,7 @@ tool = typed(
     needs=needs,
     run=run,
     lane=Lane.SESSION,
-    timeout=MOST_SECONDS + MARGIN,
+    timeout=MAX_SECONDS + START_SECONDS,
     aliases=(Alias("code_interpreter", _adapt),),
     is_sandboxed=True,
 )

@@ -1,52 +1,48 @@
 """shell: run a program with its arguments, as the system call takes them."""
 
 import shlex
-import time
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, Field, field_validator
 
 from app.core.errors import InvalidArgs
-from app.core.escalation import Escalating, Justification, Permissions, PrefixRule, explained, is_escalated
-from app.core.escalation import require_reason as require_escalation_reason
+from app.core.escalation import Justification, Permissions, PrefixRule, explained, require_reason
 from app.core.ports import PathScope
-from app.core.process_runner import TimeLimits, run_program
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.sandbox import Command
 from app.core.tools import Alias, Context, typed
 from app.text.bash import shell_tools
+from app.tools.exec._shared import (
+    TOOL_SECONDS,
+    TimeoutMs,
+    Workdir,
+    apply_patch_command,
+    require_no_nul,
+    run_command,
+)
 
-SECONDS = 120.0
-MOST_SECONDS = 3600.0
-ENDING = 60.0
-"""What the line gives the tool on top, so that a program is stopped by its own time limit and can be told so."""
-SIZES = ("truncated", "original_size", "truncated_size")
-WORKDIR = "Folder to run it in: relative to the workspace, or absolute and inside it; the workspace when left out."
-TIMEOUT = "Milliseconds after which it is stopped: 120000 when left out, at most 3600000."
+PEER_NAMES = {"cmd": "command", "working_directory": "workdir", "timeout": "timeout_ms"}
 
 
 class Args(BaseModel, extra="forbid"):
     command: list[str] = Field(description='The program and its arguments, such as ["bash", "-lc", "ls | wc -l"].')
-    workdir: str | None = Field(default=None, description=WORKDIR)
-    timeout_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False, description=TIMEOUT)
+    workdir: Workdir = None
+    timeout_ms: TimeoutMs = None
     sandbox_permissions: Permissions = None
     justification: Justification = None
     prefix_rule: PrefixRule = None
 
     @field_validator("command", mode="before")
     @classmethod
-    def _as_words(cls, given: Any) -> Any:
-        """A line instead of words is what a shell reads."""
-        return ["bash", "-lc", given] if isinstance(given, str) and given.strip() else given
+    def _to_argv(cls, command: Any) -> Any:
+        """A command line instead of words is for a shell."""
+        return ["bash", "-lc", command] if isinstance(command, str) and command.strip() else command
 
     def model_post_init(self, context: Any, /) -> None:
         if not self.command or not self.command[0].strip():
             raise InvalidArgs('`command` is empty: give the program and its arguments, such as ["ls", "-l"].')
-        require_words(self.command)
-        require_escalation_reason(self)
+        require_no_nul(self.command)
+        require_reason(self)
 
 
 def needs(args: Args, scope: PathScope) -> list[Need]:
@@ -54,8 +50,13 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    patched = await apply_patch(args.command, args, ctx)
-    return patched or await carry_out(args.command, args, ctx, shlex.join(args.command))
+    patched = await apply_patch_command(args.command, args, ctx)
+    return patched or await run_command(args.command, args, ctx, shlex.join(args.command))
+
+
+def _adapt(raw: Any) -> Any:
+    """The argument names of hosted containers and of the older local shell."""
+    return {PEER_NAMES.get(name, name): value for name, value in raw.items()} if isinstance(raw, dict) else raw
 
 
 tool = typed(
@@ -71,56 +72,7 @@ tool = typed(
     run=run,
     permission="shell",
     is_sandboxed=True,
-    timeout=MOST_SECONDS + ENDING,
+    timeout=TOOL_SECONDS,
     explains=explained,
-    aliases=(Alias("container.exec", lambda raw: _adapted(raw)), Alias("local_shell", lambda raw: _adapted(raw))),
+    aliases=(Alias("container.exec", _adapt), Alias("local_shell", _adapt)),
 )
-
-
-class Running(Escalating, Protocol):
-    """What the arguments of tools that run something have in common."""
-
-    workdir: str | None
-    timeout_ms: float | None
-
-
-async def carry_out(argv: Sequence[str], args: Running, ctx: Context, line: str) -> Result:
-    """Run it behind the session's walls, or without them if that was allowed."""
-    command = Command(
-        argv=tuple(argv),
-        folder=args.workdir or ".",
-        env=await ctx.environment(),
-        is_escalated=is_escalated(args),
-    )
-    seconds = SECONDS if args.timeout_ms is None else min(args.timeout_ms / 1000, MOST_SECONDS)
-    limits = TimeLimits(seconds=seconds, silence=ctx.extra.get("silence"))
-    return await run_program(ctx, command, limits, shell_tools.title_of(line))
-
-
-async def apply_patch(argv: Sequence[str], args: Running, ctx: Context) -> Result | None:
-    """Let the tool do it when the line is nothing but a patch; it asks for what it needs by itself."""
-    patch = shell_tools.patch_of(argv, args.workdir or ".")
-    if patch is None:
-        return None
-    begun = time.monotonic()
-    done = await ctx.call(shell_tools.PATCHING, {"input": patch})
-    metadata = {name: value for name, value in done.metadata.items() if name not in SIZES}
-    return replace(
-        done,
-        output=f"Exit code: 0\nWall time: {time.monotonic() - begun:.1f} seconds\nOutput:\n{done.output}",
-        metadata=metadata | {"exit_code": 0},
-        structured={"stdout": done.output, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
-    )
-
-
-def require_words(words: Sequence[str]) -> None:
-    if any("\0" in word for word in words):
-        raise InvalidArgs("`command` has a NUL character in it, which no program can be given.")
-
-
-def _adapted(raw: Any) -> Any:
-    """The names that hosted containers and the older local shell know the same by."""
-    if not isinstance(raw, dict):
-        return raw
-    names = {"cmd": "command", "working_directory": "workdir", "timeout": "timeout_ms"}
-    return {names.get(name, name): value for name, value in raw.items()}

@@ -13,16 +13,23 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, typed
 from app.text.bash import shell_tools
-from app.tools.exec.shell import ENDING, MOST_SECONDS, TIMEOUT, WORKDIR, apply_patch, carry_out, require_words
+from app.tools.exec._shared import (
+    TOOL_SECONDS,
+    TimeoutMs,
+    Workdir,
+    apply_patch_command,
+    require_no_nul,
+    run_command,
+)
 
 SHELLS = ("bash", "sh")
-"""The first of them that is there runs the line."""
+"""The first of these that is installed runs the line."""
 
 
 class Args(BaseModel, extra="forbid"):
     command: str = Field(description="The command line, as a shell reads it; several lines are a script.")
-    workdir: str | None = Field(default=None, description=WORKDIR)
-    timeout_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False, description=TIMEOUT)
+    workdir: Workdir = None
+    timeout_ms: TimeoutMs = None
     login: bool = Field(default=True, description="Whether the shell reads the files of a login shell first.")
     sandbox_permissions: Permissions = None
     justification: Justification = None
@@ -30,15 +37,15 @@ class Args(BaseModel, extra="forbid"):
 
     @field_validator("command", mode="before")
     @classmethod
-    def _as_line(cls, given: Any) -> Any:
-        """Words instead of a line mean the line that they make."""
-        is_words = isinstance(given, list) and all(isinstance(word, str) for word in given)
-        return (shell_tools.script_of(given) or shlex.join(given)) if is_words else given
+    def _to_line(cls, command: Any) -> Any:
+        """An argv instead of a line: the script of the shell it names, or its words quoted."""
+        is_argv = isinstance(command, list) and all(isinstance(word, str) for word in command)
+        return (shell_tools.script_of(command) or shlex.join(command)) if is_argv else command
 
     def model_post_init(self, context: Any, /) -> None:
         if not self.command.strip():
             raise InvalidArgs("`command` is empty: give the line to run.")
-        require_words([self.command])
+        require_no_nul([self.command])
         require_reason(self)
 
     def argv(self, shell: str = SHELLS[0]) -> list[str]:
@@ -50,14 +57,22 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    if (patched := await apply_patch(args.argv(), args, ctx)) is not None:
+    if (patched := await apply_patch_command(args.argv(), args, ctx)) is not None:
         return patched
     try:
-        return await carry_out(args.argv(), args, ctx, args.command)
+        return await run_command(args.argv(), args, ctx, args.command)
     except FileFailed as error:
         if error.code != errno.errorcode[errno.ENOENT]:
             raise
-    return await carry_out(args.argv(SHELLS[1]), args, ctx, args.command)
+    return await run_command(args.argv(SHELLS[1]), args, ctx, args.command)
+
+
+def _adapt(raw: Any) -> Any:
+    """The peer's `timeout` has no unit in its name, and its `description` is not used here."""
+    if not isinstance(raw, dict):
+        return raw
+    names = {"timeout": "timeout_ms"}
+    return {names.get(name, name): value for name, value in raw.items() if name != "description"}
 
 
 tool = typed(
@@ -72,15 +87,7 @@ tool = typed(
     run=run,
     permission="shell",
     is_sandboxed=True,
-    timeout=MOST_SECONDS + ENDING,
+    timeout=TOOL_SECONDS,
     explains=explained,
-    aliases=(Alias("bash", lambda raw: _adapted(raw)),),
+    aliases=(Alias("bash", _adapt),),
 )
-
-
-def _adapted(raw: Any) -> Any:
-    """There, the timeout has no unit in its name, and a description of the command comes along."""
-    if not isinstance(raw, dict):
-        return raw
-    names = {"timeout": "timeout_ms"}
-    return {names.get(name, name): value for name, value in raw.items() if name != "description"}

@@ -1,4 +1,4 @@
-"""write_stdin: type into a process that exec_command left running, or see what it wrote since."""
+"""write_stdin: write to a process that exec_command left running, or read its new output."""
 
 import asyncio
 import time
@@ -11,13 +11,13 @@ from app.core.rules import Need
 from app.core.terminals import Terminal
 from app.core.tools import Context, Effect, Lane, typed
 from app.text.bash import interactive
-from app.text.terminal_output import answer
+from app.text.terminal_output import terminal_result
 
-LEAST_YIELD, MOST_YIELD = 250, 30_000
-LEAST_POLL, MOST_POLL = 5_000, 300_000
-REACTION = 0.1
-"""Seconds that a program has to react before its output is looked at."""
-TOKENS = 10_000
+MIN_YIELD_MS, MAX_YIELD_MS = 250, 30_000
+MIN_POLL_MS, MAX_POLL_MS = 5_000, 300_000
+REACTION_SECONDS = 0.1
+"""Time for the program to react to input before its output is collected."""
+DEFAULT_TOKENS = 10_000
 
 
 class Args(BaseModel, extra="forbid"):
@@ -33,15 +33,15 @@ class Args(BaseModel, extra="forbid"):
         "earlier when the process ends.",
     )
     max_output_tokens: int = Field(
-        default=TOKENS, ge=0, description="Most tokens of output to return; of more the middle is left out."
+        default=DEFAULT_TOKENS, ge=0, description="Most tokens of output to return; of more the middle is left out."
     )
 
     @property
     def seconds(self) -> float:
-        """How long to wait: shortly after typing, longer for what runs by itself."""
-        least, most = (LEAST_YIELD, MOST_YIELD) if self.chars else (LEAST_POLL, MOST_POLL)
-        asked = least if self.yield_time_ms is None else self.yield_time_ms
-        return min(max(asked, least), most) / 1000
+        """How long to wait: a short time after input, longer when only polling."""
+        least, most = (MIN_YIELD_MS, MAX_YIELD_MS) if self.chars else (MIN_POLL_MS, MAX_POLL_MS)
+        wait = least if self.yield_time_ms is None else self.yield_time_ms
+        return min(max(wait, least), most) / 1000
 
 
 def needs(args: Args, scope: PathScope) -> list[Need]:
@@ -52,11 +52,16 @@ async def run(args: Args, ctx: Context) -> Result:
     began = time.monotonic()
     terminal = ctx.terminal(args.session_id)
     if args.chars:
-        await _type(args.chars, terminal, ctx)
-        await asyncio.sleep(REACTION)
+        await _write(args.chars, terminal, ctx)
+        await asyncio.sleep(REACTION_SECONDS)
     collected = await terminal.collect(args.seconds, ctx.output)
-    passed = time.monotonic() - began
-    return answer(collected, terminal=terminal.id, title=terminal.command, seconds=passed, limit=args.max_output_tokens)
+    return terminal_result(
+        collected,
+        terminal=terminal.id,
+        title=terminal.command,
+        seconds=time.monotonic() - began,
+        limit=args.max_output_tokens,
+    )
 
 
 tool = typed(
@@ -74,12 +79,12 @@ tool = typed(
 )
 
 
-async def _type(chars: str, terminal: Terminal, ctx: Context) -> None:
-    """Typing is judged with what was typed before it, so when somebody typed meanwhile it is judged anew."""
+async def _write(chars: str, terminal: Terminal, ctx: Context) -> None:
+    """Input is judged together with what was typed before it, so it is judged again if that changed meanwhile."""
     is_allowed = not terminal.takes_input
     while not is_allowed:
         before = terminal.typed
-        if wanted := interactive.typing(terminal, chars, ctx.workspace):
-            await ctx.require(wanted, {"terminal": terminal.id, "command": terminal.command, "chars": chars})
+        if needs := interactive.input_needs(terminal, chars, ctx.workspace):
+            await ctx.require(needs, {"terminal": terminal.id, "command": terminal.command, "chars": chars})
         is_allowed = terminal.typed == before
     await terminal.write(chars)

@@ -1,4 +1,4 @@
-"""apply_edits: a model's text with edits in it, in one of the formats that models are used to."""
+"""apply_edits: apply the edits in a model's text, in one of four formats."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,12 +15,12 @@ from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, raise_if_canceled, typed
 from app.text.edit import search_replace, udiff, whole_file
-from app.text.edit.draft import Draft, changes_of, facts
-from app.text.edit.report import NOUNS, counted, failure, sentence, success
+from app.text.edit.draft import Draft, changes_of, diff_facts
+from app.text.edit.report import NOUNS, count, describe_failure, describe_success, error_sentence
 from app.text.edit.session import Applied, Edit, EditSession, Outcome
 from app.text.patch import lenient
 from app.text.patch.parse import Operation, paths_of
-from app.tools.files import apply_patch
+from app.tools.files._shared import apply_operations, parent_in
 
 Format = Literal["search_replace", "udiff", "whole", "patch"]
 
@@ -51,7 +51,7 @@ class Args(BaseModel, extra="forbid"):
 
     @model_validator(mode="after")
     def _read(self) -> "Args":
-        """What cannot be read is refused here, before anybody is asked for anything."""
+        """Parse errors are raised here, before any permission is asked for."""
         if "\0" in self.content:
             raise InvalidArgs("The content has a NUL character in it, which no text file has.")
         if self.replace_all and self.format != "udiff":
@@ -69,11 +69,11 @@ class Args(BaseModel, extra="forbid"):
 
 
 def needs(args: Args, scope: PathScope) -> list[Need]:
-    """Who only looks needs no more than to read."""
-    wanted = touching(scope, "edit", [*(edit.path for edit in args._edits), *paths_of(args._operations)])
+    """A dry run only needs to read."""
+    needs = touching(scope, "edit", [*(edit.path for edit in args._edits), *paths_of(args._operations)])
     if not args.dry_run:
-        return wanted
-    return [Need("read", need.pattern) if need.permission == "edit" else need for need in wanted]
+        return needs
+    return [Need("read", need.pattern) if need.permission == "edit" else need for need in needs]
 
 
 async def run(args: Args, ctx: Context) -> Result:
@@ -99,19 +99,21 @@ tool = typed(
 def _apply(args: Args, ctx: Context, stop: Event) -> Result:
     if args.format != "patch":
         return _edit(args, ctx, stop)
-    result = apply_patch.patched(args._operations, ctx, stop, is_dry=args.dry_run)
+    result = apply_operations(args._operations, ctx, stop, is_dry=args.dry_run)
     return replace(result, metadata=result.metadata | {"format": "patch", "dry_run": args.dry_run})
 
 
 def _edit(args: Args, ctx: Context, stop: Event) -> Result:
-    desk = EditSession(ctx.workspace.name, ctx.load_if_exists, lambda: raise_if_canceled(stop), every=args.replace_all)
-    outcomes = desk.make(args._edits)
+    session = EditSession(
+        ctx.workspace.name, ctx.load_if_exists, lambda: raise_if_canceled(stop), replace_all=args.replace_all
+    )
+    outcomes = session.apply(args._edits)
     has_failed = not all(isinstance(outcome.end, Applied) for outcome in outcomes)
-    drafts = [] if args.atomic and has_failed else desk.drafts()
+    drafts = [] if args.atomic and has_failed else session.drafts()
     changes = changes_of(drafts)
     _require_no_clash({change.path for change in changes if change.data is not None})
-    about = _about(args, outcomes) | facts(drafts)
-    end = _failed(args, outcomes, desk, about) if has_failed else _done(args, outcomes, drafts, about)
+    facts = _facts(args, outcomes) | diff_facts(drafts)
+    end = _failure(args, outcomes, session, facts) if has_failed else _success(args, outcomes, drafts, facts)
     raise_if_canceled(stop)
     if changes and not args.dry_run:
         ctx.workspace.commit(changes, approved=ctx.approved)
@@ -120,43 +122,43 @@ def _edit(args: Args, ctx: Context, stop: Event) -> Result:
     return end
 
 
-def _done(args: Args, outcomes: list[Outcome], drafts: list[Draft], about: dict[str, Any]) -> Result:
+def _success(args: Args, outcomes: list[Outcome], drafts: list[Draft], facts: dict[str, Any]) -> Result:
     noun = NOUNS[args.format]
-    output = success(outcomes, drafts, noun, args.dry_run) + _ignored(args)
-    return Result(output, title=counted(len(outcomes), noun), metadata=about)
+    output = describe_success(outcomes, drafts, noun, args.dry_run) + _ignored_commands(args)
+    return Result(output, title=count(len(outcomes), noun), metadata=facts)
 
 
-def _failed(args: Args, outcomes: list[Outcome], desk: EditSession, about: dict[str, Any]) -> EditMismatch:
+def _failure(args: Args, outcomes: list[Outcome], session: EditSession, facts: dict[str, Any]) -> EditMismatch:
     noun, how = NOUNS[args.format], {"is_dry": args.dry_run, "is_atomic": args.atomic}
-    report = failure(outcomes, desk.sheets, noun, **how) + _ignored(args)
-    title = f"{about['failed']} of {counted(len(outcomes), noun)} failed"
+    report = describe_failure(outcomes, session.files, noun, **how) + _ignored_commands(args)
+    title = f"{facts['failed']} of {count(len(outcomes), noun)} failed"
+    views = [_view(outcome) for outcome in outcomes]
+    applied = [] if args.atomic else [view for view in views if view["strategy"] is not None]
     return EditMismatch(
-        sentence(outcomes, noun, **how),
-        details=_details(outcomes, args.atomic),
-        result=Result(report, title=title, metadata=about),
+        error_sentence(outcomes, noun, **how),
+        details={"failed": [view for view in views if view["strategy"] is None], "applied": applied},
+        result=Result(report, title=title, metadata=facts),
     )
 
 
 def _require_no_clash(names: set[str]) -> None:
-    """What is made as a file cannot have files in it."""
+    """A path cannot be a file and a folder."""
     for name in sorted(names):
-        folder = name
-        while folder := folder.rpartition("/")[0]:
-            if folder in names:
-                raise InvalidArgs(f"{folder} cannot be a file and have {name} in it; give one of them another path.")
+        if folder := parent_in(name, names):
+            raise InvalidArgs(f"{folder} cannot be a file and have {name} in it; give one of them another path.")
 
 
-def _about(args: Args, outcomes: list[Outcome]) -> dict[str, Any]:
-    made = sum(isinstance(outcome.end, Applied) for outcome in outcomes)
-    about: dict[str, Any] = {
+def _facts(args: Args, outcomes: list[Outcome]) -> dict[str, Any]:
+    applied = sum(isinstance(outcome.end, Applied) for outcome in outcomes)
+    facts: dict[str, Any] = {
         "format": args.format,
         "dry_run": args.dry_run,
         "blocks": len(outcomes),
-        "applied": 0 if args.atomic and made < len(outcomes) else made,
-        "failed": len(outcomes) - made,
+        "applied": 0 if args.atomic and applied < len(outcomes) else applied,
+        "failed": len(outcomes) - applied,
         "edits": [_view(outcome) for outcome in outcomes],
     }
-    return about | {"shell_commands": list(args._commands)} if args._commands else about
+    return facts | {"shell_commands": list(args._commands)} if args._commands else facts
 
 
 def _view(outcome: Outcome) -> dict[str, Any]:
@@ -167,14 +169,7 @@ def _view(outcome: Outcome) -> dict[str, Any]:
     return view | {"strategy": None, "reason": outcome.end.reason}
 
 
-def _details(outcomes: list[Outcome], is_atomic: bool) -> dict[str, Any]:
-    """Which failed, and which were made or would be; where one fails them all, none was."""
-    views = [_view(outcome) for outcome in outcomes]
-    made = [] if is_atomic else [view for view in views if view["strategy"] is not None]
-    return {"failed": [view for view in views if view["strategy"] is None], "applied": made}
-
-
-def _ignored(args: Args) -> str:
+def _ignored_commands(args: Args) -> str:
     if not args._commands:
         return ""
     return f"\nShell commands in the text were not run ({len(args._commands)}); use a shell tool for them."

@@ -1,6 +1,5 @@
-"""apply_patch: add, change, move and delete files by one patch, all of it or nothing."""
+"""apply_patch: add, update, move and delete files by one patch, all of it or nothing."""
 
-from threading import Event
 from typing import Any
 
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
@@ -10,13 +9,11 @@ from app.core.llm_models import takes_patches
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
-from app.core.tools import Alias, Audience, Context, Effect, raise_if_canceled, typed
-from app.text.edit.draft import changes_of, facts
-from app.text.patch.apply import StagedFiles
+from app.core.tools import Alias, Context, Effect, typed
 from app.text.patch.lenient import read
-from app.text.patch.parse import GRAMMAR, Add, Delete, Operation, Update, paths_of
+from app.text.patch.parse import GRAMMAR, Operation, paths_of
+from app.tools.files._shared import apply_operations
 
-SUCCESS = "Success. Updated the following files:"
 DESCRIPTION = """\
 Change files by a patch: add, update, move and delete as many as needed at once. If one part does not fit, nothing is \
 changed. The text is
@@ -63,11 +60,7 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    return await ctx.in_thread_uncancelable(lambda stop: patched(args.operations, ctx, stop))
-
-
-def _suits(audience: Audience) -> bool:
-    return audience.model is None or takes_patches(audience.model)
+    return await ctx.in_thread_uncancelable(lambda stop: apply_operations(args.operations, ctx, stop))
 
 
 tool = typed(
@@ -81,56 +74,5 @@ tool = typed(
     grammar=GRAMMAR,
     permission="edit",
     aliases=(Alias("patch"),),
-    suits=_suits,
+    suits=lambda audience: audience.model is None or takes_patches(audience.model),
 )
-
-
-def patched(operations: list[Operation], ctx: Context, stop: Event, *, is_dry: bool = False) -> Result:
-    """Everything is made ready first; only then the files are touched, all of them or none. Dry, none are."""
-    stage = StagedFiles(ctx.load_if_exists)
-    for operation in operations:
-        raise_if_canceled(stop)
-        _do(operation, stage, ctx)
-    drafts = stage.drafts()
-    about = facts(drafts)
-    raise_if_canceled(stop)
-    if not is_dry:
-        ctx.workspace.commit(changes_of(drafts), approved=ctx.approved)
-    touched = [_told(operation) for operation in operations]
-    return Result(output=_told_of(touched, is_dry), title=_title(touched), metadata=about)
-
-
-def _do(operation: Operation, stage: StagedFiles, ctx: Context) -> None:
-    path = operation.path
-    name = ctx.workspace.name(path)
-    match operation:
-        case Add(lines=lines):
-            stage.add(name, path, "".join(f"{line}\n" for line in lines))
-        case Delete():
-            stage.delete(name, path)
-        case Update(hunks=hunks, move_to=target):
-            stage.update(name, path, hunks)
-            if target is not None:
-                stage.move(name, path, ctx.workspace.name(target), target)
-
-
-def _told(operation: Operation) -> tuple[str, str]:
-    """How an operation is told, and of which path."""
-    match operation:
-        case Add(path=path):
-            return "A", path
-        case Delete(path=path):
-            return "D", path
-        case Update(path=path, move_to=target):
-            return "M", target or path
-
-
-def _told_of(touched: list[tuple[str, str]], is_dry: bool) -> str:
-    head = "The patch fits, and would update the following files:" if is_dry else SUCCESS
-    lines = [f"{kind} {path}" for wanted in "AMD" for kind, path in touched if kind == wanted]
-    return "\n".join([head, *lines]) + "\n"
-
-
-def _title(touched: list[tuple[str, str]]) -> str:
-    paths = dict.fromkeys(path for _, path in touched)
-    return next(iter(paths)) if len(paths) == 1 else f"{len(paths)} files"

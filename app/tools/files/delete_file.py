@@ -1,44 +1,36 @@
-"""delete_file: take a file away. Used by `DELETE /v1/sessions/{id}/files/{path}`."""
+"""delete_file: delete one file. Used by `DELETE /v1/sessions/{id}/files/{path}`."""
 
 import errno
 from threading import Event
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.core.errors import FileFailed
-from app.core.files import require_state, touching
-from app.core.ports import Change, PathScope
+from app.core.files import require_state
+from app.core.ports import Change
 from app.core.results import Result
-from app.core.rules import Need
-from app.core.tools import Context, Effect, raise_if_canceled, typed
-from app.text.edit.draft import MOST_COMPARED, facts_of
+from app.core.tools import Context, Effect, raise_if_canceled
+from app.text.edit.draft import MAX_COMPARED_BYTES, whole_file_facts
+from app.tools.files._shared import PathArgs, route_tool
 
 
-class Args(BaseModel, extra="forbid"):
+class Args(PathArgs):
     path: str = Field(description="File to delete: relative to the workspace, or absolute and inside it.")
     if_match: list[str] | None = Field(default=None, description="Only in one of these states; `*` is any.")
 
 
-def needs(args: Args, scope: PathScope) -> list[Need]:
-    return touching(scope, "edit", [args.path])
-
-
 async def run(args: Args, ctx: Context) -> Result:
-    about = await ctx.in_thread_uncancelable(lambda stop: _delete(args, ctx, stop))
-    return Result(output=f"Deleted {args.path}.", title=args.path, metadata=about)
+    facts = await ctx.in_thread_uncancelable(lambda stop: _delete(args, ctx, stop))
+    return Result(output=f"Deleted {args.path}.", title=args.path, metadata=facts)
 
 
-tool = typed(
+tool = route_tool(
     Args,
     name="delete_file",
     description="Delete a file. Folders are not deleted.",
     effect=Effect.WRITE,
-    needs=needs,
     run=run,
-    permission="edit",
-    polls=True,
-    is_listed=False,
 )
 
 
@@ -48,7 +40,7 @@ def _delete(args: Args, ctx: Context, stop: Event) -> dict[str, Any]:
     if stamp is None:
         raise FileFailed(errno.ENOENT, args.path, f"{args.path} does not exist.")
     name = ctx.workspace.name(args.path)
-    before = ctx.workspace.load(args.path, approved=ctx.approved) if stamp.size <= MOST_COMPARED else None
+    before = ctx.workspace.load(args.path, approved=ctx.approved) if stamp.size <= MAX_COMPARED_BYTES else None
     raise_if_canceled(stop)
     ctx.workspace.commit([Change(path=args.path, data=None, before=stamp)], approved=ctx.approved)
-    return {"path": name} | facts_of(args.path, before, None, "deleted")
+    return {"path": name} | whole_file_facts(args.path, before, None, "deleted")

@@ -1,4 +1,4 @@
-"""edit_file: replace one piece of a text file, or all that are alike."""
+"""edit_file: replace one piece of a text file, or every occurrence of it."""
 
 import errno
 from threading import Event
@@ -14,10 +14,10 @@ from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, raise_if_canceled, typed
-from app.text.edit.draft import Draft, facts, of_file
-from app.text.edit.replacers import EXACT, Replaced, explained, replace
-from app.text.file_text import Content
-from app.tools.files.list_dir import advising
+from app.text.edit.draft import Draft, diff_facts
+from app.text.edit.replacers import EXACT, Replaced, explain_mismatch, replace
+from app.text.file_text import Content, decode
+from app.text.similar_paths import suggest_if_missing
 
 PEER_NAMES = {
     "filePath": "file_path",
@@ -55,10 +55,15 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    # Who may change a file but not read it is not shown what it says.
+    # A call that may edit the file but not read it is not shown its text.
     may_show = all(ctx.is_allowed(touching(ctx.workspace, "read", [args.file_path])))
-    editing = ctx.in_thread_uncancelable(lambda stop: _edit(args, ctx, may_show, stop))
-    return await advising(args.file_path, ctx, editing)
+    work = ctx.in_thread_uncancelable(lambda stop: _edit(args, ctx, may_show, stop))
+    return await suggest_if_missing(args.file_path, ctx, work)
+
+
+def _adapt(raw: Any) -> Any:
+    """The peer's argument names."""
+    return {PEER_NAMES.get(name, name): value for name, value in raw.items()} if isinstance(raw, dict) else raw
 
 
 tool = typed(
@@ -73,29 +78,24 @@ tool = typed(
     needs=needs,
     run=run,
     permission="edit",
-    aliases=(Alias("edit", lambda raw: _adapted(raw)),),
+    aliases=(Alias("edit", _adapt),),
     suits=lambda audience: not takes_patches(audience.model),
 )
 
 
-def _adapted(raw: Any) -> Any:
-    """The peer's argument names as ours."""
-    return {PEER_NAMES.get(name, name): value for name, value in raw.items()} if isinstance(raw, dict) else raw
-
-
 def _edit(args: Args, ctx: Context, may_show: bool, stop: Event) -> Result:
     if not args.old_string:
-        return _finished(_new_file(args, ctx), None, args, ctx, stop)
+        return _commit(_new_file(args, ctx), None, args, ctx, stop)
     before = ctx.workspace.load(args.file_path, approved=ctx.approved)
-    old = of_file(args.file_path, before)
+    old = decode(before.data, args.file_path)
     try:
         made = replace(old.text, args.old_string, args.new_string, replace_all=args.replace_all, strict=args.strict)
     except EditMismatch as mismatch:
         shown = old.text if may_show else None
-        raise explained(mismatch, args.file_path, (args.old_string, args.new_string), shown) from None
+        raise explain_mismatch(mismatch, args.file_path, args.old_string, args.new_string, shown) from None
     name = ctx.workspace.name(args.file_path)
     draft = Draft(path=name, before=before, old=old, new=old.with_text(made.text), spans=made.spans)
-    return _finished(draft, made, args, ctx, stop)
+    return _commit(draft, made, args, ctx, stop)
 
 
 def _new_file(args: Args, ctx: Context) -> Draft:
@@ -108,26 +108,26 @@ def _new_file(args: Args, ctx: Context) -> Draft:
     return Draft(path=ctx.workspace.name(args.file_path), before=None, old=None, new=Content(args.new_string))
 
 
-def _finished(draft: Draft, made: Replaced | None, args: Args, ctx: Context, stop: Event) -> Result:
+def _commit(draft: Draft, made: Replaced | None, args: Args, ctx: Context, stop: Event) -> Result:
     changes = draft.changes
     raise_if_canceled(stop)
     ctx.workspace.commit(changes, approved=ctx.approved)
-    about = {"strategy": made.strategy if made else None, "replacements": made.count if made else 0}
-    said = _said(made, args, is_changed=bool(changes))
-    return Result(output=said, title=args.file_path, metadata=facts([draft]) | about)
+    facts = {"strategy": made.strategy if made else None, "replacements": made.count if made else 0}
+    output = _describe(made, args, is_changed=bool(changes))
+    return Result(output=output, title=args.file_path, metadata=diff_facts([draft]) | facts)
 
 
-def _said(made: Replaced | None, args: Args, is_changed: bool) -> str:
+def _describe(made: Replaced | None, args: Args, is_changed: bool) -> str:
     if made is None:
         return f"Edit applied successfully. {args.file_path} is new."
     if not is_changed:
-        return f"{args.file_path} says this already ({_lines(made)}); nothing was written."
-    said = "Edit applied successfully."
+        return f"{args.file_path} has this text already ({_lines(made)}); nothing was written."
+    text = "Edit applied successfully."
     if made.count > 1:
-        said += f" {made.count} places were changed."
+        text += f" {made.count} places were changed."
     if made.strategy != EXACT:
-        said += f" old_string was not there to the letter: {made.strategy} took {_lines(made)} for it. Check them."
-    return said
+        text += f" old_string was not found exactly: {made.strategy} matched {_lines(made)}. Check them."
+    return text
 
 
 def _lines(made: Replaced) -> str:

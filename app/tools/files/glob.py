@@ -1,4 +1,4 @@
-"""glob: files by their names."""
+"""glob: find files by their names."""
 
 import errno
 
@@ -10,12 +10,13 @@ from app.core.ports import PathScope, SearchResult
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, typed
+from app.core.util.path_text import one_line, printable
 from app.text import ripgrep_output
-from app.text.glob import Glob, compile
-from app.tools.files.list_dir import advising
+from app.text.glob import Glob, compile_glob
+from app.text.similar_paths import suggest_if_missing
 
-MOST_FILES = 2000
-TIMEOUT = 75.0  # a search that finds too much is done again, in order
+MAX_FILES = 2000
+TIMEOUT_SECONDS = 75.0  # a search that finds too much is done again, sorted
 NOTHING = "No files found."
 
 
@@ -30,7 +31,7 @@ class Args(BaseModel, extra="forbid"):
     path: str = Field(
         default=".", description="Folder to look in: relative to the workspace, or absolute and inside it."
     )
-    limit: int = Field(default=100, ge=1, description=f"Most files to name; never more than {MOST_FILES}.")
+    limit: int = Field(default=100, ge=1, description=f"Most files to name; never more than {MAX_FILES}.")
 
 
 def needs(args: Args, scope: PathScope) -> list[Need]:
@@ -39,16 +40,16 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 async def run(args: Args, ctx: Context) -> Result:
     path = args.path or "."
-    glob = compile(_relative(args.pattern, ctx.workspace.display(path)))
+    glob = compile_glob(_relative(args.pattern, ctx.workspace.display(path)))
     arguments = ["--files", "--null", *glob.arguments()]
-    found = await advising(path, ctx, ctx.search(path, arguments))
+    found = await suggest_if_missing(path, ctx, ctx.search(path, arguments))
     if found.is_file:
         raise FileFailed(errno.ENOTDIR, path, f"{path} is a file; glob looks in a folder.")
-    if found.is_cut:  # which part of it came is chance; in order, it is always the first
+    if found.is_cut:  # unsorted output is cut at a random place; sorted, it is always the first part
         found = await ctx.search(path, [*arguments, "--sort=path"])
-    ripgrep_output.require_searched(found)
+    ripgrep_output.require_success(found)
     files = await ctx.in_thread(lambda stop: _files(found, glob))
-    return _told(args, found, files)
+    return _result(args, found, files)
 
 
 tool = typed(
@@ -62,12 +63,12 @@ tool = typed(
     needs=needs,
     run=run,
     permission="read",
-    timeout=TIMEOUT,
+    timeout=TIMEOUT_SECONDS,
 )
 
 
 def _relative(pattern: str, folder: str) -> str:
-    """The pattern as seen from the folder. An absolute one is taken when it lies there."""
+    """The pattern relative to the folder. An absolute one is accepted if it is inside."""
     inner = pattern.removeprefix(folder.rstrip("/"))
     if pattern.startswith("/") and (inner == pattern or not inner.startswith("/")):
         raise InvalidArgs(f"{pattern} is absolute and not in {folder}; use a pattern relative to the folder.")
@@ -75,14 +76,14 @@ def _relative(pattern: str, folder: str) -> str:
 
 
 def _files(found: SearchResult, glob: Glob) -> list[str]:
-    files = [name for name in ripgrep_output.names(found) if glob.matches(ripgrep_output.printable(name))]
-    return sorted(files, key=ripgrep_output.place)
+    files = [name for name in ripgrep_output.read_names(found) if glob.matches(printable(name))]
+    return sorted(files, key=ripgrep_output.sort_key)
 
 
-def _told(args: Args, found: SearchResult, files: list[str]) -> Result:
-    shown = files[: min(args.limit, MOST_FILES)]
+def _result(args: Args, found: SearchResult, files: list[str]) -> Result:
+    shown = files[: min(args.limit, MAX_FILES)]
     has_more = found.is_cut or len(files) > len(shown)
-    lines = [ripgrep_output.one_line(ripgrep_output.joined(found.name, name)) for name in shown] or [NOTHING]
+    lines = [one_line(ripgrep_output.canonical_name(found.name, name)) for name in shown] or [NOTHING]
     if has_more:
         total = "more than that" if found.is_cut else f"{len(files)} in all"
         lines.append(f"[the first {len(shown)} files, there are {total}; narrow the pattern, or raise the limit]")

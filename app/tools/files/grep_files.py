@@ -1,4 +1,4 @@
-"""grep_files: the files whose content matches, newest first."""
+"""grep_files: files whose content matches, newest first."""
 
 from itertools import groupby
 
@@ -10,12 +10,13 @@ from app.core.ports import PathScope, SearchResult
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, typed
+from app.core.util.path_text import one_line, printable
 from app.text import glob, ripgrep_output
 from app.text.glob import Glob
-from app.tools.files.list_dir import advising
+from app.text.similar_paths import suggest_if_missing
 
-MOST_FILES = 2000
-TIMEOUT = 75.0  # a search that finds too much is done again, in order
+MAX_FILES = 2000
+TIMEOUT_SECONDS = 75.0  # a search that finds too much is done again, sorted
 NOTHING = "No matches found."
 
 
@@ -27,7 +28,7 @@ class Args(BaseModel, extra="forbid"):
     path: str = Field(
         default=".", description="Folder or file to search: relative to the workspace, or absolute and inside it."
     )
-    limit: int = Field(default=100, ge=1, description=f"Most files to name; never more than {MOST_FILES}.")
+    limit: int = Field(default=100, ge=1, description=f"Most files to name; never more than {MAX_FILES}.")
 
 
 def needs(args: Args, scope: PathScope) -> list[Need]:
@@ -38,19 +39,19 @@ async def run(args: Args, ctx: Context) -> Result:
     pattern, path = args.pattern.strip(), args.path.rstrip("/") or args.path or "."
     if not pattern:
         raise InvalidArgs("The pattern is empty; say what to look for.")
-    include = glob.compile(args.include.strip()) if args.include.strip() else None
+    include = glob.compile_glob(args.include.strip()) if args.include.strip() else None
     arguments = ["--files-with-matches", "--null", f"--regexp={pattern}", *(include.arguments() if include else ())]
-    found = await advising(path, ctx, ctx.search(path, arguments))
+    found = await suggest_if_missing(path, ctx, ctx.search(path, arguments))
     if found.is_cut:
         found = await ctx.search(path, [*arguments, "--sortr=modified"])
-    ripgrep_output.require_searched(found)
+    ripgrep_output.require_success(found)
     if found.is_file:
-        return _told(args, found, [ctx.workspace.display(path)] if found.stdout else [])
+        return _result(args, found, [ctx.workspace.display(path)] if found.stdout else [])
     newest = await ctx.in_thread(lambda stop: _newest(found, include, path, ctx))
-    limit = min(args.limit, MOST_FILES)
+    limit = min(args.limit, MAX_FILES)
     files, left_out = _permitted(newest, found, limit + 1, ctx)
-    shown = [ripgrep_output.one_line(ctx.workspace.display(f"{path}/{name}")) for name in files[:limit]]
-    return _told(args, found, shown, left_out, found.is_cut or len(files) > limit)
+    shown = [one_line(ctx.workspace.display(f"{path}/{name}")) for name in files[:limit]]
+    return _result(args, found, shown, left_out, found.is_cut or len(files) > limit)
 
 
 tool = typed(
@@ -64,46 +65,46 @@ tool = typed(
     needs=needs,
     run=run,
     permission="read",
-    timeout=TIMEOUT,
+    timeout=TIMEOUT_SECONDS,
 )
 
 
 def _newest(found: SearchResult, include: Glob | None, path: str, ctx: Context) -> list[str]:
-    """The files that were found, newest first; those of the same moment by name.
+    """The files that were found, newest first, and by name within the same moment.
 
-    Sorted here, because ripgrep gives up working in parallel for it.
+    Sorted here, because ripgrep does not work in parallel when it sorts.
     """
-    files = ripgrep_output.names(found)
+    files = ripgrep_output.read_names(found)
     if include is not None:
-        files = [name for name in files if include.matches(ripgrep_output.printable(name))]
+        files = [name for name in files if include.matches(printable(name))]
     times = dict(zip(files, ctx.workspace.times(path, files, approved=ctx.approved), strict=True))
     files.sort(key=times.__getitem__, reverse=True)
     moments = (list(names) for _, names in groupby(files, times.__getitem__))
     return [
-        name for names in moments for name in (sorted(names, key=ripgrep_output.place) if len(names) > 1 else names)
+        name for names in moments for name in (sorted(names, key=ripgrep_output.sort_key) if len(names) > 1 else names)
     ]
 
 
-def _permitted(files: list[str], found: SearchResult, most: int, ctx: Context) -> tuple[list[str], int]:
-    """The first files that rules let this call read, and how many before the last of them they did not."""
+def _permitted(files: list[str], found: SearchResult, limit: int, ctx: Context) -> tuple[list[str], int]:
+    """The first files that rules allow to read, and how many before the last of them they forbid."""
     kept, left_out = list[str](), 0
-    allowed = readable(ctx.is_allowed, (ripgrep_output.joined(found.name, name) for name in files))
+    allowed = readable(ctx.is_allowed, (ripgrep_output.canonical_name(found.name, name) for name in files))
     for name, is_allowed in zip(files, allowed, strict=False):
         if is_allowed:
             kept.append(name)
         else:
             left_out += 1
-        if len(kept) == most:
+        if len(kept) == limit:
             break
     return kept, left_out
 
 
-def _told(args: Args, found: SearchResult, files: list[str], left_out: int = 0, has_more: bool = False) -> Result:
+def _result(args: Args, found: SearchResult, files: list[str], left_out: int = 0, has_more: bool = False) -> Result:
     result = Result(
         output="\n".join([*(files or [NOTHING]), *ripgrep_output.notes(found, left_out)]),
         title=args.pattern,
         metadata={"count": len(files), "has_more": has_more, "left_out": left_out},
     )
-    if not files:  # nothing found is a failure to ripgrep, too
+    if not files:  # as for ripgrep, which exits with 1
         raise ProgramFailed(1, NOTHING, result=result)
     return result

@@ -1,4 +1,4 @@
-"""list_files: a folder page by page, as data. Used by `GET /v1/sessions/{id}/files`."""
+"""list_files: a folder as data, page by page. Used by `GET /v1/sessions/{id}/files`."""
 
 import os
 from collections.abc import Iterator
@@ -7,47 +7,37 @@ from threading import Event
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.core.errors import CallError
-from app.core.files import touching
-from app.core.ports import Entry, PathScope, Workspace
+from app.core.ports import Entry, Workspace
 from app.core.results import Result
-from app.core.rules import Need
-from app.core.tools import Context, Effect, typed
+from app.core.tools import Context, Effect
 from app.core.util.clocks import rfc3339
+from app.tools.files._shared import PathArgs, route_tool
 
-Place = tuple[bytes, ...]
-"""A path below the folder that is listed, part by part: the order of the list is the order of these."""
+Parts = tuple[bytes, ...]
+"""A path below the listed folder, in parts: entries are sorted by it."""
 
 
-class Args(BaseModel, extra="forbid"):
+class Args(PathArgs):
     path: str = Field(default=".", description="Folder to list: relative to the workspace, or absolute and inside it.")
     depth: int = Field(default=1, ge=1, le=64, description="How many levels of folders to go down.")
     after: str | None = Field(default=None, description="Go on behind this entry, which ended the page before.")
     limit: int = Field(default=100, ge=1, le=1000, description="Most entries.")
 
 
-def needs(args: Args, scope: PathScope) -> list[Need]:
-    return touching(scope, "read", [args.path])
-
-
 async def run(args: Args, ctx: Context) -> Result:
-    found = await ctx.in_thread(lambda stop: _list(args, ctx, stop))
-    count = len(found["entries"])
-    return Result(output=f"{args.path}: {count} entries", title=args.path, structured=found)
+    page = await ctx.in_thread(lambda stop: _list(args, ctx, stop))
+    return Result(output=f"{args.path}: {len(page['entries'])} entries", title=args.path, structured=page)
 
 
-tool = typed(
+tool = route_tool(
     Args,
     name="list_files",
     description="List a folder as data: the path, type, size and state of each entry.",
     effect=Effect.READ,
-    needs=needs,
     run=run,
-    permission="read",
-    polls=True,
-    is_listed=False,
 )
 
 
@@ -55,22 +45,22 @@ def _list(args: Args, ctx: Context, stop: Event) -> dict[str, Any]:
     root = ctx.workspace.name(args.path)
     after = tuple(unquote_to_bytes(args.after).split(b"/")) if args.after else ()
     page = list(islice(_walk(args, ctx, after, stop), args.limit + 1))
-    more = page[args.limit - 1][0] if len(page) > args.limit else None
-    entries = [_about(args.path, root, place, entry, ctx.workspace) for place, entry in page[: args.limit]]
-    return {"entries": entries, "next": None if more is None else quote(b"/".join(more), safe="/")}
+    last = page[args.limit - 1][0] if len(page) > args.limit else None
+    entries = [_entry_facts(args.path, root, parts, entry, ctx.workspace) for parts, entry in page[: args.limit]]
+    return {"entries": entries, "next": None if last is None else quote(b"/".join(last), safe="/")}
 
 
-def _walk(args: Args, ctx: Context, after: Place, stop: Event) -> Iterator[tuple[Place, Entry]]:
-    """The entries behind a place, each folder followed by what is in it. Folders that lie before it are not entered."""
-    stack: list[tuple[Place, Iterator[Entry]]] = [((), ctx.workspace.scan(args.path, approved=ctx.approved))]
+def _walk(args: Args, ctx: Context, after: Parts, stop: Event) -> Iterator[tuple[Parts, Entry]]:
+    """The entries after a path, each folder followed by its own. Folders that end before it are not opened."""
+    stack: list[tuple[Parts, Iterator[Entry]]] = [((), ctx.workspace.scan(args.path, approved=ctx.approved))]
     root = ctx.workspace.name(args.path)
     while stack and not stop.is_set():
-        place, entries = stack[-1]
+        parts, entries = stack[-1]
         entry = next(entries, None)
         if entry is None:
             stack.pop()
             continue
-        here = (*place, os.fsencode(entry.name))
+        here = (*parts, os.fsencode(entry.name))
         if here > after:
             yield here, entry
         is_open = here > after or here == after[: len(here)]
@@ -78,32 +68,32 @@ def _walk(args: Args, ctx: Context, after: Place, stop: Event) -> Iterator[tuple
             stack.append((here, _scan(args.path, root, here, ctx.workspace)))
 
 
-def _scan(path: str, root: str, place: Place, workspace: Workspace) -> Iterator[Entry]:
-    """A folder that is gone or closed to us is shown without its entries."""
+def _scan(path: str, root: str, parts: Parts, workspace: Workspace) -> Iterator[Entry]:
+    """A folder that is gone or not accessible is shown without its entries."""
     try:
-        return workspace.scan(_below(path, place), approved={_named(root, place)})
+        return workspace.scan(_below(path, parts), approved={_canonical(root, parts)})
     except CallError:
         return iter(())
 
 
-def _about(path: str, root: str, place: Place, entry: Entry, workspace: Workspace) -> dict[str, Any]:
-    about = {"path": _named(root, place), "type": entry.kind, "size": None, "modified": None, "etag": None}
+def _entry_facts(path: str, root: str, parts: Parts, entry: Entry, workspace: Workspace) -> dict[str, Any]:
+    facts = {"path": _canonical(root, parts), "type": entry.kind, "size": None, "modified": None, "etag": None}
     if entry.kind != "file":
-        return about
+        return facts
     try:
-        stamp = workspace.stamp(_below(path, place), approved={_named(root, place)})
+        stamp = workspace.stamp(_below(path, parts), approved={_canonical(root, parts)})
     except CallError:
-        return about
+        return facts
     if stamp is None:
-        return about
-    return about | {"size": stamp.size, "modified": rfc3339(stamp.mtime_ns // 1000), "etag": stamp.etag}
+        return facts
+    return facts | {"size": stamp.size, "modified": rfc3339(stamp.mtime_ns // 1000), "etag": stamp.etag}
 
 
-def _below(path: str, place: Place) -> str:
-    return os.path.join(path, os.fsdecode(b"/".join(place)))
+def _below(path: str, parts: Parts) -> str:
+    return os.path.join(path, os.fsdecode(b"/".join(parts)))
 
 
-def _named(root: str, place: Place) -> str:
+def _canonical(root: str, parts: Parts) -> str:
     """The canonical name an entry has, and must still have when it is opened."""
-    name = b"/".join(place).decode(errors="replace")
+    name = b"/".join(parts).decode(errors="replace")
     return name if root == "." else f"{root.rstrip('/')}/{name}"

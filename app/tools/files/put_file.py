@@ -3,21 +3,21 @@
 import errno
 import hashlib
 from threading import Event
-from typing import Any, BinaryIO
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.core.errors import FileFailed
-from app.core.files import require_state, touching
-from app.core.ports import Change, PathScope, Snapshot, Stamp
+from app.core.files import require_state
+from app.core.ports import Change
 from app.core.results import Result
-from app.core.rules import Need
-from app.core.tools import Context, Effect, raise_if_canceled, typed
+from app.core.tools import Context, Effect, raise_if_canceled
 from app.core.util.clocks import rfc3339
-from app.text.edit.draft import MOST_COMPARED, facts_of
+from app.text.edit.draft import MAX_COMPARED_BYTES, whole_file_facts
+from app.tools.files._shared import PathArgs, route_tool
 
 
-class Args(BaseModel, extra="forbid"):
+class Args(PathArgs):
     path: str = Field(description="File to write: relative to the workspace, or absolute and inside it.")
     upload: str = Field(pattern=r"^[0-9a-f]{32}$", description="The upload that holds the content.")
     size: int = Field(ge=0, description="Bytes of the content.")
@@ -28,26 +28,18 @@ class Args(BaseModel, extra="forbid"):
     )
 
 
-def needs(args: Args, scope: PathScope) -> list[Need]:
-    return touching(scope, "edit", [args.path])
-
-
 async def run(args: Args, ctx: Context) -> Result:
-    about = await ctx.in_thread_uncancelable(lambda stop: _put(args, ctx, stop))
-    said = "Created" if about["created"] else "Updated"
-    return Result(output=f"{said} {args.path}, {args.size:,} bytes.", title=args.path, metadata=about)
+    facts = await ctx.in_thread_uncancelable(lambda stop: _put(args, ctx, stop))
+    verb = "Created" if facts["created"] else "Updated"
+    return Result(output=f"{verb} {args.path}, {args.size:,} bytes.", title=args.path, metadata=facts)
 
 
-tool = typed(
+tool = route_tool(
     Args,
     name="put_file",
     description="Write a file that was uploaded over HTTP: all of it, or nothing.",
     effect=Effect.WRITE,
-    needs=needs,
     run=run,
-    permission="edit",
-    polls=True,
-    is_listed=False,
 )
 
 
@@ -56,34 +48,25 @@ def _put(args: Args, ctx: Context, stop: Event) -> dict[str, Any]:
         raise FileFailed(errno.EISDIR, args.path, f"{args.path} names a folder; only files can be put.")
     stamp = ctx.workspace.stamp(args.path, approved=ctx.approved)
     require_state(args.path, stamp, args.if_match, args.if_none_match)
-    before = _before(args.path, stamp, ctx)
+    # For the diff only; the commit checks that the file still has this stamp.
+    is_compared = stamp is not None and stamp.size <= MAX_COMPARED_BYTES
+    before = ctx.workspace.load(args.path, approved=ctx.approved) if is_compared else None
     with ctx.upload(args.upload) as data:
-        _require_whole(data, args)
+        # The content must be the one that a person may have approved.
+        if hashlib.file_digest(data, "sha256").hexdigest() != args.sha256:  # type: ignore[arg-type]
+            raise FileFailed(errno.EIO, args.path, "The upload has changed since it was sent; send the file again.")
+        data.seek(0)
         raise_if_canceled(stop)
         ctx.workspace.commit([Change(path=args.path, data=data, before=stamp)], approved=ctx.approved)
         data.seek(0)
-        after = data.read() if args.size <= MOST_COMPARED else None
-    diff = facts_of(args.path, before, after, "modified" if stamp else "added")
+        after = data.read() if args.size <= MAX_COMPARED_BYTES else None
+    diff = whole_file_facts(args.path, before, after, "modified" if stamp else "added")
     return _state(args.path, ctx) | {"created": stamp is None} | diff
-
-
-def _before(path: str, stamp: Stamp | None, ctx: Context) -> Snapshot | None:
-    """What is replaced, if it is little enough for a diff. Whether it is still that is seen when it is replaced."""
-    if stamp is None or stamp.size > MOST_COMPARED:
-        return None
-    return ctx.workspace.load(path, approved=ctx.approved)
-
-
-def _require_whole(data: BinaryIO, args: Args) -> None:
-    """A person may have said yes to this very content."""
-    if hashlib.file_digest(data, "sha256").hexdigest() != args.sha256:  # type: ignore[arg-type]
-        raise FileFailed(errno.EIO, args.path, "The upload is not what was sent any more; send the file again.")
-    data.seek(0)
 
 
 def _state(path: str, ctx: Context) -> dict[str, Any]:
     stamp = ctx.workspace.stamp(path, approved=ctx.approved)
     if stamp is None:
-        raise FileFailed(errno.ESTALE, path, f"{path} was written, and taken away at once by somebody else.")
+        raise FileFailed(errno.ESTALE, path, f"{path} was written, and deleted at once by another process.")
     modified = rfc3339(stamp.mtime_ns // 1000)
     return {"path": ctx.workspace.name(path), "size": stamp.size, "etag": stamp.etag, "modified": modified}

@@ -1,4 +1,4 @@
-"""str_replace_based_edit_tool: view, create and change text files, by the arguments that Claude was taught."""
+"""str_replace_based_edit_tool: view, create and change text files, with the arguments that Claude is trained on."""
 
 from threading import Event
 from typing import Any, Literal
@@ -11,23 +11,24 @@ from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Context, Effect, raise_if_canceled, typed
-from app.text.edit.diff import Lines
-from app.text.edit.draft import Draft, facts, of_file
-from app.text.file_text import Content
+from app.text.edit.diff import LazyLines
+from app.text.edit.draft import Draft, diff_facts
+from app.text.file_text import Content, decode
+from app.text.similar_paths import suggest_if_missing
 from app.tools.files import edit_file, read_file, write_file
-from app.tools.files.list_dir import advising
+from app.tools.files._shared import count_lines
 
-TO_THE_END = -1
-SHOWN = 2000
-"""Lines of a file, or entries of a folder, that are shown when no range is given."""
-MOST_SHOWN = 1_000_000
-DEMANDS = {
+END = -1
+DEFAULT_LINES = 2000
+"""LazyLines of a file, or entries of a folder, that are shown when no range is given."""
+MAX_LINES = 1_000_000
+REQUIRED = {
     "view": (),
     "create": ("file_text",),
     "str_replace": ("old_str",),
     "insert": ("insert_line", "insert_text"),
 }
-"""What has to be given with each command."""
+"""The arguments that each command requires."""
 
 
 class Args(BaseModel, extra="forbid"):
@@ -51,8 +52,8 @@ class Args(BaseModel, extra="forbid"):
 
     def model_post_init(self, context: Any, /) -> None:
         if self.command == "insert" and self.insert_text is None:
-            self.insert_text = self.new_str  # as older versions of the peer call it
-        missing = [f"`{name}`" for name in DEMANDS[self.command] if getattr(self, name) is None]
+            self.insert_text = self.new_str  # the name in older versions of the peer
+        missing = [f"`{name}`" for name in REQUIRED[self.command] if getattr(self, name) is None]
         if missing:
             raise InvalidArgs(f"{self.command} also needs {' and '.join(missing)}.")
         if self.command == "str_replace" and self.old_str == "":
@@ -70,14 +71,14 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 async def run(args: Args, ctx: Context) -> Result:
     match args.command:
         case "view":
-            return await read_file.run(_viewed(args), ctx)
+            return await read_file.run(_view_args(args), ctx)
         case "create":
             return await write_file.run(write_file.Args(file_path=args.path, content=args.file_text or ""), ctx)
         case "str_replace":
-            return await edit_file.run(_replaced(args), ctx)
+            return await edit_file.run(_replace_args(args), ctx)
         case "insert":
-            inserting = ctx.in_thread_uncancelable(lambda stop: _insert(args, ctx, stop))
-            return await advising(args.path, ctx, inserting)
+            work = ctx.in_thread_uncancelable(lambda stop: _insert(args, ctx, stop))
+            return await suggest_if_missing(args.path, ctx, work)
 
 
 tool = typed(
@@ -97,51 +98,47 @@ tool = typed(
 
 
 def _require_range(first: int, last: int) -> None:
-    if first < 1 or (last != TO_THE_END and last < first):
+    if first < 1 or (last != END and last < first):
         raise InvalidArgs(
             f"`view_range` [{first}, {last}] names no lines: the first line is 1, and the last is not before it, or -1"
             " for the end of the file."
         )
 
 
-def _viewed(args: Args) -> read_file.Args:
+def _view_args(args: Args) -> read_file.Args:
     if args.view_range is None:
-        return read_file.Args(file_path=args.path, limit=SHOWN)
+        return read_file.Args(file_path=args.path, limit=DEFAULT_LINES)
     first, last = args.view_range
-    limit = MOST_SHOWN if last == TO_THE_END else min(last - first + 1, MOST_SHOWN)
+    limit = MAX_LINES if last == END else min(last - first + 1, MAX_LINES)
     return read_file.Args(file_path=args.path, offset=first, limit=limit)
 
 
-def _replaced(args: Args) -> edit_file.Args:
+def _replace_args(args: Args) -> edit_file.Args:
     old, new = args.old_str or "", args.new_str or ""
     return edit_file.Args(file_path=args.path, old_string=old, new_string=new, strict=True)
 
 
 def _insert(args: Args, ctx: Context, stop: Event) -> Result:
     before = ctx.workspace.load(args.path, approved=ctx.approved)
-    old = of_file(args.path, before)
+    old = decode(before.data, args.path)
     line = args.insert_line or 0
-    count = len(Lines(old.text))
+    count = len(LazyLines(old.text))
     if line > count:
-        raise InvalidArgs(f"`insert_line` {line} is past the end: {args.path} has {_counted(count)}.")
-    new = old.with_text(_with_lines(old, line, args.insert_text or ""))
+        raise InvalidArgs(f"`insert_line` {line} is past the end: {args.path} has {count_lines(count)}.")
+    new = old.with_text(_insert_lines(old, line, args.insert_text or ""))
     draft = Draft(path=ctx.workspace.name(args.path), before=before, old=old, new=new)
     raise_if_canceled(stop)
     ctx.workspace.commit(draft.changes, approved=ctx.approved)
     where = f"after line {line}" if line else "at the top"
-    put = _counted(len(Lines(args.insert_text or "\n")))
-    return Result(output=f"Inserted {put} {where} of {args.path}.", title=args.path, metadata=facts([draft]))
+    inserted = count_lines(len(LazyLines(args.insert_text or "\n")))
+    return Result(output=f"Inserted {inserted} {where} of {args.path}.", title=args.path, metadata=diff_facts([draft]))
 
 
-def _with_lines(old: Content, line: int, given: str) -> str:
-    """The text with whole lines put in. A file whose last line has no end keeps it so."""
-    lines, end = Lines(old.text), old.line_end
+def _insert_lines(old: Content, line: int, new: str) -> str:
+    """The text with whole lines inserted. A last line without a line end stays without one."""
+    lines, end = LazyLines(old.text), old.line_end
     above, below = "".join(lines[:line]), "".join(lines[line:])
-    text = given.replace("\r\n", "\n").replace("\n", end)
+    text = new.replace("\r\n", "\n").replace("\n", end)
     if above and not above.endswith(("\n", end)):
         return above + end + text.removesuffix(end)
     return above + (text if text.endswith(end) else text + end) + below
-
-
-def _counted(lines: int) -> str:
-    return "1 line" if lines == 1 else f"{lines} lines"

@@ -1,4 +1,4 @@
-"""view_image: a picture for the model to see."""
+"""view_image: an image for the model to see."""
 
 import os
 from typing import Literal
@@ -12,7 +12,7 @@ from app.core.rules import Need
 from app.core.tools import Context, Effect, typed
 from app.text import images
 from app.text.images import Picture
-from app.tools.files.list_dir import advising
+from app.text.similar_paths import suggest_if_missing
 
 LIMITS = {"high": images.HIGH, "original": images.ORIGINAL}
 
@@ -30,12 +30,12 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 
 
 async def run(args: Args, ctx: Context) -> Result:
-    picture = await advising(args.path, ctx, ctx.in_thread(lambda stop: _load(args, ctx)))
+    picture = await suggest_if_missing(args.path, ctx, ctx.in_thread(lambda stop: _load(args, ctx)))
     filename = os.path.basename(args.path)
     return Result(
-        output=_told(filename, picture),
+        output=_describe(filename, picture),
         title=args.path,
-        metadata=facts(picture),
+        metadata=picture.facts(),
         attachments=(attach(picture.data, picture.mime, filename),),
     )
 
@@ -51,34 +51,20 @@ tool = typed(
 )
 
 
-def facts(picture: Picture) -> dict[str, object]:
-    """What frontends are told of a picture, whichever tool shows it."""
-    return {
-        "mime": picture.mime,
-        "size": len(picture.data),
-        "width": picture.size[0],
-        "height": picture.size[1],
-        "original_width": picture.before[0],
-        "original_height": picture.before[1],
-        "scaled": picture.is_scaled,
-        "rotated": picture.is_turned,
-    }
-
-
 def _load(args: Args, ctx: Context) -> Picture:
-    found = ctx.workspace.load(args.path, approved=ctx.approved, limit=images.MOST_INPUT)
-    return images.prepare(found.data, args.path, LIMITS[args.detail])
+    file = ctx.workspace.load(args.path, approved=ctx.approved, limit=images.MAX_INPUT_BYTES)
+    return images.prepare(file.data, args.path, LIMITS[args.detail])
 
 
-def _told(filename: str, picture: Picture) -> str:
+def _describe(filename: str, picture: Picture) -> str:
     width, height = picture.size
-    said = [f"{filename}: {picture.mime}, {width} x {height} pixels, {len(picture.data):,} bytes."]
+    notes = [f"{filename}: {picture.mime}, {width} x {height} pixels, {len(picture.data):,} bytes."]
     if picture.is_scaled:
-        said.append(f"Scaled down from {picture.before[0]} x {picture.before[1]}.")
-    if picture.is_turned:
-        said.append("Turned upright.")
-    if picture.is_still:
-        said.append("Only the first frame of the animation is shown.")
-    if picture.is_anew:
-        said.append("Written anew, without EXIF and other metadata.")
-    return " ".join(said)
+        notes.append(f"Scaled down from {picture.original_size[0]} x {picture.original_size[1]}.")
+    if picture.is_rotated:
+        notes.append("Turned upright.")
+    if picture.is_first_frame:
+        notes.append("Only the first frame of the animation is shown.")
+    if picture.is_reencoded:
+        notes.append("Encoded again, without EXIF and other metadata.")
+    return " ".join(notes)

@@ -1,17 +1,17 @@
-"""write_file: make or replace one whole file."""
+"""write_file: create or replace one whole file."""
 
 from typing import Any
 
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
 
-from app.core.files import touching
 from app.core.llm_models import takes_patches
 from app.core.ports import PathScope
 from app.core.results import Result
 from app.core.rules import Need
 from app.core.tools import Alias, Context, Effect, typed
 from app.tools.files import write_files
-from app.tools.files.write_files import File, write
+from app.tools.files._shared import File, write_needs
+from app.tools.files._shared import write_files as write
 
 
 class Args(BaseModel, extra="forbid"):
@@ -24,19 +24,25 @@ class Args(BaseModel, extra="forbid"):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _either(cls, raw: Any, handler: ModelWrapValidatorHandler["Args"]) -> Any:
-        """Some models know this tool by the arguments of write_files; then it is that one."""
+    def _accept_files(cls, raw: Any, handler: ModelWrapValidatorHandler["Args"]) -> Any:
+        """Some models send the arguments of write_files to this tool."""
         is_many = isinstance(raw, dict) and "files" in raw and "file_path" not in raw
         return write_files.Args.model_validate(raw) if is_many else handler(raw)
 
 
 def needs(args: Args | write_files.Args, scope: PathScope) -> list[Need]:
-    write_files.names_of(args.files, scope)
-    return touching(scope, "edit", [file.path for file in args.files])
+    return write_needs(args.files, scope)
 
 
 async def run(args: Args | write_files.Args, ctx: Context) -> Result:
     return await ctx.in_thread_uncancelable(lambda stop: write(args.files, ctx, stop))
+
+
+def _adapt(raw: Any) -> Any:
+    """The peer's argument names."""
+    if not isinstance(raw, dict):
+        return raw
+    return {"file_path" if name == "filePath" else name: value for name, value in raw.items()}
 
 
 tool = typed(
@@ -50,13 +56,6 @@ tool = typed(
     needs=needs,
     run=run,
     permission="edit",
-    aliases=(Alias("write", lambda raw: _adapted(raw)),),
+    aliases=(Alias("write", _adapt),),
     suits=lambda audience: not takes_patches(audience.model),
 )
-
-
-def _adapted(raw: Any) -> Any:
-    """The peer's argument names as ours."""
-    if not isinstance(raw, dict):
-        return raw
-    return {"file_path" if name == "filePath" else name: value for name, value in raw.items()}
