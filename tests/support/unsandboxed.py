@@ -4,9 +4,8 @@ import os
 from collections.abc import Callable
 
 from app.core.ports import Workspace
-from app.core.sandbox import NO_ISOLATION, Command, Isolation, NetworkDecision, Process
+from app.core.sandbox import NO_ISOLATION, PLAIN_OUTPUT_ENV, Command, Isolation, NetworkDecision, Process
 from app.core.sessions import Session
-from app.sandbox.isolation.planner import NO_TERMINAL_ENV
 from app.sandbox.process.local_process import LocalProcess
 from app.sandbox.process.spawner import Spawner, SpawnRequest
 
@@ -23,7 +22,7 @@ class BareProcesses:
     async def start(
         self, command: Command, session: Session, workspace: Workspace, tell: Callable[[NetworkDecision], None]
     ) -> Process:
-        plain = NO_TERMINAL_ENV if command.tty is None else {}
+        plain = PLAIN_OUTPUT_ENV if command.tty is None else {}
         order = SpawnRequest(
             argv=command.argv,
             env={"PATH": os.environ["PATH"], "HOME": workspace.root} | plain | dict(command.env),
