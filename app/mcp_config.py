@@ -1,7 +1,7 @@
-"""MCP servers as the operator describes them: in the settings, and in a file as Claude Desktop and VS Code have it.
+"""The MCP servers that the operator configures: in the settings, and in a file as of Claude Desktop or VS Code.
 
-What is written wrong keeps the service from starting, with one sentence: a slip of the pen is not to be found out
-when a tool is missing. What is only missing on this machine, a variable, costs the one server that needs it.
+An invalid entry keeps the service from starting, so that a typing error is noticed. A variable that is not set on this
+machine disables only the server that needs it.
 """
 
 import logging
@@ -16,50 +16,48 @@ from typing import Any, Literal, NamedTuple
 from app.config import Settings
 from app.core.errors import Misconfigured
 from app.core.mcp_servers import BearerAuth, HttpServer, InvalidServer, OAuth, StdioServer
-from app.mcp.client.config_entries import define, legal_name, shaped, translate
-from app.mcp.client.plaintext_secrets import clear_values
+from app.mcp.client.config_entries import define, legal_name, translate, validate
+from app.mcp.client.plaintext_secrets import find_plaintext_secrets
 from app.text import jsonc
 from app.text.env_expand import Find, Unset, expand, has_variables
 
 log = logging.getLogger(__name__)
 
-MAX_FILE = 4 * 1024 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024
 EXPANDED = ("command", "args", "env", "cwd", "url", "headers", "auth", "roots")
 ENV_FILE = "envFile"
-"""Where VS Code looks for more of a program's environment."""
-IN_SETTINGS = "mcp.servers"
-SHARED = stat.S_IRGRP | stat.S_IROTH
+"""VS Code's field for a file with environment variables."""
+SETTINGS_PLACE = "mcp.servers"
+READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 Server = StdioServer | HttpServer
 
 
 @dataclass(slots=True)
 class Configured:
-    """What the operator describes.
-
-    `unusable` are servers that are written right and cannot be had on this machine, each with a sentence; they are
-    among `servers`, switched off. `clear` are secrets that stand there in clear, to be redacted wherever they turn up.
-    """
+    """The configured servers."""
 
     servers: list[Server] = field(default_factory=list)
+    #: Why some of the servers cannot be used on this machine; they are disabled.
     unusable: dict[str, str] = field(default_factory=dict)
-    clear: set[str] = field(default_factory=set)
+    #: Secrets in plain text, to be redacted wherever they appear.
+    plaintext_secrets: set[str] = field(default_factory=set)
+    #: Where each server is configured, by name.
     places: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def tell(self) -> None:
-        """Put into the log what is not as it may have been meant."""
-        for name, sentence in self.unusable.items():
-            log.warning("the MCP server %s is not started: %s", name, sentence)
-        for sentence in self.warnings:
-            log.warning("%s", sentence)
-        for sentence in self.notes:
-            log.info("%s", sentence)
+    def log_findings(self) -> None:
+        for name, reason in self.unusable.items():
+            log.warning("the MCP server %s is not started: %s", name, reason)
+        for warning in self.warnings:
+            log.warning("%s", warning)
+        for note in self.notes:
+            log.info("%s", note)
 
 
 class Finding(NamedTuple):
-    """Something to know about a server before the service is started, and what to do about it."""
+    """A result of `examine`, and what to do about it."""
 
     name: str
     level: Literal["ok", "warning", "failure"]
@@ -67,186 +65,171 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
-def load(settings: Settings) -> list[Server]:
-    """Only the servers; what else there is to say goes into the log."""
-    found = read(settings)
-    found.tell()
-    return found.servers
-
-
 def read(settings: Settings, environ: Mapping[str, str] = os.environ) -> Configured:
-    """Every server there is, with its variables filled in. Raises `Misconfigured`."""
-    found, find = Configured(), _finder(settings, environ)
-    _add_all(found, IN_SETTINGS, settings.mcp.servers, find)
+    """Every configured server, with its variables expanded. Raises `Misconfigured`."""
+    config, find = Configured(), _variable_finder(settings, environ)
+    _add_all(config, SETTINGS_PLACE, settings.mcp.servers, find)
     if settings.mcp_config is not None:
-        has_secrets = _add_all(found, str(settings.mcp_config), _entries(settings.mcp_config), find)
-        if has_secrets and settings.mcp_config.stat().st_mode & SHARED:
-            found.warnings.append(
-                f"{settings.mcp_config} holds secrets in clear, and others can read it: chmod 600 it."
+        has_secrets = _add_all(config, str(settings.mcp_config), _read_entries(settings.mcp_config), find)
+        if has_secrets and settings.mcp_config.stat().st_mode & READABLE_BY_OTHERS:
+            config.warnings.append(
+                f"{settings.mcp_config} contains secrets in plain text, and other users can read it: chmod 600 it."
             )
-    found.servers.sort(key=lambda server: server.name)
-    return found
+    config.servers.sort(key=lambda server: server.name)
+    return config
 
 
 def examine(settings: Settings, secrets: Container[str], environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """What keeps servers from being had; nothing is started. `secrets` are the names of those there are."""
+    """What keeps servers from being usable; none is started. `secrets` are the names of the existing ones."""
     try:
-        found = read(settings, environ)
+        config = read(settings, environ)
     except Misconfigured as error:
         yield Finding("mcp servers", "failure", str(error), "Correct it; the service does not start like this.")
         return
-    for server in found.servers:
-        if message := found.unusable.get(server.name):
-            advice = "Set it where the service is started, or take the server out."
-            yield Finding(f"mcp server {server.name}", "warning", f"It is not started: {message}", advice)
-        elif server.enabled and (trouble := next(_troubles(server, secrets, environ), None)):
-            yield Finding(f"mcp server {server.name}", "warning", *trouble)
-    for sentence in found.warnings:
-        yield Finding("mcp config", "warning", sentence, f"Run `chmod 600 {settings.mcp_config}`.")
-    if found.servers:
-        names = ", ".join(server.name for server in found.servers)
-        yield Finding("mcp servers", "ok", f"{len(found.servers)} can be read: {names}.")
+    for server in config.servers:
+        if reason := config.unusable.get(server.name):
+            advice = "Set it where the service is started, or remove the server."
+            yield Finding(f"mcp server {server.name}", "warning", f"It is not started: {reason}", advice)
+        elif server.enabled and (problem := next(_problems(server, secrets, environ), None)):
+            message, advice = problem
+            yield Finding(f"mcp server {server.name}", "warning", message, advice)
+    for warning in config.warnings:
+        yield Finding("mcp config", "warning", warning, f"Run `chmod 600 {settings.mcp_config}`.")
+    if config.servers:
+        names = ", ".join(server.name for server in config.servers)
+        yield Finding("mcp servers", "ok", f"{len(config.servers)} can be read: {names}.")
 
 
-def _troubles(server: Server, secrets: Container[str], environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _problems(server: Server, secrets: Container[str], environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What is missing, and what to do about it."""
     for secret in sorted(secrets_of(server)):
         if secret not in secrets:
             yield (
-                f"There is no secret {secret} of everybody's or the admin's.",
-                f"Keep it with `toolcrib secret set {secret}`.",
+                f"There is no shared secret {secret}, and none of the admin.",
+                f"Store it with `toolcrib secret set {secret}`.",
             )
     if not isinstance(server, StdioServer):
         return
     if server.cwd is not None and not Path(server.cwd).is_dir():
-        yield f"Its folder {server.cwd} is not there.", "Make it, or correct `cwd`."
+        yield f"Its working directory {server.cwd} does not exist.", "Create it, or correct `cwd`."
     path = server.env.get("PATH", environ.get("PATH"))
     program = os.path.join(server.cwd or "", server.command) if os.sep in server.command else server.command
     if shutil.which(program, path=path if isinstance(path, str) else None) is None:
-        yield f"The program {server.command} is not there, or not executable.", "Install it, or correct `command`."
+        yield (
+            f"The program {server.command} does not exist or is not executable.",
+            "Install it, or correct `command`.",
+        )
 
 
 def secrets_of(server: Server) -> set[str]:
     """The names of the secrets it needs."""
-    given = [*(server.env if isinstance(server, StdioServer) else server.headers).values()]
-    found = {one.secret for one in given if not isinstance(one, str)}
+    values = [*(server.env if isinstance(server, StdioServer) else server.headers).values()]
+    names = {value.secret for value in values if not isinstance(value, str)}
     auth = server.auth if isinstance(server, HttpServer) else None
     if isinstance(auth, BearerAuth) and auth.secret is not None:
-        found.add(auth.secret)
+        names.add(auth.secret)
     elif isinstance(auth, OAuth) and auth.client_secret is not None:
-        found.add(auth.client_secret.secret)
-    return found
+        names.add(auth.client_secret.secret)
+    return names
 
 
-def _add_all(found: Configured, place: str, entries: Mapping[str, Any], find: Find) -> bool:
-    """Take up the servers of one place; the answer is whether a secret stands there in clear."""
+def _add_all(config: Configured, place: str, entries: Mapping[str, Any], find: Find) -> bool:
+    """Add the servers of one place; returns whether they contain a secret in plain text."""
     has_secrets = False
-    for given, entry in entries.items():
+    for name, entry in entries.items():
         try:
-            written = _written(found, place, given, entry)
-            has_secrets |= any(not has_variables(one.value) for one in clear_values(written))
-            server = _usable(found, written, entry.get(ENV_FILE), find)
+            unexpanded = _read_entry(config, place, name, entry)
+            has_secrets |= any(not has_variables(one.value) for one in find_plaintext_secrets(unexpanded))
+            server = _expand_server(config, unexpanded, entry.get(ENV_FILE), find)
         except InvalidServer as error:
-            raise Misconfigured(f"{place}: the MCP server {given!r} cannot be had: {error}.") from None
-        found.servers.append(server)
-        found.clear |= {one.token for one in clear_values(server) if not has_variables(one.value)}
+            raise Misconfigured(f"{place}: the MCP server {name!r} is invalid: {error}.") from None
+        config.servers.append(server)
+        found = find_plaintext_secrets(server)
+        config.plaintext_secrets |= {one.token for one in found if not has_variables(one.value)}
     return has_secrets
 
 
-def _written(found: Configured, place: str, given: str, entry: Any) -> Server:
-    """A server as it is written down, variables and all."""
+def _read_entry(config: Configured, place: str, key: str, entry: Any) -> Server:
+    """A server with its variables not expanded."""
     if not isinstance(entry, dict):
         raise InvalidServer("an object with a `command` or a `url` is needed")
-    name = legal_name(given)
-    if name in found.places:
-        raise InvalidServer(f"{found.places[name]} has one called {name} already")
-    found.places[name] = place
-    if name != given:
-        found.notes.append(f"{place}: the MCP server {given!r} is called {name} here.")
+    name = legal_name(key)
+    if name in config.places:
+        raise InvalidServer(f"{config.places[name]} already has one called {name}")
+    config.places[name] = place
+    if name != key:
+        config.notes.append(f"{place}: the MCP server {key!r} is called {name} here.")
     fields, notes = translate({field: value for field, value in entry.items() if field != ENV_FILE})
-    found.notes += [f"{place}: the MCP server {name}: {note}." for note in notes]
-    return shaped(name, fields)
+    config.notes += [f"{place}: the MCP server {name}: {note}." for note in notes]
+    return validate(name, fields)
 
 
-def _usable(found: Configured, written: Server, env_file: Any, find: Find) -> Server:
-    """The server with its variables filled in; where that cannot be done it is switched off, and said why."""
-    if not written.enabled:
-        return written
+def _expand_server(config: Configured, server: Server, env_file: Any, find: Find) -> Server:
+    """The server with its variables expanded; it is disabled when one is not set."""
+    if not server.enabled:
+        return server
     try:
-        more = _environment(env_file, find)
-        fields = {name: _expanded(value, find) for name, value in _given(written).items()}
+        file_env = _read_env_file(env_file, find)
+        configured = server.model_dump(include=set(EXPANDED), exclude_unset=True)
+        fields = {name: _expand(value, find) for name, value in configured.items()}
     except Unset as error:
-        found.unusable[written.name] = str(error)
-        return written.model_copy(update={"enabled": False})
-    if more:
-        fields["env"] = more | fields.get("env", {})
-    return define(written.name, written.model_dump(exclude={*fields, "name"}, exclude_unset=True) | fields)
+        config.unusable[server.name] = str(error)
+        return server.model_copy(update={"enabled": False})
+    if file_env:
+        fields["env"] = file_env | fields.get("env", {})
+    return define(server.name, server.model_dump(exclude={*fields, "name"}, exclude_unset=True) | fields)
 
 
-def _given(written: Server) -> dict[str, Any]:
-    return written.model_dump(include=set(EXPANDED), exclude_unset=True)
-
-
-def _expanded(value: Any, find: Find) -> Any:
+def _expand(value: Any, find: Find) -> Any:
     match value:
         case str():
             return expand(value, find)
         case list():
-            return [_expanded(item, find) for item in value]
+            return [_expand(item, find) for item in value]
         case dict():
-            return {name: _expanded(item, find) for name, item in value.items()}
+            return {name: _expand(item, find) for name, item in value.items()}
         case _:
             return value
 
 
-def _finder(settings: Settings, environ: Mapping[str, str]) -> Find:
-    """Variables of the environment, and those that editors know by themselves."""
+def _variable_finder(settings: Settings, environ: Mapping[str, str]) -> Find:
+    """Environment variables, and those that editors define."""
     known = {"userHome": str(Path.home()), "pathSeparator": os.sep, "/": os.sep}
     if settings.workspace is not None:
         folder = settings.workspace.absolute()
         known |= {"workspaceFolder": str(folder), "workspaceFolderBasename": folder.name}
-
-    def find(name: str) -> str | None:
-        return known[name] if name in known else environ.get(name)
-
-    return find
+    return lambda name: known[name] if name in known else environ.get(name)
 
 
-def _entries(path: Path) -> dict[str, Any]:
-    """The servers of a file: `mcpServers` as most have it, or `servers` as VS Code does."""
+def _read_entries(path: Path) -> dict[str, Any]:
+    """The servers of a file: `mcpServers` as in most clients, `servers` or `mcp.servers` as in VS Code."""
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_FILE + 1).decode()
-        given = jsonc.loads(text)
+            document = jsonc.loads(file.read(MAX_FILE_BYTES + 1).decode())
     except OSError as error:
-        raise Misconfigured(f"The file with MCP servers {path} cannot be read: {error.strerror}.") from None
+        raise Misconfigured(f"The MCP server file {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise Misconfigured(f"The file with MCP servers {path} cannot be read: it is no text in UTF-8.") from None
+        raise Misconfigured(f"The MCP server file {path} cannot be read: it is not UTF-8.") from None
     except jsonc.NotJson as error:
-        raise Misconfigured(f"The file with MCP servers {path} cannot be read: {error}.") from None
-    return _lists(path, given)
-
-
-def _lists(path: Path, given: Any) -> dict[str, Any]:
-    settings = given if isinstance(given, dict) else {}
-    inner = settings.get("mcp")
-    lists = [
-        settings.get("mcpServers"),
-        settings.get("servers"),
+        raise Misconfigured(f"The MCP server file {path} cannot be read: {error}.") from None
+    root = document if isinstance(document, dict) else {}
+    inner = root.get("mcp")
+    candidates = [
+        root.get("mcpServers"),
+        root.get("servers"),
         inner.get("servers") if isinstance(inner, dict) else None,
     ]
-    there = [one for one in lists if one is not None]
-    if len(there) != 1 or not isinstance(there[0], dict):
+    found = [one for one in candidates if one is not None]
+    if len(found) != 1 or not isinstance(found[0], dict):
         raise Misconfigured(
-            f"The file with MCP servers {path} cannot be used: "
-            'one object {"mcpServers": {name: {"command": …} or {"url": …}}} is needed in it.'
+            f"The MCP server file {path} is invalid: "
+            'it needs one object {"mcpServers": {name: {"command": …} or {"url": …}}}.'
         )
-    found: dict[str, Any] = there[0]
-    return found
+    return dict(found[0])
 
 
-def _environment(path: Any, find: Find) -> dict[str, str]:
-    """What a file of `NAME=value` lines says."""
+def _read_env_file(path: Any, find: Find) -> dict[str, str]:
+    """The variables of a file of `NAME=value` lines."""
     if path is None:
         return {}
     if not isinstance(path, str):

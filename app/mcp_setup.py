@@ -1,6 +1,6 @@
-"""Neighbourhood: everything that has to do with MCP servers, put together from the settings.
+"""Builds the MCP client from the settings: its servers, OAuth, and the handling of server requests.
 
-What reads their configuration, and what speaks to them, is loaded when there is one.
+The modules that read the configuration and open connections are imported when there is a server.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from app.mcp.client.oauth.manager import OAuthManager
 from app.mcp.client.oauth.registration import RedirectTarget
 from app.mcp.client.oauth.tokens import TokenClient
 from app.mcp.client.publish_tools import ToolPublisher
-from app.mcp.client.resources import Resources
+from app.mcp.client.resources import Resources, prompt_tool
 from app.mcp.client.sampling import Gateway
 from app.mcp.client.server_requests import ServerRequests
 from app.mcp.client.upstream import UpstreamDeps
@@ -56,25 +56,25 @@ from app.store.writer import Writer
 if TYPE_CHECKING:
     from app.mcp.client.connection import Connector
 
-EVERYWHERE = ("0.0.0.0/0", "::/0")
+ANY_ADDRESS = ("0.0.0.0/0", "::/0")
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpDeps:
-    """What servers are reached with."""
+    """What the MCP client needs of the service."""
 
     find: Find
     processes: Processes
-    walled: SandboxedProcesses
+    sandboxed: SandboxedProcesses
     workspaces: Callable[[Session], Workspace]
     url: Callable[[], str | None]
-    """Where this service listens, once it does."""
+    """The URL that this service listens on, once it does."""
 
 
 class McpSetup:
-    """The servers, how they are reached, what they have, and who answers what they ask."""
+    """The MCP client: `servers`, their `resources`, and the `changes` they report."""
 
     def __init__(
         self,
@@ -84,131 +84,125 @@ class McpSetup:
         *,
         clock: Clock,
         redactor: Redactor,
-        reach: McpDeps,
+        deps: McpDeps,
     ) -> None:
-        self.bulletin = ChangeFeed()
+        self.changes = ChangeFeed()
         self._settings = settings
         self._writer = writer
         self._clock = clock
         self._redactor = redactor
-        self._reach = reach
+        self._deps = deps
         self._keyring: Keyring | None = None
-        self._under_way: set[asyncio.Task[None]] = set()
-        reception = self._open_reception()
-        for tool in reception.tools:
+        self._tasks: set[asyncio.Task[None]] = set()
+        server_requests = ServerRequests(
+            submit=self._submit,
+            changes=self.changes,
+            root_of=lambda session: deps.workspaces(session).root,
+            roots=[str(root) for root in settings.mcp.roots],
+            gateway=None if settings.llm is None else self._gateway(settings.llm),
+        )
+        for tool in (*server_requests.tools, prompt_tool()):
             registry.add(tool)
-        around = UpstreamDeps(
-            open_link=self._open_link,
-            guests=reception.visitor,
+        upstream_deps = UpstreamDeps(
+            open_connection=self._open_connection,
+            handler_for=server_requests.handler_for,
             clock=clock,
             redactor=redactor,
-            idle=settings.terminal_idle,
-            bulletin=self.bulletin,
+            idle_seconds=settings.terminal_idle,
+            changes=self.changes,
         )
-        shelves = ToolPublisher(registry, partial(_make, reception))
-        self.book = ServerManager(shelves, writer, around, principals=self._principals)
-        registry.pending_server = self.book.expected
-        self.resources = Resources(self.book, reception)
+        publisher = ToolPublisher(registry, partial(_make_tool, server_requests))
+        self.servers = ServerManager(publisher, writer, upstream_deps, principals=self._principals)
+        registry.pending_server = self.servers.pending_server
+        self.resources = Resources(self.servers, server_requests)
 
     async def load(
         self, engine: AsyncEngine, vault: Vault, keyring: Keyring, sessions: Sessions, dispatcher: Dispatcher
     ) -> OAuthManager:
-        """Take up all servers with what they listed last. None is connected to before `book.begin`."""
+        """Load all servers with their last catalogs. `servers.start` connects to them."""
         self._keyring = keyring
         self._dispatcher = dispatcher
-        part = self._redactor.part("mcp_tokens")
+        registrar = self._redactor.part("mcp_tokens")
         stored = await load_grants(engine, vault)
-        tokens = TokenStore(self._writer, vault, self._clock, part, stored=stored)
-        self._desk = self._open_desk(tokens)
-        self.book.on_remove.append(self._desk.forget)
-        sessions.on_delete.append(self.book.end_session)
-        await self.book.load(engine, *self._configured())
-        return self._desk
+        tokens = TokenStore(self._writer, vault, self._clock, registrar, stored=stored)
+        http = OAuthHttp(Resolver(self._settings.private_networks).find, trust_public_cas)
+        client = TokenClient(tokens, http, self._clock, partial(value_for, self._deps.find))
+        self._oauth = OAuthManager(
+            tokens, client, self._clock, redirect=self._redirect_target, reconnect=self.servers.reconnect
+        )
+        self.servers.on_remove.append(self._oauth.forget)
+        sessions.on_delete.append(self.servers.end_session)
+        await self.servers.load(engine, *self._read_config())
+        return self._oauth
 
     def schedule_reload(self) -> None:
-        """Read the configured servers anew without anybody waiting for it; the log tells what came of it."""
+        """Read the configured servers again in the background; the result is logged."""
         task = asyncio.create_task(self._reload())
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End what is connected, when no call needs it any more."""
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        """Close all connections, when no call needs them any more."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self.resources.close()
-        await self.book.close()
+        await self.servers.close()
         if self._keyring is not None:
-            await self._desk.close()
+            await self._oauth.close()
 
     async def _reload(self) -> None:
         try:
-            await self.book.configure(*await asyncio.to_thread(self._configured))
+            await self.servers.configure(*await asyncio.to_thread(self._read_config))
         except (Misconfigured, StoreError) as error:
-            log.error("the MCP servers of the configuration stay as they were: %s", error)
+            log.error("the configured MCP servers are not reloaded: %s", error)
         else:
-            log.info("the MCP servers of the configuration were read anew")
+            log.info("the configured MCP servers were reloaded")
 
-    def _configured(self) -> tuple[list[AnyServer], dict[str, str]]:
-        """The configured servers, and why some cannot be had. What is secret in them is redacted from here on."""
+    def _read_config(self) -> tuple[list[AnyServer], dict[str, str]]:
+        """The configured servers, and why some are disabled. The secrets in them are redacted from here on."""
         if not self._settings.mcp.servers and self._settings.mcp_config is None:
             return [], {}
         from app import mcp_config
 
-        found = mcp_config.read(self._settings)
-        found.tell()
-        self._redactor.part("mcp_config").replace(found.clear)
-        return found.servers, found.unusable
-
-    def _open_reception(self) -> ServerRequests:
-        llm = self._settings.llm
-        return ServerRequests(
-            submit=self._submit,
-            bulletin=self.bulletin,
-            root_of=lambda session: self._reach.workspaces(session).root,
-            roots=[str(root) for root in self._settings.mcp.roots],
-            gateway=None if llm is None else self._gateway(llm),
-        )
+        config = mcp_config.read(self._settings)
+        config.log_findings()
+        self._redactor.part("mcp_config").replace(config.plaintext_secrets)
+        return config.servers, config.unusable
 
     def _gateway(self, llm: LlmSetting) -> Gateway:
-        """Where it is, is the operator's word: no policy of a session counts, and it may be next door."""
-        outbound = CheckedOutbound(self._reach.find, private_networks=EVERYWHERE)
+        """The operator configured it: no network policy applies, and it may have a private address."""
+        outbound = CheckedOutbound(self._deps.find, private_networks=ANY_ADDRESS)
         return Gateway(llm.url, llm.model, partial(outbound.send, owner=ADMIN_PRINCIPAL), llm.secret, llm.timeout)
 
     @cached_property
-    def _links(self) -> "Connector":
+    def _connector(self) -> "Connector":
         from app.mcp.client.connection import Connector, ConnectorDeps
         from app.mcp.client.transports.http import HttpDeps
 
-        reach, resolver = self._reach, Resolver(self._settings.private_networks)
-        ways = HttpDeps(find=resolver.find, header=self._header, trust=trust_public_cas, credentials=self._desk)
-        means = ConnectorDeps(
-            processes=reach.processes,
-            walled=reach.walled,
-            workspaces=reach.workspaces,
-            secret=self._secret,
-            ways=ways,
+        deps, resolver = self._deps, Resolver(self._settings.private_networks)
+        return Connector(
+            ConnectorDeps(
+                processes=deps.processes,
+                sandboxed=deps.sandboxed,
+                workspaces=deps.workspaces,
+                secret=self._secret,
+                http=HttpDeps(find=resolver.find, header=self._header, trust=trust_public_cas, credentials=self._oauth),
+            )
         )
-        return Connector(means)
 
-    def _open_desk(self, tokens: TokenStore) -> OAuthManager:
-        courier = OAuthHttp(Resolver(self._settings.private_networks).find, trust_public_cas)
-        cashier = TokenClient(tokens, courier, self._clock, partial(value_for, self._reach.find))
-        return OAuthManager(tokens, cashier, self._clock, home=self._home, reconnect=self.book.reconnect)
+    def _open_connection(
+        self, server: AnyServer, handler: ServerRequestHandler, *, owner: str | None, session: Session | None, log: Log
+    ) -> AbstractAsyncContextManager[Connection]:
+        return self._connector.open(server, handler, owner=owner, session=session, log=log)
 
-    def _home(self) -> RedirectTarget:
-        """Where people come back to after signing in elsewhere."""
+    def _redirect_target(self) -> RedirectTarget:
         settings = self._settings
-        listens = self._reach.url() or f"http://127.0.0.1:{settings.port}"
+        listens = self._deps.url() or f"http://127.0.0.1:{settings.port}"
         base = (settings.public_url or listens).rstrip("/").removesuffix(settings.root_path) + settings.root_path
         return RedirectTarget.at(base, is_public=settings.public_url is not None)
 
-    def _open_link(
-        self, server: AnyServer, guest: ServerRequestHandler, *, owner: str | None, session: Session | None, log: Log
-    ) -> AbstractAsyncContextManager[Connection]:
-        return self._links.open(server, guest, owner=owner, session=session, log=log)
-
     async def _submit(self, tool: str, arguments: Raw) -> Result:
-        """A call of the admin's own, for what belongs to nobody else."""
+        """Run a call of the admin, for a server request that belongs to no other call."""
         request = CallRequest(tool=tool, arguments=arguments)
         live = self._dispatcher.submit(request, Session(ADMIN_PRINCIPAL, DEFAULT_SESSION))
         try:
@@ -221,12 +215,12 @@ class McpSetup:
         return outcome(live.call)
 
     def _secret(self, owner: str | None, name: str) -> str | None:
-        found = self._reach.find(owner or ADMIN_PRINCIPAL, name)
+        found = self._deps.find(owner or ADMIN_PRINCIPAL, name)
         return None if found is None else found[1]
 
     def _header(self, owner: str | None, header: SecretHeader, host: str) -> str:
-        """A secret as a header carries it. Raises a `CallError` where it is not meant for this host."""
-        value = value_for(self._reach.find, owner or ADMIN_PRINCIPAL, header.secret, host)
+        """A secret as a header value. Raises a `CallError` where it is not meant for this host."""
+        value = value_for(self._deps.find, owner or ADMIN_PRINCIPAL, header.secret, host)
         require_writable(header.secret, value)
         match header.form:
             case "bearer":
@@ -239,8 +233,17 @@ class McpSetup:
         return self._keyring.principals if self._keyring else ()
 
 
-def _make(reception: ServerRequests, upstream: Upstream, raw: Raw, name: str, aliases: tuple[Alias, ...]) -> Tool:
-    """This is done beside the loop, so what checks arguments is loaded here and not by the first call."""
+def _make_tool(
+    server_requests: ServerRequests, upstream: Upstream, raw: Raw, name: str, aliases: tuple[Alias, ...]
+) -> Tool:
+    """Runs in a thread, so the validator library is imported here and not by the first call."""
     json_schema.load_validator()
-    parser, checker = json_schema.make_parser, json_schema.make_checker
-    return tools.make(upstream, raw, name, aliases, parser=parser, checker=checker, reception=reception)
+    return tools.make(
+        upstream,
+        raw,
+        name,
+        aliases,
+        parser=json_schema.make_parser,
+        checker=json_schema.make_checker,
+        server_requests=server_requests,
+    )

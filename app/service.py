@@ -316,10 +316,10 @@ class Service:
             storage.writer,
             clock=clock,
             redactor=self.redactor,
-            reach=McpDeps(
+            deps=McpDeps(
                 find=find,
                 processes=self._sandbox.processes,
-                walled=processes,
+                sandboxed=processes,
                 workspaces=workspaces.of,
                 url=lambda: self.lock.url,
             ),
@@ -392,7 +392,7 @@ class Service:
             asks=pipeline.asks,
             hub=storage.hub,
             engine=storage.engine,
-            change_feed=self._mcp.bulletin,
+            change_feed=self._mcp.changes,
             names=settings.mcp.names,
             sealer=storage.vault,
         )
@@ -428,7 +428,7 @@ class Service:
             workspaces=workspaces,
             sandbox=self._sandbox.inspector,
             network_policy=self._network_policy,
-            servers=self._mcp.book,
+            servers=self._mcp.servers,
             oauth=oauth,
             runs=Runs(dispatcher, storage.engine, storage.writer, self.redactor),
             stdio_over_rest=settings.mcp.stdio_over_rest,
@@ -471,7 +471,7 @@ class Service:
         """End or resume the calls of an earlier start, then begin the background work."""
         registry, dispatcher = self._registry, pipeline.dispatcher
         await self._sandbox.begin(registry.all(None))
-        self._mcp.book.begin()
+        self._mcp.servers.start()
         keys = {key.id: key for key in await principals.all_keys(storage.engine)}
         await recover(storage.engine, pipeline.journal, dispatcher, keys)
         restore_uploads(dispatcher.resources.uploads, dispatcher.live_calls)

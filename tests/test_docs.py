@@ -218,7 +218,7 @@ def test_every_toml_block_is_a_configuration(tmp_path: Path, monkeypatch: pytest
             file = tmp_path / "toolcrib.toml"
             file.write_text(block.text)
             settings = config.load(file)
-            servers = mcp_config.load(settings)
+            servers = mcp_config.read(settings).servers
             assert {server.name for server in servers} == set(settings.mcp.servers), block.place
 
 

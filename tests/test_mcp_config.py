@@ -137,7 +137,7 @@ def test_a_file_of_claude_desktop_is_read_as_it_is(tmp_path: Path) -> None:
             env={"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_0123456789abcdefghijklmnopqrstuvwxyz"},
         ),
     ]
-    assert found.clear == {"ghp_0123456789abcdefghijklmnopqrstuvwxyz"}
+    assert found.plaintext_secrets == {"ghp_0123456789abcdefghijklmnopqrstuvwxyz"}
     assert (found.unusable, found.warnings, found.notes) == ({}, [], [])
 
 
@@ -153,10 +153,8 @@ def test_a_file_of_claude_code_is_read_with_its_variables(tmp_path: Path) -> Non
         call_timeout=600,
     )
     assert (asana.kind, asana.enabled) == ("sse", True)
-    assert found.clear == {"a-token-of-some-length"}
-    assert found.notes == [
-        f"{tmp_path}/mcp.json: the MCP server api: timeout 600000 is taken for thousandths of a second."
-    ]
+    assert found.plaintext_secrets == {"a-token-of-some-length"}
+    assert found.notes == [f"{tmp_path}/mcp.json: the MCP server api: timeout 600000 is read as milliseconds."]
 
 
 def test_a_file_of_cursor_knows_the_workspace_and_writes_numbers_out(tmp_path: Path) -> None:
@@ -179,7 +177,7 @@ def test_a_file_of_vs_code_may_have_comments_and_commas_and_a_file_of_variables(
     assert "${input:perplexity-key} is something only the editor can fill in" in found.unusable["Perplexity"]
     assert isinstance(dotted, StdioServer)
     assert dotted.env == {"DOTTED_TOKEN": "the-token-of-the-file", "LEVEL": "debug"}
-    assert found.clear == {"the-token-of-the-file"}
+    assert found.plaintext_secrets == {"the-token-of-the-file"}
     assert isinstance(fetch, HttpServer)
     assert (fetch.kind, fetch.url) == ("http", "https://fetch.example.com/mcp")
     assert [note.rpartition(": ")[2] for note in found.notes] == ["gallery is not used here.", "dev is not used here."]
@@ -289,7 +287,7 @@ def test_servers_stand_in_the_settings_as_well(tmp_path: Path) -> None:
 def test_a_name_of_both_places_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, entry(command="a"))
 
-    with pytest.raises(Misconfigured, match=r"'time' cannot be had: mcp.servers has one called time already"):
+    with pytest.raises(Misconfigured, match=r"'time' is invalid: mcp.servers already has one called time"):
         mcp_config.read(Settings(mcp_config=path, mcp={"servers": {"time": {"command": "b"}}}))
 
 
@@ -305,7 +303,7 @@ def test_a_name_becomes_one_that_tools_can_be_called_after(tmp_path: Path, given
 def test_two_names_that_become_one_are_refused(tmp_path: Path) -> None:
     text = json.dumps({"mcpServers": {"my server": {"command": "a"}, "my-server": {"command": "b"}}})
 
-    assert "has one called my-server already" in refused(tmp_path, text)
+    assert "already has one called my-server" in refused(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -319,15 +317,15 @@ def test_two_names_that_become_one_are_refused(tmp_path: Path) -> None:
         ("[1]", 'one object {"mcpServers"'),
         ('{"mcpServers": {"a": {"command": "x", "timeout": NaN}}}', "NaN is no number"),
         pytest.param("[" * 100_000, "nested too deep", id="deep"),
-        ('{"mcpServers": {"a": "x"}}', "'a' cannot be had: an object with a `command` or a `url` is needed"),
+        ('{"mcpServers": {"a": "x"}}', "'a' is invalid: an object with a `command` or a `url` is needed"),
         ('{"mcpServers": {"a__b": {"command": "x"}}}', "two underscores in a row"),
         ('{"mcpServers": {"日本": {"command": "x"}}}', "a name needs 1 to 64 letters"),
-        (entry(), "name either a `command` to start or a `url`"),
-        (entry(command="a", url="https://a.example"), "name either a `command` to start or a `url`"),
-        (entry(comand="a"), "comand is no field that is known"),
-        (entry(command="a", type="sse"), "a command is spoken to over stdio, not sse"),
-        (entry(url="https://a.example", type="stdio"), "a url is spoken to over http or sse"),
-        (entry(url="https://a.example/sse", era="newer"), "era: a server of the kind sse is of the older one"),
+        (entry(), "give either a `command` to start or a `url`"),
+        (entry(command="a", url="https://a.example"), "give either a `command` to start or a `url`"),
+        (entry(comand="a"), "comand is an unknown field"),
+        (entry(command="a", type="sse"), "a command needs the kind stdio, not sse"),
+        (entry(url="https://a.example", type="stdio"), "a url needs the kind http or sse"),
+        (entry(url="https://a.example/sse", era="newer"), "era: a server of the kind sse only supports older"),
         (entry(command="a", era="2026-07-28"), "era: input should be 'auto', 'older' or 'newer'"),
         (entry(url="https://a.example", type="websocket"), "type: 'websocket' is not one of stdio"),
         (entry(command="a", args="b"), "args: input should be a valid list"),
@@ -336,15 +334,15 @@ def test_two_names_that_become_one_are_refused(tmp_path: Path) -> None:
         (entry(command=""), "command: string should have at least 1 character"),
         (entry(command=[]), "command: a list needs a program"),
         (entry(command="a", disabled="yes"), "disabled: true or false is needed"),
-        (entry(command="a", disabled=True, enabled=True), "enabled is said twice, and differently"),
+        (entry(command="a", disabled=True, enabled=True), "enabled is given twice, with different values"),
         (entry(command="a", timeout=0), "call_timeout: input should be greater than 0"),
-        (entry(command="a", env={"A=B": "c"}), "env: 'A=B' cannot be the name of a variable"),
-        (entry(command="a\0"), "cannot hold NUL characters"),
+        (entry(command="a", env={"A=B": "c"}), "env: 'A=B' is not a valid variable name"),
+        (entry(command="a\0"), "cannot contain NUL characters"),
         (entry(url="ftp://a.example"), "A URL that starts with http:// or https:// is needed"),
         (entry(url="https://ann:pass@a.example"), "A user name or password cannot stand in a URL"),
         (entry(url="https://a.example", headers={"Host": "b"}), "The header Host is written by the service itself"),
         (entry(url="https://a.example", headers={"X": "a\nb"}), "cannot hold line breaks"),
-        (entry(url="https://a.example", auth={"type": "bearer"}), "auth: name either the `secret`"),
+        (entry(url="https://a.example", auth={"type": "bearer"}), "auth: give either the `secret`"),
         (entry(url="https://a.example", auth={"type": "digest"}), "auth: input tag 'digest'"),
         (entry(command="a", envFile=3), "envFile: the path of a file is needed"),
     ],
@@ -371,7 +369,7 @@ def test_a_file_that_is_not_there_or_no_text_is_one_sentence(tmp_path: Path) -> 
 
     with pytest.raises(Misconfigured, match=r"nowhere.json cannot be read: No such file or directory"):
         mcp_config.read(Settings(mcp_config=tmp_path / "nowhere.json"))
-    with pytest.raises(Misconfigured, match="binary cannot be read: it is no text in UTF-8"):
+    with pytest.raises(Misconfigured, match="binary cannot be read: it is not UTF-8"):
         mcp_config.read(Settings(mcp_config=tmp_path / "binary"))
 
 
@@ -423,7 +421,7 @@ def test_a_file_with_secrets_that_others_can_read_is_warned_of(tmp_path: Path) -
     harmless.chmod(0o644)
     expanded = mcp_config.read(Settings(mcp_config=harmless), {"API_TOKEN": "comes-from-elsewhere"})
 
-    assert found.warnings == [f"{path} holds secrets in clear, and others can read it: chmod 600 it."]
+    assert found.warnings == [f"{path} contains secrets in plain text, and other users can read it: chmod 600 it."]
     assert (private.warnings, expanded.warnings) == ([], [])
 
 
@@ -445,7 +443,7 @@ def test_a_file_with_secrets_that_others_can_read_is_warned_of(tmp_path: Path) -
 def test_what_looks_like_a_secret_is_known_to_be_redacted(
     tmp_path: Path, fields: dict[str, Any], clear: set[str]
 ) -> None:
-    assert configured(tmp_path, entry(**fields)).clear == clear
+    assert configured(tmp_path, entry(**fields)).plaintext_secrets == clear
 
 
 def test_the_doctor_tells_what_is_missing_for_each_server(tmp_path: Path) -> None:
@@ -467,10 +465,10 @@ def test_the_doctor_tells_what_is_missing_for_each_server(tmp_path: Path) -> Non
     found = {one.name.removeprefix("mcp server "): one for one in mcp_config.examine(settings, {"KNOWN"}, os.environ)}
 
     assert {name: one.message for name, one in found.items() if one.level == "warning"} == {
-        "gone": "The program no-such-program-anywhere is not there, or not executable.",
-        "nowhere": "Its folder /no/such/folder is not there.",
+        "gone": "The program no-such-program-anywhere does not exist or is not executable.",
+        "nowhere": "Its working directory /no/such/folder does not exist.",
         "needy": "It is not started: the variable NOPE is not set.",
-        "locked": "There is no secret A_TOKEN of everybody's or the admin's.",
+        "locked": "There is no shared secret A_TOKEN, and none of the admin.",
     }
     assert found["mcp servers"].message.startswith("9 can be read: gone, here, locked")
 
@@ -482,9 +480,9 @@ def test_the_doctor_tells_of_a_file_that_keeps_the_service_from_starting(tmp_pat
 
     assert isinstance(found, Finding)
     assert found.level == "failure"
-    assert "comand is no field that is known" in found.message
+    assert "comand is an unknown field" in found.message
 
 
 def test_without_servers_there_is_nothing_to_say() -> None:
     assert list(mcp_config.examine(Settings(), set())) == []
-    assert mcp_config.load(Settings()) == []
+    assert mcp_config.read(Settings()).servers == []

@@ -175,8 +175,8 @@ def _check_content(content: dict[str, Any], ask: Ask) -> dict[str, Any]:
             raise _invalid(error)
         return content
     try:
-        return elicitation_forms.filled(content, ask.metadata)
-    except elicitation_forms.Unfit as unfit:
+        return elicitation_forms.read_answer(content, ask.metadata)
+    except elicitation_forms.InvalidAnswer as unfit:
         raise _invalid(str(unfit)) from None
 
 

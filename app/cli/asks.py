@@ -296,7 +296,7 @@ class Reviewer:
 
     def _prompt_form(self, schema: dict[str, Any]) -> Answer:
         content: dict[str, Any] = {}
-        for field in elicitation_forms.lines(schema):
+        for field in elicitation_forms.form_fields(schema):
             optional = "" if field.is_required else " [dim](optional)[/]"
             out.print(f"[bold]{escaped(field.title)}:[/] {escaped(field.description or field.kind)}{optional}")
             for number, (_, label) in enumerate(field.options, 1):
@@ -309,7 +309,7 @@ class Reviewer:
                 case "-":
                     return {"action": "decline", "message": self._line("why (may be empty):") or None}
                 case text if text:
-                    content[field.name] = elicitation_forms.typed(text, field)
+                    content[field.name] = elicitation_forms.parse_typed(text, field)
         return {"content": content}
 
     def _prompt_permission(self, ask: Ask) -> Answer:

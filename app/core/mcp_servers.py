@@ -1,4 +1,4 @@
-"""MCP servers: how each is reached, what it may do, and how it is at the moment."""
+"""Definitions of MCP servers: how each is reached and what it may do; and their states."""
 
 import re
 from enum import StrEnum
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, WithJsonSche
 from app.core.custom_tools import SecretHeader
 
 SERVER_NAME = r"^(?:[A-Za-z0-9](?:_?[.-])*_?)*[A-Za-z0-9]$"
-"""Two underscores in a row stand between the server and the tool in the name of a tool."""
+"""Without two underscores in a row, which separate server and tool in the name of a tool."""
 MAX_NAME = 64
 
 
@@ -64,7 +64,7 @@ Auth = Annotated[BearerAuth | OAuth, Field(discriminator="type")]
 
 
 class ServerDefinition(BaseModel, extra="forbid"):
-    """What servers of all kinds have."""
+    """The fields of all kinds of servers."""
 
     name: ServerName = Field(description="Name of the server; its tools are `mcp__{name}__{tool}`.", examples=["time"])
     enabled: bool = Field(default=True, description="Whether the service connects to it.")
@@ -107,6 +107,10 @@ class StdioServer(ServerDefinition):
     cwd: str | None = Field(default=None, description="Working directory of the program.")
     walls: bool = Field(default=False, description="Run it in the same sandbox as the commands of models.")
 
+    @property
+    def is_sandboxed(self) -> bool:
+        return self.walls
+
 
 class HttpServer(ServerDefinition):
     """An MCP server over HTTP."""
@@ -133,4 +137,4 @@ class ServerState(StrEnum):
 
 
 class InvalidServer(ValueError):
-    """A server that cannot be had like this; the sentence says why."""
+    """An invalid server definition; the message says why."""

@@ -228,12 +228,12 @@ class McpResources(Protocol):
 
     async def prompts(self, session: Session, server: str | None, cursor: str | None = None) -> ResourceList: ...
 
-    async def read(self, session: Session, server: str, uri: str, about: Context | None = None) -> Raw:
+    async def read(self, session: Session, server: str, uri: str, ctx: Context | None = None) -> Raw:
         """A resource: `{"contents": […]}`. What the server asks meanwhile belongs to the call it is read for."""
         ...
 
     async def prompt(
-        self, session: Session, server: str, name: str, arguments: dict[str, str], about: Context | None = None
+        self, session: Session, server: str, name: str, arguments: dict[str, str], ctx: Context | None = None
     ) -> Raw:
         """A prompt: `{"messages": […]}`, likewise."""
         ...

@@ -169,7 +169,7 @@ async def test_people_come_back_to_where_the_service_is_for_them(
 ) -> None:
     service = await RunningService(data_dir, toys, **settings).open()
     try:
-        home = service.services.oauth._home()
+        home = service.services.oauth._redirect()
         host = httpx.URL(settings.get("public_url", service.url)).host
         async with service.client_of(None) as person:
             page = await person.get("/oauth/callback?state=x", headers={"Host": host})

@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_followed_keeps_the_service_from_starting(tmp_path
     refused = toolcrib(tmp_path, "serve", "--port", "0", "--mcp-config", "mcp.json")
     looked = toolcrib(tmp_path, "doctor", "--json", TOOLCRIB_MCP_CONFIG="mcp.json")
 
-    wrong = "comand is no field that is known; take it out, or correct it."
+    wrong = "comand is an unknown field; take it out, or correct it."
     sentence = f"mcp.json: the MCP server 'time' cannot be had: {wrong}"
     assert (refused.returncode, looked.returncode) == (1, 1)
     assert refused.stderr.splitlines()[-1] == f"error: {sentence}"

@@ -34,8 +34,8 @@ class Visitor:
     news: list[tuple[str, Raw, Context | None]] = field(default_factory=list)
     canceled: list[str] = field(default_factory=list)
 
-    async def asked(self, method: str, params: Raw, about: Context | None) -> Raw:
-        self.asks.append((method, params, about))
+    async def on_request(self, method: str, params: Raw, ctx: Context | None) -> Raw:
+        self.asks.append((method, params, ctx))
         answer = self.answer(method, params)
         try:
             result: Raw = await answer if asyncio.iscoroutine(answer) else answer
@@ -44,8 +44,8 @@ class Visitor:
             raise
         return result
 
-    def told(self, method: str, params: Raw, about: Context | None) -> None:
-        self.news.append((method, params, about))
+    def on_notification(self, method: str, params: Raw, ctx: Context | None) -> None:
+        self.news.append((method, params, ctx))
 
     @property
     def told_of(self) -> list[str]:
@@ -76,7 +76,7 @@ class Purse:
     async def headers(self, server: HttpServer, owner: str | None) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.tokens[0]}"} if self.tokens else {}
 
-    async def refused(self, server: HttpServer, owner: str | None, status: int, challenge: str | None) -> bool:
+    async def handle_refusal(self, server: HttpServer, owner: str | None, status: int, challenge: str | None) -> bool:
         self.refusals.append((status, challenge))
         if len(self.tokens) > 1:
             self.tokens.pop(0)
@@ -103,10 +103,10 @@ class Bench:
         self.links = Connector(
             ConnectorDeps(
                 processes=self.processes,
-                walled=self.walled,
+                sandboxed=self.walled,
                 workspaces=self.workspaces,
                 secret=lambda owner, name: self.secrets.get(name),
-                ways=ways,
+                http=ways,
             )
         )
 
@@ -137,7 +137,7 @@ def site(url: str, kind: str = "http", **more: Any) -> HttpServer:
 
 
 async def call(link: Connection, name: str, **arguments: Any) -> Raw:
-    return await link.request("tools/call", {"name": name, "arguments": arguments}, seconds=HANG)
+    return await link.request("tools/call", {"name": name, "arguments": arguments}, timeout=HANG)
 
 
 def no(method: str, params: Raw) -> Raw:

@@ -58,7 +58,7 @@ class Signing:
         part = self.redactor.part("tokens")
         self.book = TokenStore(self.writer, vault, self.clock, part, stored=stored)
         cashier = TokenClient(self.book, OAuthHttp(Resolver(self.opened).find), self.clock, _secret)
-        self.desk = OAuthManager(self.book, cashier, self.clock, home=lambda: self.home, reconnect=self._reconnect)
+        self.desk = OAuthManager(self.book, cashier, self.clock, redirect=lambda: self.home, reconnect=self._reconnect)
         return self
 
     async def close(self) -> None:
@@ -71,7 +71,7 @@ class Signing:
         await self.complete(await visit(await self.begin(server, owner)))
 
     async def begin(self, server: HttpServer, owner: str | None = None) -> SignInUrl:
-        door = await self.desk.begin(server, owner, "admin")
+        door = await self.desk.start(server, owner, "admin")
         assert door is not None
         return door
 

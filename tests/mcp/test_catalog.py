@@ -7,18 +7,18 @@ import pytest
 
 from app.core.util.json_codec import Raw
 from app.mcp.client import catalog
-from app.mcp.client.catalog import Catalog, Invalid, fingerprint, pack, read, unpack
+from app.mcp.client.catalog import Catalog, Invalid, fingerprint, pack, read_catalog, unpack
 from app.mcp.client.interfaces import ConnectionLost, JsonRpcError, ServerInfo
 from tests.support.fake_mcp_connections import HELLO, FakeLink, http, listing, stdio
 from tests.support.services import HANG
 
 ANYTHING = {"type": "object"}
-NO_SCHEMA = "It does not say what arguments it takes: its inputSchema is not an object."
+NO_SCHEMA = "Its inputSchema is missing or not an object."
 NO_TOOLS = ServerInfo(version="2025-11-25", capabilities={}, info={})
 
 
 async def listed(*tools: Any) -> Catalog:
-    return await read(FakeLink({"tools/list": {"tools": list(tools)}}), stdio())
+    return await read_catalog(FakeLink({"tools/list": {"tools": list(tools)}}), stdio())
 
 
 def names(catalogue: Catalog) -> list[str]:
@@ -32,7 +32,7 @@ async def test_tools_are_kept_as_they_came_with_all_they_say() -> None:
 
     assert catalogue.tools == (tool,)
     assert catalogue.invalid == ()
-    assert catalogue.hello is HELLO
+    assert catalogue.server_info is HELLO
 
 
 async def test_a_tool_that_cannot_be_one_costs_only_itself_and_is_told(subtests: pytest.Subtests) -> None:
@@ -43,15 +43,15 @@ async def test_a_tool_that_cannot_be_one_costs_only_itself_and_is_told(subtests:
         ({"name": "", "inputSchema": ANYTHING}, "#1", "It has no name."),
         ({"name": 7, "inputSchema": ANYTHING}, "#1", "It has no name."),
         ({"name": "x" * 1025, "inputSchema": ANYTHING}, "x" * 1024, "Its name has more than 1,024 characters."),
-        ({"name": "half\ud800", "inputSchema": ANYTHING}, "half?", "Its name is not text."),
-        ({"name": "a", "description": 5, "inputSchema": ANYTHING}, "a", "Its description is not text."),
+        ({"name": "half\ud800", "inputSchema": ANYTHING}, "half?", "Its name is not valid Unicode."),
+        ({"name": "a", "description": 5, "inputSchema": ANYTHING}, "a", "Its description is not a string."),
         ({"name": "a"}, "a", NO_SCHEMA),
         (
             {"name": "a", "inputSchema": []},
             "a",
             NO_SCHEMA,
         ),
-        ({"name": "a", "inputSchema": {"type": "array"}}, "a", 'Its inputSchema describes no object, but "array".'),
+        ({"name": "a", "inputSchema": {"type": "array"}}, "a", 'Its inputSchema has the type "array" instead of object.'),
     ]
     for tool, name, reason in cases:
         with subtests.test(tool=tool, name=name, reason=reason):
@@ -80,7 +80,7 @@ async def test_pages_follow_each_other() -> None:
     pages = {None: listing("a") | {"nextCursor": "two"}, "two": listing("b") | {"nextCursor": ""}}
     link = FakeLink({"tools/list": lambda params: pages[params.get("cursor")]})
 
-    catalogue = await read(link, stdio())
+    catalogue = await read_catalog(link, stdio())
 
     assert names(catalogue) == ["a", "b"]
     assert [params for _, params in link.asked] == [{}, {"cursor": "two"}]
@@ -89,17 +89,17 @@ async def test_pages_follow_each_other() -> None:
 async def test_a_cursor_that_comes_twice_is_not_followed_twice() -> None:
     link = FakeLink({"tools/list": lambda params: listing(f"t{len(link.asked)}") | {"nextCursor": "again"}})
 
-    catalogue = await read(link, stdio())
+    catalogue = await read_catalog(link, stdio())
 
     assert names(catalogue) == ["t1", "t2"]
-    assert "circles" in catalogue.invalid[0].reason
+    assert "same cursor twice" in catalogue.invalid[0].reason
 
 
 async def test_pages_without_end_are_left_at_some_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "MAX_PAGES", 5)
     link = FakeLink({"tools/list": lambda params: {"tools": [], "nextCursor": str(len(link.asked))}})
 
-    catalogue = await read(link, stdio())
+    catalogue = await read_catalog(link, stdio())
 
     assert len(link.asked) == 5
     assert "more than 5 pages" in catalogue.invalid[0].reason
@@ -134,7 +134,7 @@ async def test_what_is_nested_too_deep_costs_only_itself() -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"tools": None}, {"tools": {}}])
 async def test_a_list_that_is_none_is_told(answer: Raw) -> None:
-    catalogue = await read(FakeLink({"tools/list": answer}), stdio())
+    catalogue = await read_catalog(FakeLink({"tools/list": answer}), stdio())
 
     assert (catalogue.tools, [one.name for one in catalogue.invalid]) == ((), ["*"])
 
@@ -142,13 +142,13 @@ async def test_a_list_that_is_none_is_told(answer: Raw) -> None:
 async def test_a_server_that_never_said_it_has_tools_may_have_none() -> None:
     answers: dict[str, Any] = {"tools/list": JsonRpcError(-32601, "what?")}
 
-    assert (await read(FakeLink(answers, NO_TOOLS), stdio())).tools == ()
+    assert (await read_catalog(FakeLink(answers, NO_TOOLS), stdio())).tools == ()
     with pytest.raises(JsonRpcError):
-        await read(FakeLink(answers), stdio())
+        await read_catalog(FakeLink(answers), stdio())
 
 
 async def test_a_server_that_forgot_to_say_that_it_has_tools_has_them() -> None:
-    assert names(await read(FakeLink({"tools/list": listing("a")}, NO_TOOLS), stdio())) == ["a"]
+    assert names(await read_catalog(FakeLink({"tools/list": listing("a")}, NO_TOOLS), stdio())) == ["a"]
 
 
 async def test_it_does_not_take_longer_than_a_start_may_take() -> None:
@@ -157,19 +157,19 @@ async def test_it_does_not_take_longer_than_a_start_may_take() -> None:
 
     async with asyncio.timeout(HANG):
         with pytest.raises(TimeoutError):
-            await read(link, stdio(startup_timeout=0.01))
+            await read_catalog(link, stdio(startup_timeout=0.01))
     link.lose()
     link.held.set()
     with pytest.raises(ConnectionLost):
-        await read(link, stdio())
+        await read_catalog(link, stdio())
 
 
 async def test_the_operator_chooses_by_the_servers_own_names() -> None:
     catalogue = await listed(*listing("a", "b", "a.b")["tools"])
 
-    assert [tool["name"] for tool in catalogue.offered(stdio(allowed_tools=["a", "a.b", "other"]))] == ["a", "a.b"]
-    assert [tool["name"] for tool in catalogue.offered(stdio(denied_tools=["a"]))] == ["b", "a.b"]
-    assert [tool["name"] for tool in catalogue.offered(stdio(allowed_tools=["a"], denied_tools=["a"]))] == []
+    assert [tool["name"] for tool in catalogue.allowed_tools(stdio(allowed_tools=["a", "a.b", "other"]))] == ["a", "a.b"]
+    assert [tool["name"] for tool in catalogue.allowed_tools(stdio(denied_tools=["a"]))] == ["b", "a.b"]
+    assert [tool["name"] for tool in catalogue.allowed_tools(stdio(allowed_tools=["a"], denied_tools=["a"]))] == []
 
 
 async def test_what_is_kept_comes_back_as_it_was() -> None:
@@ -180,7 +180,7 @@ async def test_what_is_kept_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '{"of": 1}', '{"of":"","hello":{},"tools":[],"invalid":[]}'])
 def test_what_is_no_catalogue_is_refused(body: str) -> None:
-    with pytest.raises(ValueError, match="no catalogue"):
+    with pytest.raises(ValueError, match="not a catalog"):
         unpack(body)
 
 

@@ -33,10 +33,10 @@ async def test_a_server_of_the_newer_era_says_hello_without_a_handshake(bench: B
         meta = (await call(link, "show_meta"))["meta"]
         seen = (await call(link, "show_seen"))["seen"]
 
-    assert link.hello.version == "2026-07-28"
-    assert link.hello.is_modern
-    assert (link.hello.info, link.hello.instructions) == ({"name": "raw", "version": "1"}, "be kind")
-    assert link.hello.has("tools", "listChanged")
+    assert link.server_info.version == "2026-07-28"
+    assert link.server_info.is_modern
+    assert (link.server_info.info, link.server_info.instructions) == ({"name": "raw", "version": "1"}, "be kind")
+    assert link.server_info.has("tools", "listChanged")
     assert "initialize" not in seen
     assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
     assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "toolcrib"
@@ -48,8 +48,8 @@ async def test_a_server_of_the_older_era_says_hello_with_one(bench: Bench) -> No
         assert await call(link, "show_meta") == {"meta": {}}
         seen = (await call(link, "show_seen"))["seen"]
 
-    assert link.hello.version == "2025-11-25"
-    assert not link.hello.is_modern
+    assert link.server_info.version == "2025-11-25"
+    assert not link.server_info.is_modern
     assert seen[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
 
@@ -63,7 +63,7 @@ async def test_a_server_of_both_eras_is_spoken_to_as_is_wished(
     async with bench.open(raw("modern", era=era)) as link:
         seen = (await call(link, "show_seen"))["seen"]
 
-    assert (link.hello.version, seen[0]) == (version, first)
+    assert (link.server_info.version, seen[0]) == (version, first)
     assert {"initialize", "server/discover"} & {*seen} == {first}
 
 
@@ -102,12 +102,12 @@ async def test_a_server_of_the_newer_era_that_is_slow_to_say_so_is_still_of_it(b
     async with bench.open(raw("late", startup_timeout=1.5)) as link:
         seen = (await call(link, "show_seen"))["seen"]
 
-    assert link.hello.is_modern
+    assert link.server_info.is_modern
     assert seen[:3] == ["server/discover", "initialize", "server/discover"]
 
 
 async def test_a_server_that_says_nothing_is_given_up(bench: Bench) -> None:
-    with pytest.raises(CannotConnect, match=r"The server did not say hello within 0\.5 s\.") as caught:
+    with pytest.raises(CannotConnect, match=r"The server initialize timed out after 0\.5 s\.") as caught:
         async with bench.open(raw("mute", startup_timeout=0.5)):
             pass
     assert not caught.value.is_final
@@ -148,7 +148,7 @@ async def test_a_version_that_we_do_not_speak_is_told(bench: Bench, era: str) ->
 )
 async def test_whatever_is_no_yes_means_the_older_era(bench: Bench, answer: bytes) -> None:
     async with raw_site(answers={"server/discover": answer}) as raw_one, bench.open(site(raw_one.url)) as link:
-        assert link.hello.version == "2025-11-25"
+        assert link.server_info.version == "2025-11-25"
         assert await call(link, "echo", text="hi") == {"text": "hi"}
 
 
@@ -161,14 +161,14 @@ async def test_a_server_that_refuses_the_version_it_wants_is_asked_once_more(ben
         return no if is_first or is_lasting else as_json(message["id"], **DISCOVERED)
 
     async with raw_site(answers={"server/discover": answer}) as raw_one, bench.open(site(raw_one.url)) as link:
-        assert link.hello.version == ("2025-11-25" if is_lasting else "2026-07-28")
+        assert link.server_info.version == ("2025-11-25" if is_lasting else "2026-07-28")
         assert len(raw_one.sent("server/discover")) == 2
 
 
 async def test_a_server_that_will_not_say_hello_is_quoted(bench: Bench) -> None:
     answers = {"initialize": as_error("200 OK", -32000, "out of licences", 2)}
     async with raw_site(answers=answers) as raw_one:
-        with pytest.raises(CannotConnect, match="The server would not say hello: out of licences"):
+        with pytest.raises(CannotConnect, match="The server initialize failed: out of licences"):
             async with bench.open(site(raw_one.url)):
                 pass
 
@@ -176,7 +176,7 @@ async def test_a_server_that_will_not_say_hello_is_quoted(bench: Bench) -> None:
 async def test_listening_is_taken_up_again_and_tells_what_may_have_been_missed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.mcp.client.subscriptions.PAUSE", 0.01)
+    monkeypatch.setattr("app.mcp.client.subscriptions.MIN_PAUSE_SECONDS", 0.01)
     async with bench.open(raw("modern")) as link, asyncio.timeout(HANG):
         for end in ("end_listening", "break_listening"):
             bench.visitor.news.clear()
@@ -217,7 +217,7 @@ async def test_the_sdks_server_over_pipes_is_of_the_newer_era(bench: Bench) -> N
         assert (await call(link, "echo", text="hi"))["content"][0]["text"] == "hi"
         await link.request("resources/subscribe", {"uri": "x://1"})
 
-    assert link.hello.is_modern
+    assert link.server_info.is_modern
     assert steps == [0, 1, 2, 3, 4]
 
 

@@ -11,7 +11,7 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
-from app.mcp.client.transports.header_params import RepeatedArguments, repeated, written
+from app.mcp.client.transports.header_params import HeaderParams, header_params, encode_value
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ BAD = [
 @pytest.mark.parametrize("one", GOOD)
 def test_a_schema_says_which_arguments_are_repeated(one: Any) -> None:
     assert find_invalid_x_mcp_header(one) is None
-    assert repeated(one) == x_mcp_header_map(one)
+    assert header_params(one) == x_mcp_header_map(one)
 
 
 def test_a_schema_that_says_it_wrongly_is_refused(subtests: pytest.Subtests) -> None:
@@ -56,7 +56,7 @@ def test_a_schema_that_says_it_wrongly_is_refused(subtests: pytest.Subtests) -> 
         with subtests.test(one=one):
             assert find_invalid_x_mcp_header(one) is not None
             with pytest.raises(ValueError, match="x-mcp-header"):
-                repeated(one)
+                header_params(one)
 
 
 def test_every_text_comes_through_as_it_is(subtests: pytest.Subtests) -> None:
@@ -74,14 +74,14 @@ def test_every_text_comes_through_as_it_is(subtests: pytest.Subtests) -> None:
         "\x7f",
     ]:
         with subtests.test(value=value):
-            assert written(value) == encode_header_value(value)
-            assert decode_header_value(written(value)) == value
+            assert encode_value(value) == encode_header_value(value)
+            assert decode_header_value(encode_value(value)) == value
 
 
 def test_arguments_are_written_as_the_server_compares_them() -> None:
     one = schema(a=marked("A"), b=marked("B", "integer"), c=marked("C", "boolean"), d=schema(e=marked("E")))
-    learned = RepeatedArguments()
-    learned.learn([{"name": "t", "inputSchema": one}, {"name": 3}, 7, {"name": "bad", "inputSchema": BAD[0]}])
+    learned = HeaderParams()
+    learned.set_tools([{"name": "t", "inputSchema": one}, {"name": 3}, 7, {"name": "bad", "inputSchema": BAD[0]}])
     for arguments in (
         {"a": "ü", "b": 12, "c": True, "d": {"e": "x"}},
         {"a": None, "b": 10**30, "c": False},
@@ -99,9 +99,9 @@ def test_arguments_are_written_as_the_server_compares_them() -> None:
 
 
 def test_a_tool_that_is_listed_anew_says_it_anew() -> None:
-    learned = RepeatedArguments()
-    learned.learn([{"name": "t", "inputSchema": schema(a=marked("A"))}])
-    learned.learn([{"name": "t", "inputSchema": schema(a={"type": "string"})}])
-    learned.learn("nonsense")
+    learned = HeaderParams()
+    learned.set_tools([{"name": "t", "inputSchema": schema(a=marked("A"))}])
+    learned.set_tools([{"name": "t", "inputSchema": schema(a={"type": "string"})}])
+    learned.set_tools("nonsense")
 
     assert "Mcp-Param-A" not in learned.of("tools/call", {"name": "t", "arguments": {"a": "x"}})

@@ -11,7 +11,7 @@ from app.core.asks import Answer
 from app.core.mcp_servers import StdioServer
 from app.core.principals import Key, Scope
 from app.core.util.json_codec import Raw
-from app.mcp.client import elicitation, tasks, tools
+from app.mcp.client import input_required, tasks, tools
 from app.mcp.client.interfaces import MODERN, ConnectionLost, JsonRpcError
 from tests.mcp.toy_connections import Asked, Neighbourhood, ToyUpstream, hello, text, told
 from tests.support.services import Crib, until
@@ -23,7 +23,7 @@ TASK = told(execution={"taskSupport": "required"})
 
 
 def modern(answer: Any) -> ToyUpstream:
-    return ToyUpstream(answer, hello=hello(MODERN))
+    return ToyUpstream(answer, server_info=hello(MODERN))
 
 
 async def test_what_a_server_wants_to_know_first_is_asked_and_sent_with_its_state(crib: Crib) -> None:
@@ -83,7 +83,7 @@ async def test_a_server_that_never_knows_enough_is_given_up(crib: Crib) -> None:
     view = await crib.run(TOOL, {})
 
     assert view["error"]["code"] == "McpError"
-    assert view["error"]["message"].startswith("The server wanted to know more 10 times in a row")
+    assert view["error"]["message"].startswith("The server answered `input_required` 10 times in a row")
     assert len(upstream.asked) == 11
 
 
@@ -97,7 +97,7 @@ async def test_what_cannot_be_answered_ends_the_call(crib: Crib, request_: Any) 
     view = await crib.run(TOOL, {})
 
     assert view["error"]["code"] == "McpError"
-    assert view["error"]["message"].startswith("The server wants to know more before it answers, and cannot: ")
+    assert view["error"]["message"].startswith("The server needs more input and cannot get it: ")
     assert len(upstream.asked) == 1
     assert crib.services.asks.open_asks == 0
 
@@ -124,7 +124,9 @@ async def test_a_page_that_has_to_be_visited_first_is_shown_and_then_the_server_
     await crib.services.asks.answer(live.approval.ask, said, REVIEWER)
     await until(lambda: live.call.waiting is None)
     sent = len(upstream.asked)
-    town.reception.visitor(upstream).told("notifications/elicitation/complete", {"elicitationId": "e1"}, None)
+    town.server_requests.handler_for(upstream).on_notification(
+        "notifications/elicitation/complete", {"elicitationId": "e1"}, None
+    )
     view = await crib.ended(live)
 
     assert (shown["mode"], shown["url"]) == ("url", "https://example.com/sign")
@@ -137,7 +139,7 @@ async def test_a_page_that_has_to_be_visited_first_is_shown_and_then_the_server_
 async def test_a_server_that_does_not_say_when_a_person_is_through_is_asked_now_and_then(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elicitation, "PATIENCE", 0.01)
+    monkeypatch.setattr(input_required, "URL_WAIT_SECONDS", 0.01)
 
     async def answer(asked: Asked) -> Raw:
         if len(upstream.asked) < 4:
@@ -196,7 +198,7 @@ async def test_a_tool_that_has_to_be_a_task_is_asked_after_until_it_is_done(crib
     assert view["result"]["output"] == "researched"
     assert server.methods == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
     asked = server.upstream.asked
-    assert asked[0].params == {"name": "do", "arguments": {"topic": "owls"}, "task": {"ttl": tasks.KEPT_MS}}
+    assert asked[0].params == {"name": "do", "arguments": {"topic": "owls"}, "task": {"ttl": tasks.TTL_MS}}
     assert asked[1].params == asked[3].params == {"taskId": "t1"}
     titles = [json.loads(one["data"])["title"] for one in crib.events(view["id"]) if one["type"] == "call.progress"]
     assert "halfway" in titles
@@ -258,7 +260,7 @@ async def test_a_task_is_found_again_on_the_next_link(crib: Crib) -> None:
 
 
 async def test_a_task_whose_server_is_gone_is_not_made_again(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "BACK_AGAIN", 0.05)
+    monkeypatch.setattr(tools, "RECONNECT_SECONDS", 0.05)
     server = TaskServer({"status": "working"})
     before = server.answer
 
@@ -286,16 +288,16 @@ async def test_a_task_whose_server_is_gone_is_not_made_again(crib: Crib, monkeyp
     ],
 )
 async def test_only_what_has_to_be_a_task_is_one(raw: Raw, capabilities: Raw) -> None:
-    assert not tasks.is_wanted(raw, replace(hello(), capabilities=capabilities))
-    assert tasks.is_wanted(TASK, hello())
-    assert not tasks.is_wanted(TASK, hello(MODERN))
+    assert not tools.requires_task(raw, replace(hello(), capabilities=capabilities))
+    assert tools.requires_task(TASK, hello())
+    assert not tools.requires_task(TASK, hello(MODERN))
 
 
 @pytest.mark.parametrize(
     ("interval", "seconds"), [(None, 1.0), (1, 0.05), (2000, 2.0), (10**9, 30.0), (-5, 0.05), (True, 1.0), ("x", 1.0)]
 )
 def test_a_server_is_not_asked_too_often_or_too_rarely(interval: Any, seconds: float) -> None:
-    assert tasks._pause({"pollInterval": interval}) == seconds
+    assert tasks._poll_interval({"pollInterval": interval}) == seconds
 
 
 async def test_the_time_of_a_silent_task_runs_out(crib: Crib) -> None:

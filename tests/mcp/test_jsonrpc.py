@@ -8,12 +8,12 @@ import pytest
 
 from app.core.util.json_codec import Raw
 from app.mcp.client.interfaces import ConnectionLost, JsonRpcError, RequestNotSent
-from app.mcp.client.jsonrpc import MOST_ASKED, MOST_ERRANDS, JsonRpcPeer
+from app.mcp.client.jsonrpc import MAX_BACKGROUND_SENDS, MAX_SERVER_REQUESTS, JsonRpcPeer, Transport
 from tests.mcp.connections import HANG, Journal, Visitor, no
 from tests.support.services import until
 
 
-class Thread:
+class Thread(Transport):
     """A wire that keeps what is sent. `is_held`: nothing gets away."""
 
     def __init__(self) -> None:
@@ -27,15 +27,9 @@ class Thread:
         await self.way.wait()
         self.sent.append(json.loads(json.dumps(message)))
 
-    def drop(self, number: int) -> bool:
+    def discard(self, number: int) -> bool:
         self.dropped.append(number)
         return number in self.unsent
-
-    def speak(self, version: str | None) -> None: ...
-
-    def begin(self) -> None: ...
-
-    def learn(self, listed: Any) -> None: ...
 
 
 class Desk:
@@ -44,10 +38,10 @@ class Desk:
     def __init__(self) -> None:
         self.visitor, self.journal, self.thread = Visitor(), Journal(), Thread()
         self.peer = JsonRpcPeer(self.visitor, self.journal)
-        self.peer.wire = self.thread
+        self.peer.transport = self.thread
 
     def says(self, of: int | None = None, **message: Any) -> None:
-        self.peer.hear(json.dumps({"jsonrpc": "2.0", **message}).encode(), of)
+        self.peer.receive(json.dumps({"jsonrpc": "2.0", **message}).encode(), of)
 
     async def asks(self, method: str = "tools/call", **more: Any) -> tuple["asyncio.Task[Raw]", int]:
         """A request on its way, and its number."""
@@ -96,7 +90,7 @@ async def test_answers_that_nobody_waits_for_are_dropped(desk: Desk) -> None:
     desk.says(id=number, result={"is": "late"})
 
     assert await task == {"is": "right"}
-    assert desk.peer.surplus == 9
+    assert desk.peer.late_answers == 9
 
 
 async def test_an_error_is_what_the_server_said(desk: Desk) -> None:
@@ -125,7 +119,7 @@ async def test_a_result_that_is_no_object_ends_the_request(desk: Desk) -> None:
 
     desk.says(id=number, result=[1])
 
-    with pytest.raises(JsonRpcError, match="The answer to tools/list is no object"):
+    with pytest.raises(JsonRpcError, match="The result of tools/list is not an object"):
         await task
 
 
@@ -142,12 +136,12 @@ async def test_what_is_no_message_is_noted_and_costs_only_itself(desk: Desk) -> 
     task, number = await desk.asks()
 
     for junk in (b"Listening on port 3000", b"[1", b"17", b'"x"', b"null", b'{"a": 1}', b"\xff\xfe", b"[" * 5000):
-        desk.peer.hear(junk)
+        desk.peer.receive(junk)
     desk.says(id=number, result={})
 
     assert await task == {}
-    assert "no JSON: Listening on port 3000\n" in desk.journal.text
-    assert "no message: {'a': 1}\n" in desk.journal.text
+    assert "not JSON: Listening on port 3000\n" in desk.journal.text
+    assert "not a JSON-RPC message: {'a': 1}\n" in desk.journal.text
     assert len(desk.journal.texts) == 8
     assert max(map(len, desk.journal.texts)) < 300
 
@@ -155,7 +149,7 @@ async def test_what_is_no_message_is_noted_and_costs_only_itself(desk: Desk) -> 
 async def test_messages_that_come_as_one_list_are_taken_one_by_one(desk: Desk) -> None:
     task, number = await desk.asks()
 
-    desk.peer.hear(json.dumps([{"method": "notifications/x"}, 7, {"id": number, "result": {"ok": 1}}]).encode())
+    desk.peer.receive(json.dumps([{"method": "notifications/x"}, 7, {"id": number, "result": {"ok": 1}}]).encode())
 
     assert await task == {"ok": 1}
     assert desk.visitor.told_of == ["notifications/x"]
@@ -164,7 +158,7 @@ async def test_messages_that_come_as_one_list_are_taken_one_by_one(desk: Desk) -
 async def test_half_characters_and_huge_numbers_survive(desk: Desk) -> None:
     task, number = await desk.asks()
 
-    desk.peer.hear(b'{"id": %d, "result": {"half": "\\ud83d!", "huge": %d, "latin": "\xe9"}}' % (number, 10**30))
+    desk.peer.receive(b'{"id": %d, "result": {"half": "\\ud83d!", "huge": %d, "latin": "\xe9"}}' % (number, 10**30))
 
     assert await task == {"half": "�!", "huge": 10**30, "latin": "�"}
 
@@ -213,7 +207,7 @@ async def test_who_cancels_cancels_at_the_server(desk: Desk) -> None:
 
 async def test_a_request_that_takes_too_long_is_canceled_at_the_server(desk: Desk) -> None:
     with pytest.raises(TimeoutError):
-        await desk.peer.request("tools/call", seconds=0.01)
+        await desk.peer.request("tools/call", timeout=0.01)
     await until(lambda: len(desk.thread.sent) == 2)
 
     assert desk.thread.sent[-1]["params"]["reason"] == "timed out"
@@ -222,7 +216,7 @@ async def test_a_request_that_takes_too_long_is_canceled_at_the_server(desk: Des
 @pytest.mark.parametrize("method", ["initialize", "server/discover"])
 async def test_a_hello_is_never_canceled_at_the_server(desk: Desk, method: str) -> None:
     with pytest.raises(TimeoutError):
-        await desk.peer.request(method, seconds=0.01)
+        await desk.peer.request(method, timeout=0.01)
     await asyncio.sleep(0)
 
     assert len(desk.thread.sent) == 1
@@ -269,7 +263,7 @@ async def test_no_is_an_answer_too_and_a_bug_of_ours_is_one(desk: Desk) -> None:
 
 async def test_what_the_server_asks_on_a_requests_own_stream_is_about_that_request(desk: Desk) -> None:
     context: Any = object()
-    task, number = await desk.asks(about=context)
+    task, number = await desk.asks(ctx=context)
 
     desk.says(of=number, id=1, method="elicitation/create")
     desk.says(of=number, method="notifications/message", params={"data": "x"})
@@ -299,11 +293,15 @@ async def test_the_server_can_take_back_what_it_asked(desk: Desk) -> None:
 async def test_a_server_that_asks_too_much_is_answered_no(desk: Desk) -> None:
     desk.visitor.answer = lambda method, params: asyncio.sleep(HANG)
 
-    for number in range(MOST_ASKED + 3):
+    for number in range(MAX_SERVER_REQUESTS + 3):
         desk.says(id=number, method="elicitation/create")
     await until(lambda: len(desk.thread.sent) == 3)
 
-    assert [one["id"] for one in desk.thread.sent] == [MOST_ASKED, MOST_ASKED + 1, MOST_ASKED + 2]
+    assert [one["id"] for one in desk.thread.sent] == [
+        MAX_SERVER_REQUESTS,
+        MAX_SERVER_REQUESTS + 1,
+        MAX_SERVER_REQUESTS + 2,
+    ]
     assert all("Too many requests" in one["error"]["message"] for one in desk.thread.sent)
     await desk.peer.close()
 
@@ -314,8 +312,8 @@ async def test_a_server_that_asks_and_does_not_read_costs_a_bounded_number_of_ta
     for number in range(5000):
         desk.says(id=number, method="ping")
 
-    assert len(asyncio.all_tasks()) <= MOST_ASKED + MOST_ERRANDS + 5
-    assert "an answer was left out" in desk.journal.text
+    assert len(asyncio.all_tasks()) <= MAX_SERVER_REQUESTS + MAX_BACKGROUND_SENDS + 5
+    assert "an answer was dropped" in desk.journal.text
     await desk.peer.close()
     assert len(asyncio.all_tasks()) <= 5
 
@@ -327,8 +325,8 @@ async def test_with_the_connection_everything_ends_that_waits_for_it(desk: Desk)
     desk.says(id=1, method="elicitation/create")
     await until(lambda: desk.visitor.asks)
 
-    desk.peer.lose("It is gone.", {second})
-    desk.peer.lose("Said too late.")
+    desk.peer.close_with("It is gone.", {second})
+    desk.peer.close_with("Said too late.")
 
     for one, kind in ((task, ConnectionLost), (other, RequestNotSent)):
         with pytest.raises(ConnectionLost, match=r"It is gone\.") as caught:
@@ -346,7 +344,7 @@ async def test_with_the_connection_everything_ends_that_waits_for_it(desk: Desk)
 
 async def test_what_a_subscription_tells_goes_to_who_holds_it(desk: Desk) -> None:
     heard: list[str] = []
-    task, number = await desk.asks("subscriptions/listen", on_told=lambda method, params: heard.append(method))
+    task, number = await desk.asks("subscriptions/listen", on_notification=lambda method, params: heard.append(method))
     meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": number}}
 
     desk.says(method="notifications/tools/list_changed", params=meta)

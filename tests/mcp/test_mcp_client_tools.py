@@ -40,7 +40,7 @@ async def test_a_tool_is_what_its_server_says_of_it(crib: Crib) -> None:
         annotations={"readOnlyHint": True, "vendorHint": 3},
     )
     upstream = ToyUpstream(always(text("done")), server(call_timeout=7), owner="ada")
-    reception = Neighbourhood(crib).reception
+    reception = Neighbourhood(crib).server_requests
 
     tool = tools.make(
         upstream,
@@ -49,7 +49,7 @@ async def test_a_tool_is_what_its_server_says_of_it(crib: Crib) -> None:
         (Alias("toy__do"),),
         parser=json_schema.make_parser,
         checker=json_schema.make_checker,
-        reception=reception,
+        server_requests=reception,
     )
 
     assert (tool.name, tool.title, tool.description, tool.schema) == (TOOL, "Do it", "Does it.", schema)
@@ -103,7 +103,7 @@ async def test_what_wants_repeated_what_cannot_be_is_no_tool(
     """Only where it would be repeated: over HTTP, in the newer era."""
     site = HttpServer(name="toy", kind="http", url="http://127.0.0.1/mcp")
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": header}}}
-    upstream = ToyUpstream(always({}), hello=hello(version))
+    upstream = ToyUpstream(always({}), server_info=hello(version))
     asked = told(inputSchema=schema)
 
     assert Neighbourhood(crib).make(upstream, asked)
@@ -111,7 +111,7 @@ async def test_what_wants_repeated_what_cannot_be_is_no_tool(
     if is_tool:
         assert Neighbourhood(crib).make(upstream, asked)
         return
-    with pytest.raises(ValueError, match="x-mcp-header of region cannot be the name of a header"):
+    with pytest.raises(ValueError, match="x-mcp-header of region is not a valid header name"):
         Neighbourhood(crib).make(upstream, asked)
 
 
@@ -168,7 +168,7 @@ async def test_an_error_of_the_tool_keeps_its_content(crib: Crib) -> None:
     ("said", "code", "message"),
     [
         (JsonRpcError(-32602, "n is missing"), "McpError", "The MCP server toy refused the arguments: n is missing"),
-        (JsonRpcError(-32603, ""), "McpError", "The MCP server toy answered with the error -32603: it did not say why"),
+        (JsonRpcError(-32603, ""), "McpError", "The MCP server toy answered with the error -32603: no message"),
         (
             JsonRpcError(-32000, "busy", {"after": 3}),
             "McpError",
@@ -177,12 +177,12 @@ async def test_an_error_of_the_tool_keeps_its_content(crib: Crib) -> None:
         (
             JsonRpcError(-32602, "Unknown tool: do"),
             "ToolUnavailable",
-            "The MCP server toy does not know this tool any more: Unknown tool: do",
+            "The MCP server toy does not have this tool any more: Unknown tool: do",
         ),
         (
             JsonRpcError(-32602, "Tool do not found"),
             "ToolUnavailable",
-            "The MCP server toy does not know this tool any more: Tool do not found",
+            "The MCP server toy does not have this tool any more: Tool do not found",
         ),
     ],
 )
@@ -206,7 +206,7 @@ async def test_a_server_that_dies_has_the_call_once_and_other_calls_go_on(crib: 
 
     assert view["error"]["code"] == "McpDisconnected"
     assert view["error"]["message"] == (
-        "The MCP server toy ended while it had the call: its program has ended with the code 1. Whether it did it is "
+        "The MCP server toy disconnected during the call: its program has ended with the code 1. Whether it did it is "
         "not known, and it is not sent again."
     )
     assert len(upstream.asked) == 1
@@ -252,7 +252,7 @@ async def test_what_never_reached_the_server_is_sent_again_whatever_it_does(crib
 async def test_a_server_that_does_not_come_back_is_waited_for_only_so_long(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "BACK_AGAIN", 0.05)
+    monkeypatch.setattr(tools, "RECONNECT_SECONDS", 0.05)
 
     async def go(asked: Asked) -> Raw:
         upstream.is_down = True
@@ -337,7 +337,7 @@ async def test_a_violated_output_schema_is_told_and_nothing_is_lost(crib: Crib) 
     assert view["status"] == "completed"
     assert (view["result"]["output"], view["result"]["structured"]) == ("here", {"n": "five"})
     assert view["result"]["metadata"]["output_schema_violation"] == (
-        "The structured content is not as the tool's output schema says: `n`: expected integer (got 'five')."
+        "The structured content violates the tool's output schema: `n`: expected integer (got 'five')."
     )
 
 

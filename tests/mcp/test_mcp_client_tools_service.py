@@ -65,7 +65,7 @@ async def test_files_come_along_small_and_large(talking: RunningService) -> None
     small = await done(talking, "mcp__talk__files")
     large = await call(talking, "mcp__talk__files", {"size": 400_000})
 
-    assert small["output"].startswith("note://1:\na note\n[Content of the kind hologram")
+    assert small["output"].startswith("note://1:\na note\n[Content of the unknown type hologram")
     assert small["metadata"]["unknown_content"] == [{"type": "hologram", "rays": 7}]
     assert small["attachments"][0]["url"].startswith("data:image/png;base64,iVBORw")
     [attached] = large["result"]["attachments"]
@@ -94,7 +94,7 @@ async def test_what_the_server_asks_is_answered_over_http(talking: RunningServic
     view = await ended(talking, id)
 
     assert (ask["kind"], ask["metadata"]["message"], ask["tool"]) == ("elicitation", "Who?", "mcp__talk__ask")
-    assert (wrong.status_code, wrong.json()["detail"]) == (422, "Not filled in: name.")
+    assert (wrong.status_code, wrong.json()["detail"]) == (422, "Required: name.")
     assert right.status_code == 200
     assert json.loads(view["result"]["output"]) == {
         "action": "accept",

@@ -50,7 +50,7 @@ class Mall:
     def __init__(self, *shops: Shop) -> None:
         self.shops = {shop.upstream.definition.name: shop.upstream for shop in shops}
 
-    def seen(self, principal: str) -> Sequence[Upstream]:
+    def visible_to(self, principal: str) -> Sequence[Upstream]:
         return [self.shops[name] for name in sorted(self.shops)]
 
     def get(self, name: str, principal: str) -> Upstream | None:
@@ -90,7 +90,7 @@ async def test_all_servers_are_listed_whole_in_the_order_of_their_names_without_
 
 
 async def test_a_list_that_leads_in_circles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "MOST_PAGES", 7)
+    monkeypatch.setattr(resources, "MAX_PAGES", 7)
     shop = Shop(
         resources__list=[{"resources": [{"uri": "a"}], "nextCursor": "1"}, {"resources": [], "nextCursor": "0"}]
     )
@@ -104,7 +104,7 @@ async def test_a_list_that_leads_in_circles_ends(monkeypatch: pytest.MonkeyPatch
 async def test_what_a_server_does_not_have_is_not_there() -> None:
     """It may have resources and no templates; one that never spoke of prompts is not even asked."""
     shop = Shop(resources__list=pages(["a"]))
-    shop.upstream.hello = ServerInfo(version="2025-11-25", capabilities={"resources": {}}, info={})
+    shop.upstream.server_info = ServerInfo(version="2025-11-25", capabilities={"resources": {}}, info={})
     found = Resources(Mall(shop))
 
     assert await found.templates(ADMIN, "shop") == ResourceList([])
@@ -142,7 +142,7 @@ async def test_resources_prompts_and_completions_come_as_the_server_says_them() 
 
 
 async def test_who_is_not_there_or_says_no_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "BACK_AGAIN", 0.01)
+    monkeypatch.setattr(tools, "RECONNECT_SECONDS", 0.01)
     down = Shop("down")
     down.upstream.is_down = True
     shops = [
@@ -198,12 +198,12 @@ async def test_a_resource_is_watched_as_long_as_anybody_does() -> None:
 async def test_what_is_watched_stays_so_on_the_next_link_and_counts_as_changed(
     crib: Crib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource_subscriptions, "SOONEST", 0.01)
+    monkeypatch.setattr(resource_subscriptions, "MIN_PAUSE_SECONDS", 0.01)
     shop = Shop(resources__subscribe={})
     town = Neighbourhood(crib)
-    found = Resources(Mall(shop), town.reception)
+    found = Resources(Mall(shop), town.server_requests)
     seen: list[Change] = []
-    town.bulletin.watch(seen.append)
+    town.changes.subscribe(seen.append)
 
     await found.watch(ADMIN, "shop", "a")
     shop.upstream.is_down = True
@@ -286,8 +286,8 @@ async def test_in_the_newer_era_a_read_may_take_rounds(crib: Crib) -> None:
         return {"contents": [asked.params["inputResponses"]]}
 
     shop = Shop()
-    shop.upstream.answer, shop.upstream.hello = answer, hello(MODERN)
-    found = Resources(Mall(shop), Neighbourhood(crib, roots=["/srv"]).reception)
+    shop.upstream.answer, shop.upstream.server_info = answer, hello(MODERN)
+    found = Resources(Mall(shop), Neighbourhood(crib, roots=["/srv"]).server_requests)
 
     read = await found.read(ADMIN, "shop", "a")
 

@@ -10,12 +10,13 @@ from app.core.results import Attachment, Result, data_of
 from app.core.util.json_codec import dumps
 from app.custom import json_schema
 from app.mcp.client import results
+from app.mcp.client.interfaces import JsonRpcError
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 
 
 def read(*blocks: Any, **more: Any) -> Result:
-    return results.read({"content": list(blocks), **more}, "Title")
+    return results.to_result({"content": list(blocks), **more}, "Title")
 
 
 def said(text: Any) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def test_images_and_sounds_are_files() -> None:
 def test_where_there_are_only_files_the_model_is_told_so() -> None:
     found = read({"type": "image", "data": PNG, "mimeType": "image/png"})
 
-    assert found.output == "The tool gave a file, attached here: image1.png"
+    assert found.output == "The tool returned a file, attached: image1.png"
 
 
 def test_embedded_resources_are_text_under_their_address_or_files_of_their_name() -> None:
@@ -123,14 +124,14 @@ def test_blocks_that_say_something_else_than_the_model_reads_are_not_given() -> 
 
 
 def test_many_words_are_not_kept_twice() -> None:
-    result = kept(read(said("x" * results.MOST_KEPT), said("y")))
+    result = kept(read(said("x" * results.MAX_BLOCK_BYTES), said("y")))
 
     assert "content" not in result["metadata"]
 
 
 @pytest.mark.parametrize("structured", [{"a": 1}, [1, 2], "text", 5, False])
 def test_structured_content_of_any_type_is_kept_and_is_the_output_where_there_is_none(structured: Any) -> None:
-    alone = results.read({"structuredContent": structured})
+    alone = results.to_result({"structuredContent": structured})
     beside = read(said("in words"), structuredContent=structured)
 
     assert alone.structured == structured
@@ -144,16 +145,16 @@ def test_structured_content_of_any_type_is_kept_and_is_the_output_where_there_is
 def test_what_is_not_known_is_mentioned_and_kept(block: Any) -> None:
     found = read(said("one"), block)
 
-    assert found.output.startswith("one\n[Content of the kind ")
+    assert found.output.startswith("one\n[Content of the unknown type ")
     assert found.metadata["unknown_content"] == [block]
 
 
 def test_base64_that_is_none_costs_only_itself() -> None:
     found = read({"type": "image", "data": "!!!", "mimeType": "image/png"}, said("fine"))
 
-    assert found.output == "[The image of type image/png is left out: its base64 cannot be read.]\nfine"
+    assert found.output == "[The image of type image/png is left out: its base64 is invalid.]\nfine"
     assert found.attachments == ()
-    assert found.metadata["left_out"] == [{"what": "image of type image/png", "reason": "its base64 cannot be read"}]
+    assert found.metadata["left_out"] == [{"what": "image of type image/png", "reason": "its base64 is invalid"}]
 
 
 def test_what_there_is_no_room_for_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +164,7 @@ def test_what_there_is_no_room_for_is_left_out_and_said(monkeypatch: pytest.Monk
 
     assert len(found.attachments) == 1
     assert found.output == (
-        "[The image of type image/png is left out: it has 4 bytes, and a call keeps 5 of all attachments.]"
+        "[The image of type image/png is left out: it has 4 bytes, and all attachments of a call have at most 5.]"
     )
 
 
@@ -175,7 +176,7 @@ def test_a_type_that_would_break_the_address_is_not_used() -> None:
 
 @pytest.mark.parametrize("raw", [{}, {"content": []}, {"content": "none"}, {"content": None}])
 def test_nothing_is_a_sentence(raw: dict[str, Any]) -> None:
-    assert results.read(raw).output == "The tool gave nothing back."
+    assert results.to_result(raw).output == "The tool returned nothing."
 
 
 def test_what_the_server_notes_is_kept() -> None:
@@ -186,22 +187,24 @@ def test_what_the_server_notes_is_kept() -> None:
     ("schema", "structured", "violation"),
     [
         ({"type": "object", "required": ["n"]}, {"n": 1}, None),
-        ({"type": "object", "required": ["n"]}, {}, "The structured content is not as the tool's output schema says: "),
-        ({"type": "object"}, None, "The tool has an output schema, and gave no structured content."),
+        ({"type": "object", "required": ["n"]}, {}, "The structured content violates the tool's output schema: "),
+        ({"type": "object"}, None, "The tool has an output schema, but returned no structured content."),
         ({"type": "array", "items": {"type": "integer"}}, [1, "2"], "`1`: expected integer (got '2')"),
         ({"type": "array"}, [1, "2"], None),
     ],
 )
 def test_the_output_schema_is_checked_as_it_is(schema: dict[str, Any], structured: Any, violation: str | None) -> None:
     """Numbers in texts are no numbers here: what a server sends is not put right, it is told."""
-    found = results.read({"content": [], "structuredContent": structured}, check=json_schema.make_checker(schema))
+    found = results.to_result({"content": [], "structuredContent": structured}, check=json_schema.make_checker(schema))
 
     told = found.metadata.get("output_schema_violation", "")
     assert told == "" if violation is None else violation in told
 
 
 def test_an_error_is_not_held_against_the_output_schema() -> None:
-    found = results.read({"content": [said("no")], "isError": True}, check=json_schema.make_checker({"type": "object"}))
+    found = results.to_result(
+        {"content": [said("no")], "isError": True}, check=json_schema.make_checker({"type": "object"})
+    )
 
     assert found.metadata == {}
 
@@ -209,7 +212,7 @@ def test_an_error_is_not_held_against_the_output_schema() -> None:
 def test_the_output_schema_of_a_hostile_server_cannot_make_us_think_forever() -> None:
     slow = {"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}}
 
-    found = results.read({"structuredContent": {"a": "a" * 5000 + "!"}}, check=json_schema.make_checker(slow))
+    found = results.to_result({"structuredContent": {"a": "a" * 5000 + "!"}}, check=json_schema.make_checker(slow))
 
     assert found.structured == {"a": "a" * 5000 + "!"}
 
@@ -236,7 +239,7 @@ def test_what_is_too_large_to_be_kept_in_the_result_is_a_file() -> None:
 
 
 def test_an_error_keeps_only_so_much_of_what_came_with_it() -> None:
-    assert results.details(-1, "no", {"a": 1}) == {"code": -1, "message": "no", "data": {"a": 1}}
-    kept = results.details(-1, "n" * 100_000, ["x" * 100_000])
+    assert results.error_details(JsonRpcError(-1, "no", {"a": 1})) == {"code": -1, "message": "no", "data": {"a": 1}}
+    kept = results.error_details(JsonRpcError(-1, "n" * 100_000, ["x" * 100_000]))
     assert len(kept["message"]) == 16 * 1024
-    assert kept["data"] == "[100,004 bytes, which is too much to keep]"
+    assert kept["data"] == "[100,004 bytes, too large to store]"

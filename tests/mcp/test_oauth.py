@@ -68,7 +68,7 @@ async def test_a_person_signs_in_and_the_token_goes_along_from_then_on(signing: 
     server = server_at(resource)
 
     assert await signing.token(server) is None
-    assert await signing.desk.refused(server, None, 401, resource.challenge) is False
+    assert await signing.desk.handle_refusal(server, None, 401, resource.challenge) is False
     await signing.sign_in(server)
 
     granted = resource.issuer.knows(await signing.token(server))
@@ -230,7 +230,7 @@ async def test_a_token_without_an_end_is_used_until_it_is_refused(signing: Signi
     signing.clock.added = 10_000
 
     assert await signing.token(server) == first
-    assert await signing.desk.refused(server, None, 401, plain.challenge) is True
+    assert await signing.desk.handle_refusal(server, None, 401, plain.challenge) is True
     assert await signing.token(server) != first
     assert plain.issuer.count("/token") == 2
 
@@ -242,7 +242,7 @@ async def test_what_was_revoked_takes_a_person(signing: Signing, plain: Resource
     plain.issuer.refresh.clear()
     signing.clock.added = 60
 
-    assert await signing.desk.refused(server, None, 401, plain.challenge) is False
+    assert await signing.desk.handle_refusal(server, None, 401, plain.challenge) is False
     assert await signing.token(server) is None
     await signing.sign_in(server)
     assert plain.issuer.knows(await signing.token(server)) is not None
@@ -284,11 +284,11 @@ async def test_a_refusal_right_after_a_renewal_was_meant_for_the_token_before(
     server = server_at(plain)
     await signing.sign_in(server)
 
-    assert await signing.desk.refused(server, None, 401, plain.challenge) is True
-    assert await signing.desk.refused(server, None, 401, plain.challenge) is True
+    assert await signing.desk.handle_refusal(server, None, 401, plain.challenge) is True
+    assert await signing.desk.handle_refusal(server, None, 401, plain.challenge) is True
     assert plain.issuer.count("/token") == 2
     signing.clock.added = 2
-    assert await signing.desk.refused(server, None, 401, plain.challenge) is True
+    assert await signing.desk.handle_refusal(server, None, 401, plain.challenge) is True
     assert plain.issuer.count("/token") == 3
 
 
@@ -297,7 +297,7 @@ async def test_more_scope_takes_a_person_who_gives_both(signing: Signing, plain:
     await signing.sign_in(server)
     challenge = f'{plain.challenge.replace("invalid_token", "insufficient_scope")}, scope="docs:write"'
 
-    assert await signing.desk.refused(server, None, 403, challenge) is False
+    assert await signing.desk.handle_refusal(server, None, 403, challenge) is False
     await signing.sign_in(server)
 
     granted = plain.issuer.knows(await signing.token(server))
@@ -309,7 +309,7 @@ async def test_another_403_has_nothing_to_do_with_signing_in(signing: Signing, p
     server = server_at(plain)
     await signing.sign_in(server)
 
-    assert await signing.desk.refused(server, None, 403, None) is False
+    assert await signing.desk.handle_refusal(server, None, 403, None) is False
     assert plain.issuer.knows(await signing.token(server)) is not None
 
 
@@ -320,7 +320,7 @@ async def test_scopes_are_those_the_server_asks_for(signing: Signing, plain: Res
 
     await signing.sign_in(server)
     first = plain.issuer.of("/authorize")
-    await signing.desk.refused(server, None, 401, f'{plain.challenge}, scope="some"')
+    await signing.desk.handle_refusal(server, None, 401, f'{plain.challenge}, scope="some"')
     await signing.begin(server)
     second = dict(parse_qsl(urlsplit((await signing.begin(server)).url).query))
 
@@ -342,7 +342,7 @@ async def test_a_program_signs_in_alone(signing: Signing, resource: Resource) ->
     assert (granted.client, granted.scope, granted.resource) == ("robot", "docs:read", resource.url)
     assert first != second
     assert resource.issuer.count("/token") == 2
-    assert await signing.desk.begin(server, None, "admin") is None
+    assert await signing.desk.start(server, None, "admin") is None
     assert signing.reconnected == [("docs", None)]
 
 
@@ -353,7 +353,7 @@ async def test_a_program_gets_more_scope_by_itself(signing: Signing, plain: Reso
     await signing.token(server)
     challenge = 'Bearer error="insufficient_scope", scope="docs:write"'
 
-    assert await signing.desk.refused(server, None, 403, challenge) is True
+    assert await signing.desk.handle_refusal(server, None, 403, challenge) is True
 
     granted = plain.issuer.knows(await signing.token(server))
     assert granted is not None
@@ -367,9 +367,9 @@ async def test_a_program_without_its_secret_is_told_so(signing: Signing, plain: 
 
     assert await signing.token(server) is None
     with pytest.raises(AuthFailed, match="The secret MISSING is not set"):
-        await signing.desk.begin(server, None, "admin")
+        await signing.desk.start(server, None, "admin")
     with pytest.raises(AuthFailed, match="needs a `client_id` and a `client_secret`"):
-        await signing.desk.begin(bare, None, "admin")
+        await signing.desk.start(bare, None, "admin")
 
 
 async def test_tokens_are_their_owners_and_their_servers_own(signing: Signing, plain: Resource) -> None:
@@ -388,9 +388,9 @@ async def test_a_server_with_a_key_of_its_own_gets_no_token(signing: Signing, pl
     keyed = server_at(plain).model_copy(update={"headers": {"authorization": "Bearer mine"}})
 
     assert await signing.token(keyed) is None
-    assert await signing.desk.refused(keyed, None, 401, plain.challenge) is False
+    assert await signing.desk.handle_refusal(keyed, None, 401, plain.challenge) is False
     with pytest.raises(NoAuthorizationServer, match="docs is not set up for signing in"):
-        await signing.desk.begin(keyed, None, "admin")
+        await signing.desk.start(keyed, None, "admin")
 
 
 async def test_what_is_forgotten_is_gone(signing: Signing, plain: Resource) -> None:
@@ -437,7 +437,7 @@ async def test_a_state_is_good_once_and_for_ten_minutes(signing: Signing, plain:
     used, late = await visit(door), await visit(await signing.begin(server))
     await signing.complete(used)
 
-    assert 595 < (door.until - signing.clock.now()) / 1_000_000 <= 600
+    assert 595 < (door.expires_at - signing.clock.now()) / 1_000_000 <= 600
     for brought in (used, used | {"state": "made-up"}, used | {"state": ""}):
         with pytest.raises(UnknownState):
             await signing.complete(brought)
@@ -612,7 +612,7 @@ async def test_a_public_server_cannot_lead_us_inside_even_if_it_is_everybodys(si
     """The rule by itself: what is public must stay among what is public."""
     inside = OAuthHttp(Resolver(()).find)
     public = HttpServer(name="docs", kind="http", url="https://93.184.215.14/mcp")
-    where = http.require_safe("http://127.0.0.1:1/x")
+    where = http.require_https("http://127.0.0.1:1/x")
 
     with pytest.raises(Unreachable, match="is a private address"):
         await inside._addresses(where, public, None)
@@ -646,7 +646,7 @@ async def test_an_endless_answer_is_cut_off(signing: Signing) -> None:
 async def test_an_answer_that_does_not_come_is_not_waited_for(
     signing: Signing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "SECONDS", 0.2)
+    monkeypatch.setattr(http, "TIMEOUT_SECONDS", 0.2)
 
     async def silent(request: Request) -> Response:
         while not await request.is_disconnected():  # noqa: ASYNC110

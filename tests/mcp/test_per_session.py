@@ -39,11 +39,11 @@ class House:
         self.lists: list[Catalog] = []
         self.guests: list[Session | None] = []
         around = UpstreamDeps(
-            open_link=remote,
-            guests=self.guest,
+            open_connection=remote,
+            handler_for=self.guest,
             clock=self.clock,
             redactor=Redactor(),
-            idle=IDLE,
+            idle_seconds=IDLE,
             backoff=never,
         )
         self.server = self.serve(stdio(per_session=True), around)
@@ -52,14 +52,14 @@ class House:
         async def listed(server: UpstreamServer, catalogue: Catalog) -> None:
             self.lists.append(catalogue)
 
-        return UpstreamServer(definition, None, "config", around, listed=listed, turned=lambda server: None)
+        return UpstreamServer(definition, None, "config", around, on_tools=listed, on_status=lambda server: None)
 
     def guest(self, upstream: Upstream, session: Session | None) -> ServerRequestHandler:
         self.guests.append(session)
         return Nobody()
 
     async def sweep(self) -> None:
-        await self.server._instances.sweep()
+        await self.server._per_session.close_idle()
 
     @property
     def sessions(self) -> list[Session | None]:
@@ -83,7 +83,7 @@ async def test_a_scout_lists_the_tools_and_leaves(house: House) -> None:
 
 
 async def test_each_session_has_its_own_and_keeps_it(house: House) -> None:
-    links = [await house.server.link(session) for session in (ANN, BOB, ANN)]
+    links = [await house.server.get_connection(session) for session in (ANN, BOB, ANN)]
 
     for link in links:
         await link.request("tools/call", {"name": "echo"})
@@ -92,12 +92,12 @@ async def test_each_session_has_its_own_and_keeps_it(house: House) -> None:
     assert house.guests == [None, ANN, BOB]
     assert [method for method, _ in house.remote.links[1].asked] == ["tools/call"] * 2
     assert [method for method, _ in house.remote.links[2].asked] == ["tools/call"]
-    assert links[0].hello is house.remote.links[1].hello
+    assert links[0].server_info is house.remote.links[1].server_info
 
 
 async def test_a_session_that_is_deleted_takes_its_own_along(house: House) -> None:
     for session in (ANN, BOB):
-        await house.server.link(session)
+        await house.server.get_connection(session)
 
     await house.server.end_session("ann", "default")
     await house.server.end_session("ann", "another")
@@ -106,7 +106,7 @@ async def test_a_session_that_is_deleted_takes_its_own_along(house: House) -> No
 
 
 async def test_what_nobody_uses_is_ended_but_not_what_is_busy(house: House) -> None:
-    ann, bob = await house.server.link(ANN), await house.server.link(BOB)
+    ann, bob = await house.server.get_connection(ANN), await house.server.get_connection(BOB)
     house.remote.links[2].held.clear()
     calling = asyncio.create_task(bob.request("tools/call", {}))
     await until(lambda: house.remote.links[2].asked)
@@ -122,54 +122,54 @@ async def test_what_nobody_uses_is_ended_but_not_what_is_busy(house: House) -> N
     await house.sweep()
 
     assert bob.lost.done()
-    assert await house.server.link(ANN) is not ann
+    assert await house.server.get_connection(ANN) is not ann
 
 
 async def test_a_session_that_works_elsewhere_now_gets_another(house: House) -> None:
-    await house.server.link(ANN)
+    await house.server.get_connection(ANN)
     moved = replace(ANN, workspace="/b")
 
-    await house.server.link(moved)
+    await house.server.get_connection(moved)
 
     assert house.sessions == [None, ANN, moved]
     await until(lambda: house.remote.links[1].lost.done())
 
 
 async def test_there_are_not_too_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(per_session, "MOST", 1)
-    await house.server.link(ANN)
+    monkeypatch.setattr(per_session, "MAX_SESSIONS", 1)
+    await house.server.get_connection(ANN)
 
-    with pytest.raises(Overloaded, match="for 1 sessions already"):
-        await house.server.link(BOB)
+    with pytest.raises(Overloaded, match="already runs for 1 sessions"):
+        await house.server.get_connection(BOB)
     await house.server.end_session("ann", "default")
 
-    await house.server.link(BOB)
+    await house.server.get_connection(BOB)
 
 
 async def test_one_that_does_not_start_says_why_to_its_own_session(house: House) -> None:
     house.remote.next[0] = CannotConnect("no room in /a")
 
     with pytest.raises(ToolUnavailable, match="no room in /a"):
-        await house.server.link(ANN)
+        await house.server.get_connection(ANN)
 
     assert house.server.status.state is ServerState.CONNECTED
 
 
 async def test_reconnect_ends_them_all(house: House) -> None:
-    await house.server.link(ANN)
+    await house.server.get_connection(ANN)
 
     house.server.reconnect()
     await until(lambda: len(house.lists) == 2)
 
     await until(lambda: house.remote.links[1].lost.done())
-    await house.server.link(ANN)
+    await house.server.get_connection(ANN)
 
 
 async def test_what_one_of_them_lists_anew_is_taken_for_all(house: House) -> None:
-    await house.server.link(ANN)
+    await house.server.get_connection(ANN)
     house.remote.link.answers["tools/list"] = listing("echo", "more")
 
-    house.remote.guests[-1].told("notifications/tools/list_changed", {}, None)
+    house.remote.handlers[-1].on_notification("notifications/tools/list_changed", {}, None)
     await until(lambda: len(house.lists) == 2)
 
     assert [tool["name"] for tool in house.lists[-1].tools] == ["echo", "more"]
@@ -179,4 +179,4 @@ async def test_a_stopped_server_starts_none(house: House) -> None:
     await house.server.stop()
 
     with pytest.raises(ToolUnavailable, match="stopped"):
-        await house.server.link(ANN)
+        await house.server.get_connection(ANN)

@@ -103,8 +103,8 @@ class Town:
 async def town(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Town]:
     remote = FakeServers(TEXT)
     crib.settings["rules"] = RULES
-    monkeypatch.setattr(connection, "Links", lambda means: SimpleNamespace(open=remote))
-    monkeypatch.setattr(mcp_setup, "Surroundings", partial(UpstreamDeps, backoff=at_once))
+    monkeypatch.setattr(connection, "Connector", lambda means: SimpleNamespace(open=remote))
+    monkeypatch.setattr(mcp_setup, "UpstreamDeps", partial(UpstreamDeps, backoff=at_once))
     yield Town(crib, remote)
     remote.may_leave.set()
     await crib.close()
@@ -253,7 +253,7 @@ async def test_a_name_is_taken_once_unless_it_is_to_be_replaced(town: Town) -> N
         await town.book.add(stdio(), "ann", replace=False)
     assert await town.book.add(stdio(), "bob", replace=False) is True
     assert await town.book.add(stdio(call_timeout=5), "ann", replace=True) is False
-    assert [(one.owner, one.definition.call_timeout) for one in town.book.seen("ann")] == [("ann", 5)]
+    assert [(one.owner, one.definition.call_timeout) for one in town.book.visible_to("ann")] == [("ann", 5)]
 
 
 async def test_the_same_server_once_more_is_not_connected_to_anew(town: Town) -> None:
@@ -385,7 +385,7 @@ async def test_what_is_a_principals_own_nobody_else_sees(town: Town) -> None:
 
     assert town.tools("ann") == ["mcp__hers__echo", "mcp__toy__echo"]
     assert town.tools("bob") == town.tools("admin") == ["mcp__toy__echo"]
-    assert [one.definition.name for one in town.book.seen("ann")] == ["hers", "toy"]
+    assert [one.definition.name for one in town.book.visible_to("ann")] == ["hers", "toy"]
     assert town.book.get("hers", "bob") is None
     assert town.book.get("hers", "ann") is not None
     assert [view["name"] for view in town.book.views("ann", is_admin=False)] == ["hers", "toy"]
@@ -419,18 +419,18 @@ async def test_tools_follow_what_the_server_says(town: Town) -> None:
     heard: list[Change] = []
     await town.open("toy")
     await town.connected()
-    town.book.bulletin.watch(heard.append)
+    town.book.changes.subscribe(heard.append)
     town.remote.link.answers["tools/list"] = listing("echo", "more")
 
-    town.remote.guests[-1].told("notifications/tools/list_changed", {}, None)
+    town.remote.handlers[-1].on_notification("notifications/tools/list_changed", {}, None)
     await until(lambda: town.tools() == ["mcp__toy__echo", "mcp__toy__more"])
 
     assert (await town.told("tools.changed"))[-1] == {"added": ["mcp__toy__more"]}
     assert heard == [Change("tools", "toy", None)]
     [row] = town.crib.rows("SELECT * FROM mcp_catalogues")
     assert [tool["name"] for tool in json.loads(row["body"])["tools"]] == ["echo", "more"]
-    town.remote.guests[-1].told("notifications/resources/list_changed", {}, None)
-    town.remote.guests[-1].told("notifications/prompts/list_changed", {}, None)
+    town.remote.handlers[-1].on_notification("notifications/resources/list_changed", {}, None)
+    town.remote.handlers[-1].on_notification("notifications/prompts/list_changed", {}, None)
     assert heard[1:] == [Change("resources", "toy", None), Change("prompts", "toy", None)]
 
 
@@ -500,11 +500,11 @@ async def test_a_secret_in_clear_is_not_kept(town: Town, more: dict[str, Any]) -
 
 async def test_there_are_not_too_many_and_none_too_large(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     await town.open()
-    monkeypatch.setattr(books, "MAX_OWNED", 2)
+    monkeypatch.setattr(books, "MAX_SERVERS_PER_OWNER", 2)
     for name in ("one", "two"):
         await town.book.add(stdio(name), "ann", replace=False)
 
-    with pytest.raises(InvalidServer, match="No more than 2"):
+    with pytest.raises(InvalidServer, match="at most 2"):
         await town.book.add(stdio("three"), "ann", replace=False)
     with pytest.raises(InvalidServer, match="larger than"):
         await town.book.add(stdio("big", args=["x" * 300_000]), None, replace=False)
@@ -518,7 +518,7 @@ async def test_what_is_switched_off_is_not_connected_to_and_knows_its_tools_when
 
     await town.book.add(stdio(enabled=False), None, replace=True)
     await until(lambda: town.remote.open == 0)
-    assert (town.state(), town.tools(), town.book.seen("admin")) == ("disabled", [], [])
+    assert (town.state(), town.tools(), town.book.visible_to("admin")) == ("disabled", [], [])
     assert (await town.states())[-1] == "disabled"
     with pytest.raises(InvalidServer):
         await town.book.reconnect("toy", None)
@@ -598,7 +598,7 @@ async def test_a_list_that_cannot_be_kept_is_not_shown_before_it_is(
 
     monkeypatch.setattr(stored, "put_catalog", full)
     town.remote.link.answers["tools/list"] = listing("echo", "more")
-    town.remote.guests[-1].told("notifications/tools/list_changed", {}, None)
+    town.remote.handlers[-1].on_notification("notifications/tools/list_changed", {}, None)
     await until(lambda: len(town.remote.link.asked) == 2)
     for _ in range(50):
         await asyncio.sleep(0)

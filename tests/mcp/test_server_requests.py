@@ -19,7 +19,7 @@ from app.core.util.json_codec import Raw
 from app.dispatch.live_calls import LiveCall
 from app.mcp.client.interfaces import Change, JsonRpcError
 from app.mcp.client.sampling import Gateway
-from app.mcp.client.server_requests import MOST_ASKED
+from app.mcp.client.server_requests import MAX_REQUESTS_PER_CALL, call_site
 from app.net.outbound import CheckedOutbound
 from tests.mcp.toy_connections import Asked, Neighbourhood, ToyUpstream, text, told
 from tests.support.services import ADMIN, HANG, Crib, until
@@ -69,8 +69,8 @@ class Town(Neighbourhood):
 
     async def calling(self, server: Server, method: str, params: Raw, *, named: bool = True, **more: Any) -> LiveCall:
         """Have the server called, which then asks this."""
-        guest = self.reception.visitor(server.upstream)
-        server.ask = lambda asked: guest.asked(method, params, asked.about if named else None)
+        guest = self.server_requests.handler_for(server.upstream)
+        server.ask = lambda asked: guest.on_request(method, params, asked.about if named else None)
         await self.open(server.upstream, told())
         return self.crib.submit(TOOL, {}, **more)
 
@@ -174,9 +174,9 @@ async def test_a_no_reaches_the_server(crib: Crib, town: Town, server: Server, a
 
 async def test_what_belongs_to_no_call_is_a_call_of_the_admins(crib: Crib, town: Town, server: Server) -> None:
     await town.open(server.upstream, told())
-    guest = town.reception.visitor(server.upstream)
+    guest = town.server_requests.handler_for(server.upstream)
 
-    answering = asyncio.create_task(guest.asked("elicitation/create", FORM, None))
+    answering = asyncio.create_task(guest.on_request("elicitation/create", FORM, None))
     live, ask = await open_ask(crib)
     await crib.services.asks.answer(ask, Answer(content={"name": "Ada"}), REVIEWER)
 
@@ -193,7 +193,9 @@ async def test_of_two_calls_neither_gets_what_names_none(crib: Crib, town: Town,
     calls = [crib.submit(TOOL, {}) for _ in range(2)]
     await until(lambda: len(server.upstream.asked) == 2)
 
-    answering = asyncio.create_task(town.reception.visitor(server.upstream).asked("elicitation/create", FORM, None))
+    answering = asyncio.create_task(
+        town.server_requests.handler_for(server.upstream).on_request("elicitation/create", FORM, None)
+    )
     live, ask = await open_ask(crib)
     await crib.services.asks.answer(ask, Answer(action="decline"), REVIEWER)
 
@@ -210,7 +212,7 @@ async def test_nobody_else_can_use_the_hidden_tools(crib: Crib, server: Server, 
     town = Town(crib, gateway=Gateway("http://127.0.0.1:9/v1", "m", SEND))
     await town.open(server.upstream, told())
     params = QUESTION if tool == "mcp_sampling" else {"mode": "form", "message": "Your password?"}
-    live = crib.submit(tool, {"visit": "guessed", "server": "bank", "params": params})
+    live = crib.submit(tool, {"request_id": "guessed", "server": "bank", "params": params})
     if tool == "mcp_sampling":
         await crib.services.asks.answer(await asked(live), Answer(Decision.ALLOW_ONCE), REVIEWER)
 
@@ -235,11 +237,11 @@ async def test_a_question_ends_with_its_call(crib: Crib, town: Town, server: Ser
 async def test_a_question_that_the_server_forgets_ends_with_its_result(crib: Crib, town: Town, server: Server) -> None:
     """It asks and does not wait for the answer: nothing of it is left when the call is over."""
     await town.open(server.upstream, told())
-    guest = town.reception.visitor(server.upstream)
+    guest = town.server_requests.handler_for(server.upstream)
     forgotten: list[asyncio.Task[Raw]] = []
 
     async def ask(asked: Asked) -> None:
-        forgotten.append(asyncio.create_task(guest.asked("elicitation/create", FORM, asked.about)))
+        forgotten.append(asyncio.create_task(guest.on_request("elicitation/create", FORM, asked.about)))
         await server.go.wait()
 
     server.ask = ask
@@ -257,10 +259,10 @@ async def test_a_question_that_the_server_forgets_ends_with_its_result(crib: Cri
 
 async def test_a_call_has_only_so_many_questions_at_once(crib: Crib, town: Town, server: Server) -> None:
     await town.open(server.upstream, told())
-    guest = town.reception.visitor(server.upstream)
+    guest = town.server_requests.handler_for(server.upstream)
 
     async def ask(asked: Asked) -> None:
-        asking = [asyncio.create_task(guest.asked("elicitation/create", FORM, asked.about)) for _ in range(20)]
+        asking = [asyncio.create_task(guest.on_request("elicitation/create", FORM, asked.about)) for _ in range(20)]
         done, waiting = await asyncio.wait(asking, timeout=0.05)
         server.refused += [task.exception() for task in done]  # type: ignore[misc]
         server.said.append(len(waiting))
@@ -271,8 +273,8 @@ async def test_a_call_has_only_so_many_questions_at_once(crib: Crib, town: Town,
     server.ask = ask
     await crib.ended(crib.submit(TOOL, {}))
 
-    assert server.said[0] == MOST_ASKED
-    assert len(server.refused) == 20 - MOST_ASKED
+    assert server.said[0] == MAX_REQUESTS_PER_CALL
+    assert len(server.refused) == 20 - MAX_REQUESTS_PER_CALL
 
 
 @pytest.mark.parametrize(
@@ -289,27 +291,27 @@ async def test_roots_are_the_servers_own_or_the_sessions_or_the_operators(
 ) -> None:
     server, town = Server(**definition), Town(crib, roots=operators)
 
-    answer = await town.reception.visitor(server.upstream, ADMIN).asked("roots/list", {}, None)
+    answer = await town.server_requests.handler_for(server.upstream, ADMIN).on_request("roots/list", {}, None)
 
     assert [root["uri"] for root in answer["roots"]] == uris
     assert all(root["name"] for root in answer["roots"])
 
 
 async def test_what_is_not_known_is_refused(town: Town, server: Server) -> None:
-    with pytest.raises(JsonRpcError, match="tasks/get is not offered here") as refused:
-        await town.reception.visitor(server.upstream).asked("tasks/get", {}, None)
+    with pytest.raises(JsonRpcError, match="tasks/get is not supported") as refused:
+        await town.server_requests.handler_for(server.upstream).on_request("tasks/get", {}, None)
 
     assert refused.value.code == -32601
 
 
 async def test_logs_are_events_of_the_call_and_a_flood_of_them_is_few(crib: Crib, town: Town, server: Server) -> None:
     await town.open(server.upstream, told())
-    guest = town.reception.visitor(server.upstream)
+    guest = town.server_requests.handler_for(server.upstream)
 
     async def ask(asked: Asked) -> None:
         for number in range(2000):
             params = {"level": "info", "logger": "db", "data": {"row": number} if number else "x" * 5000}
-            guest.told("notifications/message", params, None)
+            guest.on_notification("notifications/message", params, None)
             if number % 100 == 0:
                 await asyncio.sleep(0)
 
@@ -324,9 +326,11 @@ async def test_logs_are_events_of_the_call_and_a_flood_of_them_is_few(crib: Crib
 
 def test_a_changed_resource_is_posted(town: Town, server: Server) -> None:
     seen: list[Change] = []
-    town.bulletin.watch(seen.append)
+    town.changes.subscribe(seen.append)
 
-    town.reception.visitor(server.upstream).told("notifications/resources/updated", {"uri": "doc://1"}, None)
+    town.server_requests.handler_for(server.upstream).on_notification(
+        "notifications/resources/updated", {"uri": "doc://1"}, None
+    )
 
     assert seen == [Change("resources", "toy", None, "doc://1")]
 
@@ -387,7 +391,7 @@ async def test_without_a_gateway_no_model_is_asked(crib: Crib, town: Town, serve
     await crib.ended(await town.calling(server, "sampling/createMessage", QUESTION))
 
     [refused] = server.refused
-    assert refused.message == "sampling is not offered here: no LLM gateway is configured"
+    assert refused.message == "sampling is not supported: no LLM gateway is configured"
     assert refused.code == -32601
 
 
@@ -512,6 +516,6 @@ def test_a_session_of_its_own_meets_only_its_own_calls(town: Town) -> None:
     server = Server(per_session=True)
     one, other = Session("ada", "one"), Session("ada", "other")
 
-    places = {town.reception.visitor(server.upstream, session)._place for session in (one, other, None)}
+    places = {call_site(server.upstream, session) for session in (one, other, None)}
 
     assert len(places) == 3

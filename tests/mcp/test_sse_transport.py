@@ -21,7 +21,7 @@ async def test_the_sdks_server_is_spoken_to_in_the_oldest_way(bench: Bench) -> N
     server, steps = SdkServer(), list[float]()
     bench.visitor.answer = lambda method, params: {"action": "accept", "content": {"name": "Ada"}}
     async with hosted_as_stream(server) as url, bench.open(site(url, "sse")) as link, asyncio.timeout(HANG):
-        assert link.hello.version == "2025-11-25"
+        assert link.server_info.version == "2025-11-25"
         assert (await call(link, "echo", text="hi"))["content"][0]["text"] == "hi"
         assert "Ada" in (await call(link, "ask"))["content"][0]["text"]
         assert len((await call(link, "big", size=2_000_000))["content"][0]["text"]) == 2_000_000
@@ -153,7 +153,7 @@ async def test_a_site_of_the_oldest_kind_is_known_where_the_newer_one_was_expect
 
 async def test_a_site_of_no_kind_is_told_by_its_first_answer(bench: Bench) -> None:
     async with serving() as peer:
-        with pytest.raises(CannotConnect, match="would not say hello: The server answered initialize with HTTP 404"):
+        with pytest.raises(CannotConnect, match="initialize failed: The server answered initialize with HTTP 404"):
             async with bench.open(site(peer.url("/mcp"))):
                 pass
         assert [seen.method for seen in peer.seen] == ["POST", "POST", "GET"]

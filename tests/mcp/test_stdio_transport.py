@@ -59,7 +59,7 @@ async def test_large_arguments_go_in_while_the_server_writes(bench: Bench) -> No
 async def test_a_line_by_itself_goes_out_at_once_and_those_that_come_together_go_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "LULL", 0.2)
+    monkeypatch.setattr(stdio, "COALESCE_SECONDS", 0.2)
     at_once: list[int] = []
     waited: list[int] = []
     async with bench.open(raw()) as link:
@@ -98,7 +98,7 @@ async def test_what_breaks_while_it_is_read_loses_the_link_and_not_the_caller(
 async def test_a_line_that_is_too_long_is_left_out_and_the_next_one_is_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "MOST_LINE", 3 * 1024 * 1024)
+    monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 3 * 1024 * 1024)
     async with bench.open(raw()) as link:
         assert await call(link, "huge_line", mib=9) == {}
         assert len((await call(link, "big", size=2_000_000))["text"]) == 2_000_000
@@ -117,7 +117,7 @@ async def test_a_flood_of_progress_comes_through_in_order(bench: Bench) -> None:
             heard.append(progress)
             seen.append(len(asyncio.all_tasks()) if progress % 1000 == 0 else 0)
 
-        await link.request("tools/call", params, on_progress=progressed, seconds=HANG)
+        await link.request("tools/call", params, on_progress=progressed, timeout=HANG)
 
     assert heard == list(range(10_000))
     assert max(seen) <= tasks + 1
@@ -136,7 +136,7 @@ async def test_a_program_that_dies_ends_the_calls_at_once_and_says_why(bench: Be
         with pytest.raises(RequestNotSent):
             await call(link, "echo")
 
-    assert sentence == "The server's program ended with exit code 3; its last words: I fall apart: ***"
+    assert sentence == "The server's program exited with code 3; last stderr line: I fall apart: ***"
     assert str(caught.value) == sentence
     assert bench.journal.text == "I fall apart: ***\n"
 
@@ -148,7 +148,7 @@ async def test_a_kill_is_noticed_without_a_call(bench: Bench) -> None:
         async with asyncio.timeout(HANG):
             sentence = await link.lost
 
-    assert sentence == "The server's program ended with exit code 137."
+    assert sentence == "The server's program exited with code 137."
     await until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
@@ -213,12 +213,12 @@ async def test_who_cancels_cancels_at_the_server(bench: Bench) -> None:
 async def test_what_is_canceled_before_it_went_out_never_does(bench: Bench) -> None:
     """The server sleeps and its pipe is full; who gives up leaves nothing behind."""
     async with bench.open(raw()) as link:
-        asleep = asyncio.create_task(call(link, "sleep", seconds=0.5))
+        asleep = asyncio.create_task(call(link, "sleep", timeout=0.5))
         await asyncio.sleep(0)
         filling = [asyncio.create_task(call(link, "echo", text="f" * 300_000)) for _ in range(8)]
         await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
-            await link.request("tools/call", {"name": "nothing"}, seconds=0.05)
+            await link.request("tools/call", {"name": "nothing"}, timeout=0.05)
         await asyncio.gather(asleep, *filling)
         seen = (await call(link, "show_seen"))["seen"]
         canceled = (await call(link, "show_canceled"))["canceled"]
@@ -276,7 +276,7 @@ async def test_a_program_that_cannot_be_started_is_told(bench: Bench, command: s
 
 
 async def test_a_program_that_ends_before_hello_says_its_last_words(bench: Bench) -> None:
-    with pytest.raises(CannotConnect, match="exit code 7; its last words: no such module"):
+    with pytest.raises(CannotConnect, match="exit code 7; last stderr line: no such module"):
         async with bench.open(program("bash", "-c", "echo no such module >&2; exit 7")):
             pass
 

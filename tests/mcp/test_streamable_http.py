@@ -42,10 +42,10 @@ async def test_every_mode_of_the_sdks_server_works_in_both_eras(
         large = await call(link, "big", size=3_000_000)
         together = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(20)))
         params = {"name": "steps", "arguments": {"steps": 50}}
-        await link.request("tools/call", params, on_progress=lambda step, *_: steps.append(step), seconds=HANG)
+        await link.request("tools/call", params, on_progress=lambda step, *_: steps.append(step), timeout=HANG)
 
-    assert link.hello.version == version
-    assert (link.hello.info["name"], link.hello.instructions) == ("sdk", "be kind")
+    assert link.server_info.version == version
+    assert (link.server_info.info["name"], link.server_info.instructions) == ("sdk", "be kind")
     assert "weather" in [tool["name"] for tool in listed["tools"]]
     assert answer["content"][0]["text"] == " Zürich "
     assert len(large["content"][0]["text"]) == 3_000_000
@@ -92,7 +92,7 @@ async def test_what_the_server_asks_on_a_calls_stream_is_about_that_call(bench: 
     context: Any = object()
     bench.visitor.answer = lambda method, params: {"action": "accept", "content": {"name": "Ada"}}
     async with hosted(SdkServer(), era="older") as url, bench.open(site(url)) as link:
-        answer = await link.request("tools/call", {"name": "ask", "arguments": {}}, about=context, seconds=HANG)
+        answer = await link.request("tools/call", {"name": "ask", "arguments": {}}, ctx=context, timeout=HANG)
 
     assert "Ada" in answer["content"][0]["text"]
     assert [(method, about) for method, _, about in bench.visitor.asks] == [("elicitation/create", context)]
@@ -263,7 +263,7 @@ async def test_a_stream_that_breaks_is_taken_up_where_it_ended(bench: Bench) -> 
     answers: dict[str, Any] = {"breaks": breaks, "GET": resumed}
     async with raw_site(session="s", answers=answers) as raw, bench.open(site(raw.url)) as link:
         params = {"name": "breaks"}
-        answer = await link.request("tools/call", params, on_progress=lambda *step: steps.append(step[0]), seconds=HANG)
+        answer = await link.request("tools/call", params, on_progress=lambda *step: steps.append(step[0]), timeout=HANG)
 
     assert answer == {"after": "3"}
     assert steps == [1]
@@ -336,7 +336,7 @@ async def test_an_idle_link_notices_that_its_session_is_gone(bench: Bench) -> No
 
 
 async def test_an_answer_counts_even_if_its_stream_stays_open(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamable_http, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(streamable_http, "STREAM_END_SECONDS", 0.01)
     left = asyncio.Event()
 
     async def stays(message: Raw, exchange: Exchange) -> bytes:
@@ -436,7 +436,7 @@ async def test_who_is_not_let_in_gets_to_know_what_the_server_wants(bench: Bench
     wants = 'Bearer resource_metadata="https://x.example/.well-known"'
     denied = reply(b"", "401 Unauthorized", f"WWW-Authenticate: {wants}")
     async with raw_site(answers={"server/discover": denied, "initialize": denied}) as raw:
-        with pytest.raises(NeedsAuth, match=r"127.0.0.1 does not let us in \(HTTP 401\)") as caught:
+        with pytest.raises(NeedsAuth, match=r"127.0.0.1 authorization failed \(HTTP 401\)") as caught:
             async with bench.open(site(raw.url)):
                 pass
 
@@ -497,7 +497,7 @@ async def test_a_checked_address_is_the_one_that_is_connected_to(bench: Bench) -
 
 
 async def test_an_answer_that_is_too_large_fails_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamable_http, "MOST_ANSWER", 1024 * 1024)
+    monkeypatch.setattr(streamable_http, "MAX_ANSWER_BYTES", 1024 * 1024)
     async with raw_site() as raw, bench.open(site(raw.url)) as link:
         with pytest.raises(JsonRpcError, match="larger than 1 MiB"):
             await call(link, "echo", text="x" * 2_000_000)

@@ -10,8 +10,7 @@ from app.core.errors import ToolUnavailable
 from app.core.mcp_servers import ServerState
 from app.core.util.clocks import SystemClock
 from app.mcp.client.interfaces import CannotConnect, Connection, ConnectionLost, JsonRpcError, NeedsAuth
-from app.mcp.client.status import Backoff, Status
-from app.mcp.client.supervisor import ConnectionSupervisor
+from app.mcp.client.supervisor import Backoff, ConnectionSupervisor, Status
 from tests.support.fake_mcp_connections import FakeServers, Nobody, at_once, listing, never, stdio
 from tests.support.services import HANG, until
 
@@ -46,8 +45,8 @@ class Watched:
         given: dict[str, Any] = {
             "clock": self.clock,
             "backoff": backoff,
-            "patience": HANG,
-            "turned": self.turned,
+            "wait_seconds": HANG,
+            "on_status": self.turned,
         } | more
         self.owner = ConnectionSupervisor("toy", open, self.read, **given)
 
@@ -68,9 +67,9 @@ class Watched:
     def state(self) -> ServerState:
         return self.owner.status.state
 
-    async def link(self) -> Connection:
+    async def get_connection(self) -> Connection:
         async with asyncio.timeout(HANG):
-            return await self.owner.link()
+            return await self.owner.get_connection()
 
 
 @pytest.fixture
@@ -97,7 +96,7 @@ async def test_a_caller_waits_for_a_connection_that_is_on_its_way(watch: Watch) 
     servers = FakeServers(LISTS)
     servers.may_enter.clear()
     watched = watch(servers)
-    waiting = asyncio.create_task(watched.link())
+    waiting = asyncio.create_task(watched.get_connection())
     await until(lambda: servers.opened)
     assert not waiting.done()
 
@@ -111,19 +110,19 @@ async def test_a_caller_waits_for_a_connection_that_is_on_its_way(watch: Watch) 
 async def test_a_caller_does_not_wait_longer_than_a_start_may_take(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     servers.may_enter.clear()
-    watched = watch(servers, patience=0.01)
+    watched = watch(servers, wait_seconds=0.01)
 
     with pytest.raises(ToolUnavailable, match="toy is still starting"):
-        await watched.link()
+        await watched.get_connection()
 
 
 async def test_a_lost_connection_is_made_again_and_who_comes_meanwhile_gets_the_new_one(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers)
-    first = await watched.link()
+    first = await watched.get_connection()
 
     servers.link.lose("it was killed")
-    second = await watched.link()  # nobody noticed yet
+    second = await watched.get_connection()  # nobody noticed yet
 
     assert (first, second) == (servers.links[0], servers.links[1])
     states = [(STARTING, None), (CONNECTED, None), (STARTING, "it was killed"), (CONNECTED, None)]
@@ -136,8 +135,8 @@ async def test_a_server_that_cannot_be_reached_says_so_at_once_and_when_the_next
     watched = watch(FakeServers(CannotConnect("there is no such program.")), never())
     await until(lambda: watched.state is FAILED)
 
-    with pytest.raises(ToolUnavailable, match=r"no such program\. The next try to reach it is in \d+\.\d s") as caught:
-        await watched.link()
+    with pytest.raises(ToolUnavailable, match=r"no such program\. The next attempt is in \d+\.\d s") as caught:
+        await watched.get_connection()
 
     assert watched.owner.status.next_retry_at is not None
     assert caught.value.details is not None
@@ -148,7 +147,7 @@ async def test_callers_who_wait_for_a_start_that_fails_hear_why(watch: Watch) ->
     servers = FakeServers(CannotConnect("it said no hello"))
     servers.may_enter.clear()
     watched = watch(servers, never())
-    callers = [asyncio.create_task(watched.link()) for _ in range(3)]
+    callers = [asyncio.create_task(watched.get_connection()) for _ in range(3)]
     await until(lambda: servers.opened)
 
     servers.may_enter.set()
@@ -174,13 +173,13 @@ async def test_a_caller_has_a_server_that_failed_a_while_ago_tried_once_more(wat
     watched.clock.seconds += 2
 
     with pytest.raises(ToolUnavailable, match="still down"):
-        await watched.link()
+        await watched.get_connection()
     with pytest.raises(ToolUnavailable, match="still down"):
-        await watched.link()  # it was just tried
+        await watched.get_connection()  # it was just tried
     tried = len(servers.opened)
     watched.clock.seconds += 2
 
-    assert await watched.link() is servers.link
+    assert await watched.get_connection() is servers.link
     assert (tried, len(servers.opened)) == (2, 3)
 
 
@@ -197,13 +196,13 @@ async def test_reconnect_does_not_wait_for_the_next_try(watch: Watch) -> None:
 async def test_reconnect_gives_up_the_connection_that_is_there(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers, never())
-    await watched.link()
+    await watched.get_connection()
 
     watched.owner.reconnect()
     await until(lambda: len(servers.links) == 2 and watched.state is CONNECTED)
 
     assert servers.links[0].lost.done()
-    assert await watched.link() is servers.links[1]
+    assert await watched.get_connection() is servers.links[1]
 
 
 async def test_one_that_wants_a_sign_in_waits_for_it(watch: Watch) -> None:
@@ -211,13 +210,13 @@ async def test_one_that_wants_a_sign_in_waits_for_it(watch: Watch) -> None:
     watched = watch(servers)  # which would try again at once
     await until(lambda: watched.state is ServerState.NEEDS_AUTH)
     with pytest.raises(ToolUnavailable, match=r"it wants a token.*sign in"):
-        await watched.link()
+        await watched.get_connection()
     assert len(servers.opened) == 1
     assert watched.owner.status.next_retry_at is None
 
     watched.owner.reconnect()
 
-    assert await watched.link() is servers.link
+    assert await watched.get_connection() is servers.link
 
 
 async def test_what_would_fail_the_same_way_again_is_tried_after_the_longest_delay(watch: Watch) -> None:
@@ -238,7 +237,7 @@ async def test_a_server_that_dies_again_and_again_is_waited_for_longer_and_longe
 
     servers.link.lose()  # nobody used it, and it did not hold
     await until(lambda: len(servers.links) == 2 and watched.state is CONNECTED)
-    assert not backoff.is_fresh
+    assert not backoff.is_reset
     servers.link.lose()
     await until(lambda: len(servers.links) == 3 and watched.state is CONNECTED)
 
@@ -251,11 +250,11 @@ async def test_after_a_good_connection_the_next_try_is_soon(watch: Watch, good: 
     servers = FakeServers(CannotConnect("down"), CannotConnect("down"), LISTS, CannotConnect("gone for good"))
     watched = watch(servers, backoff)
     await until(lambda: watched.state is CONNECTED)
-    assert not backoff.is_fresh
+    assert not backoff.is_reset
     if good == "held":
         watched.clock.seconds += 11
     else:
-        await watched.link()
+        await watched.get_connection()
     watched.states.clear()
 
     servers.link.lose()
@@ -280,35 +279,35 @@ def test_delays_double_up_to_the_longest_with_some_chance_in_them() -> None:
 async def test_what_the_server_lists_is_read_again_when_it_says_so_and_not_more_often(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers)
-    link = await watched.link()
+    link = await watched.get_connection()
     servers.link.answers["tools/list"] = listing("echo", "more")
     servers.link.held.clear()
 
-    watched.owner.note_change()
+    watched.owner.mark_tools_stale()
     await until(lambda: len(servers.link.asked) == 2)
     for _ in range(100):
-        watched.owner.note_change()
+        watched.owner.mark_tools_stale()
     servers.link.held.set()
     await until(lambda: len(watched.reads) == 3)
 
     assert watched.reads == [listing("echo"), *[listing("echo", "more")] * 2]
     assert len(servers.link.asked) == 3
-    assert await watched.link() is link
+    assert await watched.get_connection() is link
 
 
 async def test_a_reading_that_fails_costs_nothing_and_is_tried_again(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers)
-    link = await watched.link()
+    link = await watched.get_connection()
     servers.link.answers["tools/list"] = JsonRpcError(-32603, "not now")
 
-    watched.owner.note_change()
+    watched.owner.mark_tools_stale()
     await until(lambda: len(servers.link.asked) == 2)
     servers.link.answers["tools/list"] = listing("new")
     await until(lambda: len(watched.reads) == 2)
 
     assert watched.reads[-1] == listing("new")
-    assert await watched.link() is link
+    assert await watched.get_connection() is link
     assert watched.said == [(STARTING, None), (CONNECTED, None)]
 
 
@@ -317,16 +316,16 @@ async def test_a_server_that_does_not_say_what_it_has_has_failed(watch: Watch) -
 
     await until(lambda: watched.state is FAILED)
 
-    assert watched.owner.status.error == "it does not say what tools it has: out of order"
+    assert watched.owner.status.error == "tools/list failed: out of order"
 
 
 async def test_a_server_that_does_not_let_us_in_any_more_wants_a_sign_in(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers)
-    await watched.link()
+    await watched.get_connection()
     servers.link.answers["tools/list"] = NeedsAuth("the token was taken back")
 
-    watched.owner.note_change()
+    watched.owner.mark_tools_stale()
     await until(lambda: watched.state is ServerState.NEEDS_AUTH)
 
     assert (watched.owner.status.error, servers.open) == ("the token was taken back", 0)
@@ -360,7 +359,7 @@ async def test_our_own_trouble_with_a_list_does_not_cost_the_connection(
     await until(lambda: watched.reads)
 
     assert len(servers.links) == 1
-    assert "cannot be taken up" in caplog.text
+    assert "cannot be registered" in caplog.text
 
 
 async def test_our_own_bug_is_logged_and_not_told(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
@@ -368,7 +367,7 @@ async def test_our_own_bug_is_logged_and_not_told(watch: Watch, caplog: pytest.L
 
     await until(lambda: watched.state is FAILED)
 
-    assert watched.owner.status.error == "the service failed to connect to it, and its log says how"
+    assert watched.owner.status.error == "the service failed to connect; its log has the details"
     assert "/srv/secret/place" in caplog.text
 
 
@@ -376,7 +375,7 @@ async def test_a_start_that_hangs_can_be_stopped(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     servers.may_enter.clear()
     watched = watch(servers)
-    caller = asyncio.create_task(watched.link())
+    caller = asyncio.create_task(watched.get_connection())
     await until(lambda: servers.opened)
 
     async with asyncio.timeout(HANG):
@@ -390,9 +389,9 @@ async def test_a_start_that_hangs_can_be_stopped(watch: Watch) -> None:
 async def test_a_list_that_never_comes_can_be_stopped_and_the_connection_is_left(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers)
-    await watched.link()
+    await watched.get_connection()
     servers.link.held.clear()
-    watched.owner.note_change()
+    watched.owner.mark_tools_stale()
     await until(lambda: len(servers.link.asked) == 2)
 
     async with asyncio.timeout(HANG):
@@ -405,7 +404,7 @@ async def test_a_list_that_never_comes_can_be_stopped_and_the_connection_is_left
 async def test_stopping_waits_for_an_orderly_end_and_does_not_disturb_it(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers, never())
-    await watched.link()
+    await watched.get_connection()
     servers.may_leave.clear()
     servers.link.lose()
     await until(lambda: watched.state is STARTING)  # it is on its way out
@@ -425,10 +424,10 @@ async def test_stopping_waits_for_an_orderly_end_and_does_not_disturb_it(watch: 
 async def test_while_a_lost_connection_is_cleared_away_callers_wait(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     watched = watch(servers)
-    await watched.link()
+    await watched.get_connection()
     servers.may_leave.clear()
     servers.link.lose()
-    caller = asyncio.create_task(watched.link())
+    caller = asyncio.create_task(watched.get_connection())
     await until(lambda: watched.state is STARTING)
     assert not caller.done()
 
@@ -441,7 +440,7 @@ async def test_who_gives_up_waiting_disturbs_nobody(watch: Watch) -> None:
     servers = FakeServers(LISTS)
     servers.may_enter.clear()
     watched = watch(servers)
-    impatient, patient = asyncio.create_task(watched.link()), asyncio.create_task(watched.link())
+    impatient, patient = asyncio.create_task(watched.get_connection()), asyncio.create_task(watched.get_connection())
     await until(lambda: servers.opened)
 
     impatient.cancel()
@@ -454,7 +453,7 @@ async def test_who_gives_up_waiting_disturbs_nobody(watch: Watch) -> None:
 
 async def test_a_scout_has_a_look_and_leaves(watch: Watch) -> None:
     servers = FakeServers(LISTS)
-    watched = watch(servers, is_scout=True)
+    watched = watch(servers, is_probe_only=True)
     await until(lambda: watched.state is CONNECTED)
 
     assert servers.open == 0
@@ -465,10 +464,10 @@ async def test_a_scout_has_a_look_and_leaves(watch: Watch) -> None:
 
 async def test_one_that_reads_late_reads_when_the_server_says_so(watch: Watch) -> None:
     servers = FakeServers(LISTS)
-    watched = watch(servers, reads_late=True)
-    await watched.link()
+    watched = watch(servers, reads_later=True)
+    await watched.get_connection()
     assert watched.reads == []
 
-    watched.owner.note_change()
+    watched.owner.mark_tools_stale()
 
     await until(lambda: watched.reads)

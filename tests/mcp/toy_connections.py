@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from app.core.errors import ToolUnavailable
 from app.core.mcp_servers import HttpServer, StdioServer
@@ -15,7 +15,8 @@ from app.core.util.json_codec import Raw
 from app.custom import json_schema
 from app.dispatch.call_records import outcome
 from app.mcp.client import tools
-from app.mcp.client.interfaces import ChangeFeed, ConnectionLost, OnProgress, ServerInfo, Upstream
+from app.mcp.client.interfaces import ChangeFeed, ConnectionLost, OnProgress, RequestOptions, ServerInfo, Upstream
+from app.mcp.client.resources import prompt_tool
 from app.mcp.client.server_requests import ServerRequests
 from tests.support.services import Crib
 
@@ -45,26 +46,18 @@ class ToyLink:
 
     def __init__(self, answer: Answer, hello: ServerInfo) -> None:
         self._answer = answer
-        self.hello = hello
+        self.server_info = hello
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.asked: list[Asked] = []
         self.canceled: list[str] = []
 
-    async def request(
-        self,
-        method: str,
-        params: Raw | None = None,
-        *,
-        seconds: float | None = None,
-        on_progress: OnProgress | None = None,
-        about: Context | None = None,
-    ) -> Raw:
-        asked = Asked(self, method, params or {}, on_progress, about)
+    async def request(self, method: str, params: Raw | None = None, **options: Unpack[RequestOptions]) -> Raw:
+        asked = Asked(self, method, params or {}, options.get("on_progress"), options.get("ctx"))
         self.asked.append(asked)
         answering = asyncio.ensure_future(self._answer(asked))
         try:
             waited: list[asyncio.Future[Any]] = [answering, self.lost]
-            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waited, timeout=options.get("timeout"), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.canceled.append(method)
             raise
@@ -93,19 +86,19 @@ class ToyUpstream:
         default_factory=lambda: StdioServer(name="toy", kind="stdio", command="toy", call_timeout=30)
     )
     owner: str | None = None
-    hello: ServerInfo = field(default_factory=hello)
+    server_info: ServerInfo = field(default_factory=hello)
     links: list[ToyLink] = field(default_factory=list)
     is_down: bool = False
 
-    async def link(self, session: Session) -> ToyLink:
+    async def get_connection(self, session: Session) -> ToyLink:
         if self.is_down:
             raise ToolUnavailable("The MCP server toy is not there.")
         if not self.links or self.links[-1].lost.done():
-            self.links.append(ToyLink(self.answer, self.hello))
+            self.links.append(ToyLink(self.answer, self.server_info))
         return self.links[-1]
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def call_slot(self) -> AsyncIterator[None]:
         yield
 
     @property
@@ -123,15 +116,15 @@ class Neighbourhood:
 
     def __init__(self, crib: Crib, **more: Any) -> None:
         self.crib = crib
-        self.bulletin = ChangeFeed()
-        given: dict[str, Any] = {"submit": self._submit, "bulletin": self.bulletin, "root_of": lambda session: "/here"}
-        self.reception = ServerRequests(**(given | more))
+        self.changes = ChangeFeed()
+        given: dict[str, Any] = {"submit": self._submit, "changes": self.changes, "root_of": lambda session: "/here"}
+        self.server_requests = ServerRequests(**(given | more))
 
     async def open(self, upstream: Upstream, *raws: Raw) -> list[Tool]:
         """Open the house with these tools of a server, by the names the server gives them."""
         made = [self.make(upstream, raw) for raw in raws]
         await self.crib.open()
-        for tool in (*self.reception.tools, *made):
+        for tool in (*self.server_requests.tools, prompt_tool(), *made):
             self.crib.services.dispatcher.registry.replace(tool)
         return made
 
@@ -142,7 +135,7 @@ class Neighbourhood:
             f"mcp__{upstream.definition.name}__{raw['name']}",
             parser=json_schema.make_parser,
             checker=json_schema.make_checker,
-            reception=self.reception,
+            server_requests=self.server_requests,
         )
 
     async def _submit(self, tool: str, arguments: Raw) -> Result:

@@ -212,6 +212,6 @@ def test_an_error_comes_after_what_the_tool_gave_and_a_servers_own_is_not_said_t
 
 def test_the_service_reads_its_own_results_without_a_loss() -> None:
     image = Media(mime="image/png", data=PIXEL)
-    read_back = results.read(result_of(Text("see"), Json({"n": 1}), image))
+    read_back = results.to_result(result_of(Text("see"), Json({"n": 1}), image))
     assert (read_back.output, read_back.structured) == ("see", {"n": 1})
     assert [attachment.url for attachment in read_back.attachments] == [f"data:image/png;base64,{PIXEL}"]

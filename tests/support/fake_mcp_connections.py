@@ -4,14 +4,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 
 from app.core.mcp_servers import AnyServer, servers
 from app.core.sessions import Session
 from app.core.tools import Context
 from app.core.util.json_codec import Raw
-from app.mcp.client.interfaces import Connection, ConnectionLost, Log, OnProgress, ServerInfo, ServerRequestHandler
-from app.mcp.client.status import Backoff
+from app.mcp.client.interfaces import Connection, ConnectionLost, Log, RequestOptions, ServerInfo, ServerRequestHandler
+from app.mcp.client.supervisor import Backoff
 
 Answer = Raw | Exception | Callable[[Raw], Raw]
 HELLO = ServerInfo(version="2025-11-25", capabilities={"tools": {"listChanged": True}}, info={"name": "toy"})
@@ -32,32 +32,24 @@ def listing(*names: str) -> Raw:
 class Nobody:
     """A `ServerRequestHandler` who is never asked."""
 
-    async def asked(self, method: str, params: Raw, about: Context | None) -> Raw:
+    async def on_request(self, method: str, params: Raw, ctx: Context | None) -> Raw:
         raise AssertionError(method)
 
-    def told(self, method: str, params: Raw, about: Context | None) -> None: ...
+    def on_notification(self, method: str, params: Raw, ctx: Context | None) -> None: ...
 
 
 class FakeLink:
     """The `Connection` port. `answers` are what it says, by method; `asked` is what it was asked."""
 
     def __init__(self, answers: dict[str, Answer], hello: ServerInfo = HELLO) -> None:
-        self.hello = hello
+        self.server_info = hello
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.answers = answers
         self.asked: list[tuple[str, Raw]] = []
         self.held = asyncio.Event()
         self.held.set()
 
-    async def request(
-        self,
-        method: str,
-        params: Raw | None = None,
-        *,
-        seconds: float | None = None,
-        on_progress: OnProgress | None = None,
-        about: Context | None = None,
-    ) -> Raw:
+    async def request(self, method: str, params: Raw | None = None, **options: Unpack[RequestOptions]) -> Raw:
         self.asked.append((method, params or {}))
         await self.held.wait()
         if self.lost.done():
@@ -80,7 +72,7 @@ class FakeServers:
     def __init__(self, *next: Exception | Mapping[str, Answer]) -> None:
         self.next = deque(next or [{"tools/list": listing("echo")}])
         self.links: list[FakeLink] = []
-        self.guests: list[ServerRequestHandler] = []
+        self.handlers: list[ServerRequestHandler] = []
         self.logs: list[Log] = []
         self.opened: list[tuple[str, str | None, Session | None]] = []
         self.open = 0
@@ -91,10 +83,10 @@ class FakeServers:
 
     @asynccontextmanager
     async def __call__(
-        self, server: AnyServer, guest: ServerRequestHandler, *, owner: str | None, session: Session | None, log: Log
+        self, server: AnyServer, handler: ServerRequestHandler, *, owner: str | None, session: Session | None, log: Log
     ) -> AsyncIterator[Connection]:
         self.opened.append((server.name, owner, session))
-        self.guests.append(guest)
+        self.handlers.append(handler)
         self.logs.append(log)
         await self.may_enter.wait()
         now = self.next.popleft() if len(self.next) > 1 else self.next[0]

@@ -54,12 +54,12 @@ async def create_mcp_sign_in(name: Name, key: ToolWriter, services: ServicesDep,
     refuse_bound(key)
     server = _server(services, name, owner)
     try:
-        sign_in = await services.oauth.begin(server, owner, key.principal)
+        sign_in = await services.oauth.start(server, owner, key.principal)
     except NoAuthorizationServer as error:
         raise _no_sign_in(str(error)) from None
     except AuthFailed as error:
         raise Problem(502, "SignInFailed", str(error)) from None
-    view = {"url": sign_in and sign_in.url, "expires_at": sign_in and rfc3339(sign_in.until)}
+    view = {"url": sign_in and sign_in.url, "expires_at": sign_in and rfc3339(sign_in.expires_at)}
     return json_response(view, headers={"Cache-Control": "no-store"})
 
 

@@ -14,7 +14,7 @@ from app.core.principals import ADMIN_PRINCIPAL
 from app.core.secrets import InvalidSecret
 from app.core.util.json_codec import Raw
 from app.core.util.urls import read_url
-from app.mcp.client.plaintext_secrets import SCHEME, PlaintextSecret, clear_values, covered
+from app.mcp.client.plaintext_secrets import SCHEME, PlaintextSecret, find_plaintext_secrets, mask_secrets
 
 MAX_NAME_LENGTH = 64
 Server = StdioServer | HttpServer
@@ -63,7 +63,7 @@ def masked(view: Raw) -> Raw:
     definition = view.get("definition")
     if definition is None:
         return view
-    return view | {"definition": covered(definition, clear_values(servers.validate_python(definition)))}
+    return view | {"definition": mask_secrets(definition, find_plaintext_secrets(servers.validate_python(definition)))}
 
 
 def _secrets_owner(owner: str | None) -> str:
@@ -75,7 +75,7 @@ def _secrets_owner(owner: str | None) -> str:
 def _extract_secrets(server: Server) -> tuple[Server, list[NewSecret]]:
     secrets: dict[tuple[str, str], NewSecret] = {}
     domains = [_domain(server.url)] if isinstance(server, HttpServer) else []
-    for one in clear_values(server):
+    for one in find_plaintext_secrets(server):
         if one.field in ("args", "url"):
             raise InvalidServer(
                 f"{one.field}: {one.name or 'a part of it'} looks like a secret, and this is shown to clients; "

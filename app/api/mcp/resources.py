@@ -25,7 +25,7 @@ from app.core.sessions import Session
 from app.core.tools import ResourceList
 from app.core.util.json_codec import Raw, dumps
 from app.dispatch.live_calls import committed_call
-from app.mcp.client.prompts import PROMPT
+from app.mcp.client.resources import PROMPT
 from app.store import outputs
 
 router = APIRouter(prefix="/v1/mcp", tags=["mcp"], route_class=JsonRoute)

@@ -1,6 +1,5 @@
 """MCP servers over HTTP: add, list, read, reconnect, remove."""
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -14,7 +13,7 @@ from app.api.mcp.requests import ServerPlan, ServerRequest, plan_server
 from app.api.rules import refuse_secrets
 from app.api.schemas.mcp import McpServerView
 from app.api.schemas.views import Page
-from app.core.mcp_servers import MAX_NAME, SERVER_NAME, InvalidServer, ServerState, StdioServer
+from app.core.mcp_servers import MAX_NAME, SERVER_NAME, InvalidServer, StdioServer
 from app.core.principals import Key, Scope
 from app.core.rules import Action, Rule, RuleScope, StoredRule
 from app.core.secrets import GLOBAL_PRINCIPAL
@@ -25,7 +24,6 @@ from app.dispatch.tools.registry import NameTaken
 router = APIRouter(prefix="/v1/mcp/servers", tags=["mcp"], route_class=JsonRoute)
 
 DEFAULT_WAIT, MAX_WAIT_SECONDS = 10.0, 60.0
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.25
 
 Name = Annotated[
     str, Path(pattern=SERVER_NAME, max_length=MAX_NAME, description="The server's name.", examples=["docs"])
@@ -79,12 +77,12 @@ async def create_mcp_server(
     try:
         plan = plan_server(body)
         _check_allowed(services, key, plan)
-        is_new, before = await _add(request, services, key, plan, owner)
+        is_new = await _add(request, services, key, plan, owner)
     except InvalidServer as error:
         raise Problem(422, "InvalidServer", f"The server cannot be added: {str(error).rstrip('.')}.") from None
     except NameTaken as error:
         raise Problem(409, "NameTaken", str(error)) from None
-    view = await _wait_connected(services, plan.server.name, owner, wait, before)
+    view = await _wait_connected(services, plan.server.name, owner, wait)
     return _respond(request, masked(view), 201 if is_new else 200)
 
 
@@ -128,7 +126,7 @@ async def reconnect_mcp_server(
         await services.servers.reconnect(name, owner)
     except InvalidServer as error:
         raise Problem(409, "Disabled", str(error)) from None
-    return _respond(request, masked(await _wait_connected(services, name, owner, wait, before)))
+    return _respond(request, masked(await _wait_connected(services, name, owner, wait)))
 
 
 @router.get("/{name}/log", response_class=PlainTextResponse)
@@ -144,11 +142,8 @@ async def get_mcp_server_log(
     return PlainTextResponse(request.app.state.redactor.text(text or ""))
 
 
-async def _add(
-    request: Request, services: Services, key: Key, plan: ServerPlan, owner: str | None
-) -> tuple[bool, Raw | None]:
-    """Add the server, its rules and secrets first, all or nothing. Returns whether it is new, and its view before when
-    only its secrets changed, so that it is reconnected."""
+async def _add(request: Request, services: Services, key: Key, plan: ServerPlan, owner: str | None) -> bool:
+    """Add the server, its rules and secrets first, all or nothing. Returns whether it is new."""
     name = plan.server.name
     before = _of_owner(services, name, owner)
     if before is not None and not plan.replace:
@@ -164,8 +159,7 @@ async def _add(
         raise
     if before is not None and server != plan.server and _is_unchanged(services, name, owner, before):
         await services.servers.reconnect(name, owner)  # only the credentials have changed
-        return is_new, before
-    return is_new, None
+    return is_new
 
 
 def _is_unchanged(services: Services, name: str, owner: str | None, before: Raw) -> bool:
@@ -201,31 +195,11 @@ def _check_allowed(services: Services, key: Key, plan: ServerPlan) -> None:
         )
 
 
-async def _wait_connected(
-    services: Services, name: str, owner: str | None, seconds: float, before: Raw | None = None
-) -> Raw:
-    """The server once it is connected or has failed, or as it is after `seconds`. `before` is its view before a
-    reconnect was requested, in which it stays until that begins."""
-    loop, pause = asyncio.get_running_loop(), MIN_POLL_SECONDS
-    deadline = loop.time() + seconds
-    view = _existing(services, name, owner)
-    while _is_connecting(view, before) and loop.time() < deadline:
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, MAX_POLL_SECONDS)
-        view = _existing(services, name, owner)
-    return view
-
-
-def _is_connecting(view: Raw, before: Raw | None) -> bool:
-    if view["state"] == ServerState.STARTING:
-        return True
-    is_unchanged = before is not None and (view["state"], view["since"]) == (before["state"], before["since"])
-    return is_unchanged and view["enabled"]
-
-
-def _existing(services: Services, name: str, owner: str | None) -> Raw:
+async def _wait_connected(services: Services, name: str, owner: str | None, seconds: float) -> Raw:
+    """The server once it is connected or has failed, or as it is after `seconds`."""
+    await services.servers.wait_settled(name, owner, seconds)
     view = _of_owner(services, name, owner)
-    if view is None:  # removed meanwhile
+    if view is None:  # it was removed meanwhile
         raise not_found(f"MCP server {name}")
     return view
 

@@ -1,4 +1,4 @@
-"""Catalogues: the tools a server lists. Each is looked at by itself, so that a bad one costs only itself."""
+"""The tools a server lists. Each is validated by itself, so that an invalid one does not affect the others."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ MAX_PAGES = 1_000
 MAX_NAME = 1_024
 MAX_INVALID = 100
 MAX_REASON = 300
-NOT_FOUND = -32601
+METHOD_NOT_FOUND = -32601
 
 
 class Invalid(NamedTuple):
@@ -29,114 +29,120 @@ class Invalid(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a server said of itself and of its tools, with `of`: which server that was."""
+    """A server's description of itself and its tools."""
 
-    of: str
-    hello: ServerInfo
+    fingerprint: str
+    server_info: ServerInfo
     tools: tuple[Raw, ...] = ()
     invalid: tuple[Invalid, ...] = ()
 
-    def offered(self, server: AnyServer) -> list[Raw]:
-        """Without what the operator does not want of it."""
+    def allowed_tools(self, server: AnyServer) -> list[Raw]:
+        """The tools, filtered by the operator's `allowed_tools` and `denied_tools`."""
         allowed, denied = server.allowed_tools, frozenset(server.denied_tools)
         return [
             tool for tool in self.tools if tool["name"] not in denied and (allowed is None or tool["name"] in allowed)
         ]
 
 
-async def read(link: Connection, server: AnyServer) -> Catalog:
-    """All that it lists, within its startup time. Raises `JsonRpcError`, `LinkLost` and `TimeoutError`."""
-    sorting = _Sorting()
+async def read_catalog(connection: Connection, server: AnyServer) -> Catalog:
+    """List all tools within the startup timeout. Raises `JsonRpcError`, `ConnectionLost` and `TimeoutError`."""
+    reader = _CatalogReader()
     try:
         async with asyncio.timeout(server.startup_timeout):
-            await _turn_pages(link, sorting)
+            await _read_pages(connection, reader)
     except JsonRpcError as error:
-        if link.hello.has("tools") or error.code != NOT_FOUND:
-            raise  # one that never said it had tools has none
-    return Catalog(fingerprint(server), link.hello, tuple(sorting.kept.values()), tuple(sorting.invalid))
+        if connection.server_info.has("tools") or error.code != METHOD_NOT_FOUND:
+            raise  # a server that declared no tools need not have the method
+    return Catalog(fingerprint(server), connection.server_info, tuple(reader.tools.values()), tuple(reader.invalid))
 
 
-async def _turn_pages(link: Connection, sorting: "_Sorting") -> None:
+async def _read_pages(connection: Connection, reader: "_CatalogReader") -> None:
     cursor: str | None = None
-    seen: set[str] = set()
+    cursors: set[str] = set()
     for _ in range(MAX_PAGES):
-        params: Raw = {} if cursor is None else {"cursor": cursor}
-        page = await link.request("tools/list", params)
+        page = await connection.request("tools/list", {} if cursor is None else {"cursor": cursor})
         items = page.get("tools")
         if not isinstance(items, list):
-            sorting.refuse("*", "Its list of tools is not a list.")
+            reader.reject("*", "The result of tools/list has no list of tools.")
             return
-        if not all(sorting.take(item) for item in items):
+        if not all(reader.add(item) for item in items):
             return
         cursor = page.get("nextCursor")
         if not isinstance(cursor, str) or not cursor:
             return
-        if cursor in seen:
-            sorting.refuse("*", "Its list leads in circles: a cursor came twice, and what follows is left out.")
+        if cursor in cursors:
+            reader.reject("*", "tools/list returned the same cursor twice; the remaining pages are left out.")
             return
-        seen.add(cursor)
-    sorting.refuse("*", f"Its list has more than {MAX_PAGES:,} pages, and what follows is left out.")
+        cursors.add(cursor)
+    reader.reject("*", f"tools/list has more than {MAX_PAGES:,} pages; the remaining ones are left out.")
 
 
 def fingerprint(server: AnyServer) -> str:
-    """What stays the same as long as it is the same program, or the same address."""
+    """Identifies the program or the address, whatever else is configured."""
     where: list[Any] = [server.kind]
     where += [server.command, server.args, server.cwd] if isinstance(server, StdioServer) else [server.url]
     return hashlib.sha256(dumps(where)).hexdigest()
 
 
-def pack(catalogue: Catalog) -> str:
-    """As it is kept."""
-    invalid = [list(one) for one in catalogue.invalid]
-    kept = {"of": catalogue.of, "hello": catalogue.hello, "tools": catalogue.tools, "invalid": invalid}
-    return dumps(kept).decode()
+def pack(catalog: Catalog) -> str:
+    """The catalog as the database stores it."""
+    return dumps(
+        {
+            "of": catalog.fingerprint,
+            "hello": catalog.server_info,
+            "tools": catalog.tools,
+            "invalid": [list(tool) for tool in catalog.invalid],
+        }
+    ).decode()
 
 
 def unpack(body: str) -> Catalog:
-    """Raises `ValueError` for what is no catalogue."""
+    """Raises `ValueError` when the body is not a catalog."""
     try:
-        kept = json.loads(body)
-        invalid = tuple(Invalid(*one) for one in kept["invalid"])
-        return Catalog(kept["of"], ServerInfo(**kept["hello"]), tuple(kept["tools"]), invalid)
+        stored = json.loads(body)
+        invalid = tuple(Invalid(*tool) for tool in stored["invalid"])
+        return Catalog(stored["of"], ServerInfo(**stored["hello"]), tuple(stored["tools"]), invalid)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"This is no catalogue: {error}.") from None
+        raise ValueError(f"This is not a catalog: {error}.") from None
 
 
 @dataclass(slots=True)
-class _Sorting:
-    """The tools of one list, in its order."""
+class _CatalogReader:
+    """Collects the tools of one list, in its order."""
 
-    kept: dict[str, Raw] = field(default_factory=dict)
+    tools: dict[str, Raw] = field(default_factory=dict)
     invalid: list[Invalid] = field(default_factory=list)
-    seen: int = 0
+    count: int = 0
     size: int = 0
 
-    def take(self, item: Any) -> bool:
-        """Keep it or say why not; False when the list has become too long."""
-        self.seen += 1
+    def add(self, item: Any) -> bool:
+        """Accept or reject a tool; False when the list is too long."""
+        self.count += 1
         try:
             self.size += len(dumps(item))
         except RecursionError:
-            self.refuse(f"#{self.seen}", "It is nested too deep.")
+            self.reject(f"#{self.count}", "It is nested too deep.")
             return True
-        if self.seen > MAX_TOOLS or self.size > MAX_BYTES:
-            self.refuse("*", f"It lists more than {MAX_TOOLS:,} tools or {MAX_BYTES >> 20} MiB; the rest is left out.")
+        if self.count > MAX_TOOLS or self.size > MAX_BYTES:
+            limits = f"{MAX_TOOLS:,} tools or {MAX_BYTES >> 20} MiB"
+            self.reject("*", f"tools/list returned more than {limits}; the rest is left out.")
             return False
-        name = item.get("name") if isinstance(item, dict) else None
-        reason = next(_mistakes(item, self.kept), None)
+        reason = next(_problems(item, self.tools), None)
         if reason is None:
-            self.kept[item["name"]] = item | {"inputSchema": _of_an_object(item["inputSchema"])}
+            # Many servers leave the type out where there are no arguments; arguments are always an object.
+            self.tools[item["name"]] = item | {"inputSchema": {**item["inputSchema"], "type": "object"}}
         else:
-            self.refuse(name if isinstance(name, str) and name else f"#{self.seen}", reason)
+            name = item.get("name") if isinstance(item, dict) else None
+            self.reject(name if isinstance(name, str) and name else f"#{self.count}", reason)
         return True
 
-    def refuse(self, name: str, reason: str) -> None:
+    def reject(self, name: str, reason: str) -> None:
         if len(self.invalid) < MAX_INVALID:
-            clean = name[:MAX_NAME].encode("utf-8", "replace").decode()
-            self.invalid.append(Invalid(clean, reason[:MAX_REASON]))
+            valid_name = name[:MAX_NAME].encode("utf-8", "replace").decode()
+            self.invalid.append(Invalid(valid_name, reason[:MAX_REASON]))
 
 
-def _mistakes(item: Any, kept: dict[str, Raw]) -> Iterator[str]:
+def _problems(item: Any, tools: dict[str, Raw]) -> Iterator[str]:
     if not isinstance(item, dict):
         yield "It is not an object."
         return
@@ -146,32 +152,25 @@ def _mistakes(item: Any, kept: dict[str, Raw]) -> Iterator[str]:
         return
     if len(name) > MAX_NAME:
         yield f"Its name has more than {MAX_NAME:,} characters."
-    if not _is_text(name):
-        yield "Its name is not text."
-    if name in kept:
-        yield "Another tool of this server has the same name; that one is used."
+    if not _is_unicode(name):
+        yield "Its name is not valid Unicode."
+    if name in tools:
+        yield "The server lists another tool of this name before it, which is used."
     if not isinstance(item.get("description") or "", str):
-        yield "Its description is not text."
+        yield "Its description is not a string."
     schema = item.get("inputSchema")
     if not isinstance(schema, dict):
-        yield "It does not say what arguments it takes: its inputSchema is not an object."
-    elif not _may_be_an_object(schema.get("type", "object")):
-        yield f"Its inputSchema describes no object, but {json.dumps(schema['type'])[:80]}."
+        yield "Its inputSchema is missing or not an object."
+        return
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        yield f"Its inputSchema has the type {json.dumps(kind)[:80]} instead of object."
 
 
-def _is_text(name: str) -> bool:
-    """Half a character is none, and would not come back from the store as it is."""
+def _is_unicode(name: str) -> bool:
+    """A lone surrogate cannot be stored."""
     try:
         name.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _may_be_an_object(type: Any) -> bool:
-    return type == "object" or (isinstance(type, list) and "object" in type)
-
-
-def _of_an_object(schema: Raw) -> Raw:
-    """Many servers leave the type out where there are no arguments; arguments are always an object."""
-    return {**schema, "type": "object"}

@@ -1,10 +1,14 @@
-"""What the parts of this room hold of each other: a link to a server, and what comes over it unasked."""
+"""Types that the MCP client's modules share: errors, a connection to a server, and what the server sends by itself.
+
+The protocol comes in two generations, which the setting `era` calls `older` and `newer`. Up to 2025-11-25 a connection
+starts with `initialize` and may have a session. From 2026-07-28 on there is neither: each request carries everything.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from app.core.mcp_servers import HttpServer, StdioServer
 from app.core.sessions import Session
@@ -12,14 +16,14 @@ from app.core.tools import Context
 from app.core.util.json_codec import Raw
 
 MODERN = "2026-07-28"
-"""From this version of the protocol on there is no handshake and no session."""
+"""The first version of the protocol without handshake and session."""
 
 OnProgress = Callable[[float, float | None, str | None], None]
-"""How far, of how much, and in words."""
+"""Called with progress, total and message."""
 
 
 class JsonRpcError(Exception):
-    """A JSON-RPC error: the server answered, and the answer is no."""
+    """The server answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -29,19 +33,19 @@ class JsonRpcError(Exception):
 
 
 class ConnectionLost(Exception):
-    """The connection is over; the sentence says how that came about. Whatever was asked may or may not be done."""
+    """The connection ended; the message says why. The server may or may not have executed the request."""
 
 
 class RequestNotSent(ConnectionLost):
-    """The same, and the server has not seen the request: it may be sent again."""
+    """The connection ended before the server received the request, so it may be sent again."""
 
 
 class AuthRevoked(RequestNotSent):
-    """The server said hello and then did not let us in: somebody has to sign in before it is of use again."""
+    """The server refused the credentials after the handshake: a person has to sign in again."""
 
 
 class CannotConnect(Exception):
-    """There is no connection; the sentence says why. With `is_final` it would be the same the next time."""
+    """No connection could be made; the message says why. With `is_final` a retry would fail in the same way."""
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
@@ -49,7 +53,7 @@ class CannotConnect(Exception):
 
 
 class NeedsAuth(CannotConnect):
-    """The server lets nobody in whom it does not know. `challenge` is its `WWW-Authenticate` header."""
+    """The server requires credentials. `challenge` is its `WWW-Authenticate` header."""
 
     def __init__(self, message: str, challenge: str | None = None) -> None:
         super().__init__(message)
@@ -58,7 +62,7 @@ class NeedsAuth(CannotConnect):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """What a server said of itself when the connection was made."""
+    """What the server declared in `initialize` or `server/discover`."""
 
     version: str
     capabilities: Raw
@@ -70,52 +74,52 @@ class ServerInfo:
         return self.version >= MODERN
 
     def has(self, *path: str) -> bool:
-        """Whether it said it can do this: `has("tools", "listChanged")`."""
-        found: Any = self.capabilities
+        """Whether the server declared a capability: `has("tools", "listChanged")`."""
+        value: Any = self.capabilities
         for part in path:
-            found = found.get(part) if isinstance(found, dict) else None
-        return found is not None and found is not False
+            value = value.get(part) if isinstance(value, dict) else None
+        return value is not None and value is not False
 
 
 class ServerRequestHandler(Protocol):
-    """What a server asks and tells us by itself. `about` is the call it belongs to, where the server names it."""
+    """Handles requests and notifications that a server sends. `ctx` is the call they belong to, if that is known."""
 
-    async def asked(self, method: str, params: Raw, about: Context | None) -> Raw:
-        """Answer a request (`elicitation/create`, `sampling/createMessage`, `roots/list`; `ping` never comes here).
-        Raises `JsonRpcError` to answer with that error. It is canceled when the server takes it back."""
+    async def on_request(self, method: str, params: Raw, ctx: Context | None) -> Raw:
+        """Answer `elicitation/create`, `sampling/createMessage` or `roots/list` (`ping` is answered by the peer).
+        Raises `JsonRpcError` to answer with that error. Canceled when the server cancels its request."""
         ...
 
-    def told(self, method: str, params: Raw, about: Context | None) -> None:
-        """A notification: `notifications/tools/list_changed` and its like (also where the protocol has another way to
-        say so), `notifications/resources/updated`, `notifications/message`, `notifications/elicitation/complete`.
-        Progress and cancellations never come here."""
+    def on_notification(self, method: str, params: Raw, ctx: Context | None) -> None:
+        """Handle a notification: list changes, updated resources, log messages, completed elicitations.
+        Progress and cancellations are handled by the peer."""
         ...
+
+
+class RequestOptions(TypedDict, total=False):
+    """Keyword arguments of `Connection.request`."""
+
+    timeout: float | None
+    on_progress: OnProgress | None
+    ctx: Context | None
+    """The call that requests of the server belong to while it works on this request."""
 
 
 class Connection(Protocol):
-    """A connection over which hello was said. It lives until its context ends or `lost` is done."""
+    """A connection after its handshake. It lives until its context ends or `lost` is done."""
 
     @property
-    def hello(self) -> ServerInfo: ...
+    def server_info(self) -> ServerInfo: ...
 
     @property
     def lost(self) -> "asyncio.Future[str]":
-        """Done when the connection is over, with a sentence that says how."""
+        """Done when the connection has ended; its result says why."""
         ...
 
-    async def request(
-        self,
-        method: str,
-        params: Raw | None = None,
-        *,
-        seconds: float | None = None,
-        on_progress: OnProgress | None = None,
-        about: Context | None = None,
-    ) -> Raw:
-        """One request and its result, as it came. What the protocol wants to stand in `_meta` is put there.
+    async def request(self, method: str, params: Raw | None = None, **options: Unpack[RequestOptions]) -> Raw:
+        """Send one request and return its result. The `_meta` that the protocol requires is added.
 
         Raises `JsonRpcError`, `ConnectionLost`, and `TimeoutError` after `timeout` seconds. Canceling it also
-        cancels the request at the server. Server requests that refer to this request get `about`.
+        cancels the request at the server.
         """
         ...
 
@@ -125,80 +129,80 @@ class Connection(Protocol):
 
 
 class OpenConnection(Protocol):
-    """Makes connections."""
+    """Opens connections."""
 
     def __call__(
         self,
         server: StdioServer | HttpServer,
-        guest: ServerRequestHandler,
+        handler: ServerRequestHandler,
         *,
         owner: str | None,
         session: Session | None,
         log: "Log",
     ) -> AbstractAsyncContextManager[Connection]:
-        """A link, with hello said, within the server's own startup time; enter and leave it in the same task.
+        """Connect and do the handshake within the server's startup timeout; enter and leave it in the same task.
 
-        `owner` is whose server it is (None: everybody's), and whose secrets it gets. With a `session` it starts in
-        that session's workspace. Entering raises `CannotConnect` (also `NeedsAuth`).
+        `owner` is the principal that owns the server (None: shared by all) and whose secrets it gets. With a `session`
+        the server starts in that session's workspace. Entering raises `CannotConnect` (also `NeedsAuth`).
         """
         ...
 
 
 class Credentials(Protocol):
-    """What lets us in at servers with OAuth."""
+    """OAuth credentials for MCP servers."""
 
     async def headers(self, server: HttpServer, owner: str | None) -> Mapping[str, str]:
-        """What to send along now; empty when there is nothing yet. A token that runs out soon is renewed first.
+        """The headers to send; empty while there is no token. A token that expires soon is refreshed first.
 
-        Raises a `CallError` when that cannot be done at the moment.
+        Raises a `CallError` when that fails at the moment.
         """
         ...
 
-    async def refused(self, server: HttpServer, owner: str | None, status: int, challenge: str | None) -> bool:
-        """The server answered 401 or 403 to those headers. True: there are better ones, try once more. Else the link
-        raises `NeedsAuth`. Raises a `CallError` when it cannot be said at the moment."""
+    async def handle_refusal(self, server: HttpServer, owner: str | None, status: int, challenge: str | None) -> bool:
+        """The server answered 401 or 403 to these headers. True: there are new ones, send the request once more.
+        Raises a `CallError` when the authorization server fails at the moment."""
         ...
 
 
 class Log(Protocol):
-    """What a server's program writes beside the protocol, and what goes wrong with it: the last of it is kept."""
+    """Takes a server's stderr and the errors of its connection."""
 
     def write(self, text: str) -> None: ...
 
 
 class Upstream(Protocol):
-    """One server as calls see it, whatever becomes of its connection."""
+    """One MCP server as calls see it, independent of its connections."""
 
     @property
     def definition(self) -> StdioServer | HttpServer: ...
 
     @property
     def owner(self) -> str | None:
-        """Whose it is; None is everybody's."""
+        """The principal that owns it; None: shared by all."""
         ...
 
     @property
-    def hello(self) -> ServerInfo | None:
-        """What it said last; None before the first time."""
+    def server_info(self) -> ServerInfo | None:
+        """What it declared last; None before its first connection."""
         ...
 
-    async def link(self, session: Session) -> Connection:
-        """A link that is ready, for calls of this session; one that is just starting is waited for.
+    async def get_connection(self, session: Session) -> Connection:
+        """A ready connection for calls of this session; waits for one that is being made.
 
-        Raises `ToolUnavailable`, which says why there is none and when the next try is.
+        Raises `ToolUnavailable`, which says why there is none and when the next attempt is.
         """
         ...
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        """One of its places for calls, waited for in line. Raises `Overloaded` when too many wait already."""
+    def call_slot(self) -> AbstractAsyncContextManager[None]:
+        """Holds one of the server's call slots. Raises `Overloaded` when too many calls wait already."""
         ...
 
 
 class Upstreams(Protocol):
-    """All servers."""
+    """All MCP servers."""
 
-    def seen(self, principal: str) -> Sequence[Upstream]:
-        """Those that are enabled, everybody's and this principal's, in the order of their names."""
+    def visible_to(self, principal: str) -> Sequence[Upstream]:
+        """The enabled ones, shared or owned by this principal, sorted by name."""
         ...
 
     def get(self, name: str, principal: str) -> Upstream | None:
@@ -207,7 +211,7 @@ class Upstreams(Protocol):
 
 
 class Change(NamedTuple):
-    """Something at a server is not what it was. With `uri` it is one resource, else the list of all of the kind."""
+    """Something changed at a server: the list of this kind, or with `uri` one resource."""
 
     kind: Literal["tools", "resources", "prompts"]
     server: str
@@ -216,16 +220,16 @@ class Change(NamedTuple):
 
 
 class ChangeFeed:
-    """Where changes are told as they happen, to everybody who watches."""
+    """Publishes changes to listeners."""
 
     def __init__(self) -> None:
-        self._watchers: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[Change], None]] = []
 
-    def watch(self, watcher: Callable[[Change], None]) -> Callable[[], None]:
-        """Be told from now on. The answer ends it."""
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
+    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with each change. Returns a function that ends the subscription."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
-    def post(self, change: Change) -> None:
-        for watcher in list(self._watchers):
-            watcher(change)
+    def publish(self, change: Change) -> None:
+        for listener in list(self._listeners):
+            listener(change)

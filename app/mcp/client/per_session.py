@@ -1,149 +1,132 @@
-"""Instances: connections that are one session's own, made when it first needs one and ended when nobody does."""
+"""Connections that belong to one session, made at its first call and closed when they are idle."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Unpack
 
 from app.core.errors import Overloaded, ToolUnavailable
 from app.core.ports import Clock
 from app.core.sessions import Session
-from app.core.tools import Context
 from app.core.util.json_codec import Raw
-from app.mcp.client.interfaces import Connection, OnProgress, ServerInfo
+from app.mcp.client.interfaces import Connection, RequestOptions
 from app.mcp.client.supervisor import ConnectionSupervisor
 
-MOST = 64
+MAX_SESSIONS = 64
 SWEEP_SECONDS = 15.0
 
-Name = tuple[str, str]
+Key = tuple[str, str]
 """A principal, and the id of one of its sessions."""
 
 
 @dataclass(slots=True)
 class SessionConnection:
-    """A connection, the workspace it was made for, and how many requests are under way."""
+    """A connection, the workspace it was made for, and how many requests are in progress."""
 
-    owner: ConnectionSupervisor
+    supervisor: ConnectionSupervisor
     workspace: str | None
-    used: float
-    busy: int = 0
+    used_at: float
+    requests: int = 0
 
 
 class SessionConnections:
-    """All those of one server."""
+    """The per-session connections of one server."""
 
-    def __init__(self, server: str, make: Callable[[Session], ConnectionSupervisor], clock: Clock, idle: float) -> None:
+    def __init__(
+        self, server: str, make: Callable[[Session], ConnectionSupervisor], clock: Clock, idle_seconds: float
+    ) -> None:
         self._server = server
         self._make = make
         self._clock = clock
-        self._idle = idle
-        self._running: dict[Name, SessionConnection] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._idle_seconds = idle_seconds
+        self._connections: dict[Key, SessionConnection] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self._connections)
 
-    async def link(self, session: Session) -> Connection:
-        """The session's own. Raises `ToolUnavailable`, and `Overloaded` when too many sessions have one."""
-        instance = self._of(session)
-        instance.busy += 1
+    async def get_connection(self, session: Session) -> Connection:
+        """The session's connection. Raises `ToolUnavailable`, and `Overloaded` when too many sessions have one."""
+        own = self._find_or_start(session)
+        own.requests += 1
         try:
-            return _Lent(await instance.owner.link(), instance, self._clock)
+            return _TrackedConnection(await own.supervisor.get_connection(), own, self._clock)
         finally:
-            instance.busy -= 1
-            instance.used = self._clock.monotonic()
+            own.requests -= 1
+            own.used_at = self._clock.monotonic()
 
     def reconnect(self) -> None:
-        """End them all; each session gets a new one when it needs it."""
-        for name in list(self._running):
-            self._dismiss(name)
+        """Close them all; each session gets a new one with its next call."""
+        for key in list(self._connections):
+            self._close_in_background(key)
 
     async def end_session(self, principal: str, session: str) -> None:
-        if (gone := self._running.pop((principal, session), None)) is not None:
-            await gone.owner.stop()
+        if (own := self._connections.pop((principal, session), None)) is not None:
+            await own.supervisor.stop()
 
-    async def sweep(self) -> None:
-        """End those that nobody used for too long."""
-        over = self._clock.monotonic() - self._idle
-        idle = [name for name, one in self._running.items() if not one.busy and one.used <= over]
-        await asyncio.gather(*(self.end_session(*name) for name in idle))
+    async def close_idle(self) -> None:
+        limit = self._clock.monotonic() - self._idle_seconds
+        idle = [key for key, own in self._connections.items() if not own.requests and own.used_at <= limit]
+        await asyncio.gather(*(self.end_session(*key) for key in idle))
 
     async def close(self) -> None:
         self._is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
-        await asyncio.gather(*(self.end_session(*name) for name in list(self._running)), *self._leaving)
+        await asyncio.gather(*(self.end_session(*key) for key in list(self._connections)), *self._closing)
 
-    def _of(self, session: Session) -> SessionConnection:
+    def _find_or_start(self, session: Session) -> SessionConnection:
         if self._is_closed:
             raise ToolUnavailable(f"The MCP server {self._server} is stopped.")
-        name = (session.principal, session.id)
-        found = self._running.get(name)
-        if found is not None and found.workspace != session.workspace:
-            self._dismiss(name)  # the session works elsewhere now
-            found = None
-        return found or self._started(name, session)
-
-    def _started(self, name: Name, session: Session) -> SessionConnection:
-        if len(self._running) >= MOST:
+        key = (session.principal, session.id)
+        own = self._connections.get(key)
+        if own is not None and own.workspace == session.workspace:
+            return own
+        if own is not None:
+            self._close_in_background(key)  # the session has another workspace now
+        if len(self._connections) >= MAX_SESSIONS:
             raise Overloaded(
-                f"The MCP server {self._server} runs for {MOST} sessions already; end one of them, or try again later."
+                f"The MCP server {self._server} already runs for {MAX_SESSIONS} sessions; end one of them, or try "
+                "again later."
             )
-        owner = self._make(session)
-        started = self._running[name] = SessionConnection(owner, session.workspace, self._clock.monotonic())
-        owner.start()
+        supervisor = self._make(session)
+        own = self._connections[key] = SessionConnection(supervisor, session.workspace, self._clock.monotonic())
+        supervisor.start()
         if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep_on())
-        return started
+            self._sweeping = asyncio.create_task(self._sweep())
+        return own
 
-    def _dismiss(self, name: Name) -> None:
-        """Without waiting for its end."""
-        task = asyncio.create_task(self._running.pop(name).owner.stop())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    def _close_in_background(self, key: Key) -> None:
+        task = asyncio.create_task(self._connections.pop(key).supervisor.stop())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
-    async def _sweep_on(self) -> None:
+    async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(min(SWEEP_SECONDS, self._idle / 4))
-            await self.sweep()
+            await asyncio.sleep(min(SWEEP_SECONDS, self._idle_seconds / 4))
+            await self.close_idle()
 
 
-class _Lent:
-    """The `Connection` port: a session's link, which is not idle while it is used."""
+class _TrackedConnection:
+    """The `Connection` port: a session's connection, which is not idle during a request."""
 
-    __slots__ = ("_clock", "_instance", "_link")
+    __slots__ = ("_clock", "_connection", "_own", "lost", "notify", "server_info")
 
-    def __init__(self, link: Connection, instance: SessionConnection, clock: Clock) -> None:
-        self._link = link
-        self._instance = instance
+    def __init__(self, connection: Connection, own: SessionConnection, clock: Clock) -> None:
+        self.server_info = connection.server_info
+        self.lost = connection.lost
+        self.notify = connection.notify
+        self._connection = connection
+        self._own = own
         self._clock = clock
 
-    @property
-    def hello(self) -> ServerInfo:
-        return self._link.hello
-
-    @property
-    def lost(self) -> "asyncio.Future[str]":
-        return self._link.lost
-
-    async def request(
-        self,
-        method: str,
-        params: Raw | None = None,
-        *,
-        seconds: float | None = None,
-        on_progress: OnProgress | None = None,
-        about: Context | None = None,
-    ) -> Raw:
-        self._instance.busy += 1
+    async def request(self, method: str, params: Raw | None = None, **options: Unpack[RequestOptions]) -> Raw:
+        self._own.requests += 1
         try:
-            return await self._link.request(method, params, seconds=seconds, on_progress=on_progress, about=about)
+            return await self._connection.request(method, params, **options)
         finally:
-            self._instance.busy -= 1
-            self._instance.used = self._clock.monotonic()
-
-    async def notify(self, method: str, params: Raw | None = None) -> None:
-        await self._link.notify(method, params)
+            self._own.requests -= 1
+            self._own.used_at = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Values in clear: what in a server's definition is a secret by the look of it, though nobody made it one."""
+"""Finds plaintext values in a server's definition that look like secrets."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 from app.core.mcp_servers import BearerAuth, HttpServer, StdioServer
 from app.core.redaction import MARK, Redactor
 
-TELLING = re.compile(
+SECRET_NAME = re.compile(
     r"token|secret|passw|pwd$|api[-_]?key|access[-_]?key|private[-_]?key|credential|authorization|cookie"
     r"|(^|[-_])(key|pat|auth|bearer)$",
     re.IGNORECASE,
 )
-"""Names of what should not be told."""
-PLAIN = re.compile(r"(~|\.{0,2})/|true$|false$|\d{1,6}$|https?://|$", re.IGNORECASE)
-"""Values that are none, whatever they are called: a path, a switch, a number, an address, nothing."""
+HARMLESS = re.compile(r"(~|\.{0,2})/|true$|false$|\d{1,6}$|https?://|$", re.IGNORECASE)
+"""Values that are no secrets, whatever their name: a path, a boolean, a number, a URL, nothing."""
 SCHEME = re.compile(r"(?P<scheme>bearer|basic|token)\s+(?P<token>\S.*)", re.IGNORECASE | re.DOTALL)
 OPTION = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 HEADER = re.compile(r"(?P<name>[A-Za-z][\w-]*):\s*(?P<value>\S.*)", re.DOTALL)
@@ -23,7 +22,7 @@ _shapes = Redactor()
 
 
 class PlaintextSecret(NamedTuple):
-    """A value, the field it stands in, and its name there."""
+    """A value that looks like a secret, the field it is in, and its name there."""
 
     field: str
     name: str
@@ -31,50 +30,49 @@ class PlaintextSecret(NamedTuple):
 
     @property
     def token(self) -> str:
-        """The part of it that is the secret: what stands behind `Bearer`."""
-        found = SCHEME.fullmatch(self.value)
-        return found["token"] if found else self.value
+        """The secret part of the value: what follows `Bearer`."""
+        match = SCHEME.fullmatch(self.value)
+        return match["token"] if match else self.value
 
 
-def clear_values(server: StdioServer | HttpServer) -> list[PlaintextSecret]:
-    """Everything in it that looks like a secret."""
+def find_plaintext_secrets(server: StdioServer | HttpServer) -> list[PlaintextSecret]:
     if isinstance(server, StdioServer):
-        return [*_named("env", server.env), *_arguments(server.args)]
-    found = [*_named("headers", server.headers), *_address(server.url)]
+        return [*_find_named("env", server.env), *_find_in_args(server.args)]
+    found = [*_find_named("headers", server.headers), *_find_in_query(server.url)]
     if isinstance(server.auth, BearerAuth) and server.auth.token is not None:
         found.append(PlaintextSecret("auth", "token", server.auth.token))
     return found
 
 
-def covered(definition: Mapping[str, Any], found: Iterable[PlaintextSecret]) -> dict[str, Any]:
-    """A definition as it may be shown, with a mark where those values are."""
-    tokens = sorted({one.token for one in found}, key=len, reverse=True)
-    shown: dict[str, Any] = _cover(dict(definition), tokens)
-    return shown
+def mask_secrets(definition: Mapping[str, Any], secrets: Iterable[PlaintextSecret]) -> dict[str, Any]:
+    """A definition as it may be shown, with a mark in place of these values."""
+    tokens = sorted({one.token for one in secrets}, key=len, reverse=True)
+    masked: dict[str, Any] = _mask(dict(definition), tokens)
+    return masked
 
 
-def _cover(value: Any, tokens: list[str]) -> Any:
+def _mask(value: Any, tokens: list[str]) -> Any:
     match value:
         case str():
             for token in tokens:
                 value = value.replace(token, MARK)
             return value
         case dict():
-            return {name: _cover(item, tokens) for name, item in value.items()}
+            return {name: _mask(item, tokens) for name, item in value.items()}
         case list():
-            return [_cover(item, tokens) for item in value]
+            return [_mask(item, tokens) for item in value]
         case _:
             return value
 
 
-def _named(field: str, given: Mapping[str, Any]) -> Iterator[PlaintextSecret]:
-    for name, value in given.items():
+def _find_named(field: str, values: Mapping[str, Any]) -> Iterator[PlaintextSecret]:
+    for name, value in values.items():
         if isinstance(value, str) and _is_secret(name, value):
             yield PlaintextSecret(field, name, value)
 
 
-def _arguments(args: list[str]) -> Iterator[PlaintextSecret]:
-    """`--token VALUE`, `--token=VALUE`, `--header 'Authorization: Bearer VALUE'`, and what looks like a key itself."""
+def _find_in_args(args: list[str]) -> Iterator[PlaintextSecret]:
+    """`--token VALUE`, `--token=VALUE`, `--header 'Authorization: Bearer VALUE'`, and values that look like a key."""
     before = ""
     for arg in args:
         option, header = OPTION.fullmatch(arg), HEADER.fullmatch(arg)
@@ -88,7 +86,7 @@ def _arguments(args: list[str]) -> Iterator[PlaintextSecret]:
         before = option["name"] if option and option["value"] is None else ""
 
 
-def _address(url: str) -> Iterator[PlaintextSecret]:
+def _find_in_query(url: str) -> Iterator[PlaintextSecret]:
     for pair in url.partition("?")[2].partition("#")[0].split("&"):
         name, _, value = pair.partition("=")
         if value and _is_secret(name, value):
@@ -96,4 +94,4 @@ def _address(url: str) -> Iterator[PlaintextSecret]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    return (TELLING.search(name) is not None and not PLAIN.match(value)) or _shapes.finds(value)
+    return (SECRET_NAME.search(name) is not None and not HARMLESS.match(value)) or _shapes.finds(value)

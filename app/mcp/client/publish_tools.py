@@ -1,4 +1,4 @@
-"""Shelves: the tools of all servers, named together, made, and put into the registry."""
+"""Names, builds and registers the tools of all MCP servers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -16,17 +16,21 @@ from app.mcp.client.interfaces import Upstream
 from app.mcp.client.tool_names import Identity
 
 Make = Callable[[Upstream, Raw, str, tuple[Alias, ...]], Tool]
-"""What makes a tool of one that a server lists. Raises `ValueError` with a sentence when it cannot be one."""
+"""Builds a tool from a listed one. Raises `ValueError` with a sentence when it is unusable."""
+Key = tuple[str | None, str]
+"""A server by its owner (None: shared by all) and name."""
+Label = tuple[str | None, Identity]
+"""A tool by its server's owner and its identity."""
 
 
 class ListedServer(NamedTuple):
-    """A server, and what it lists."""
+    """A server and its catalog."""
 
     upstream: Upstream
-    catalogue: Catalog
+    catalog: Catalog
 
 
-class _Made(NamedTuple):
+class _BuiltTool(NamedTuple):
     raw: Raw
     name: str
     alias: str | None
@@ -34,143 +38,130 @@ class _Made(NamedTuple):
     tool: Tool
 
 
-Key = tuple[str | None, str]
-"""Whose server (None: everybody's), and its name."""
-Label = tuple[str | None, Identity]
-"""Whose server, and which tool of it."""
-
-
 @dataclass(slots=True)
 class PublishPlan:
-    """What is to be in the registry, and what that changes, by owner."""
+    """The tools to register and what that changes, by owner."""
 
     tools: dict[str | None, list[Tool]] = field(default_factory=dict)
     changes: dict[str | None, ToolsChanged] = field(default_factory=dict)
-    touched: set[Key] = field(default_factory=set)
+    changed_servers: set[Key] = field(default_factory=set)
     unusable: dict[Key, list[Invalid]] = field(default_factory=dict)
-    made: dict[Label, _Made] = field(default_factory=dict)
+    built: dict[Label, _BuiltTool] = field(default_factory=dict)
 
-    def offered(self) -> dict[Key, list[str]]:
-        """The tools of each server, by the names they have here."""
-        found: dict[Key, list[str]] = {}
-        for (owner, identity), one in self.made.items():
-            found.setdefault((owner, identity.server), []).append(one.name)
-        return found
+    def names_by_server(self) -> dict[Key, list[str]]:
+        """The names of each server's tools."""
+        names: dict[Key, list[str]] = {}
+        for (owner, identity), built in self.built.items():
+            names.setdefault((owner, identity.server), []).append(built.name)
+        return names
 
 
 class ToolPublisher:
-    """What is made once is made again only when the server says something else of it, or it is called otherwise.
+    """Rebuilds a tool only when its description or its name changes.
 
-    `on_rival` hears that names may have to be given anew.
+    `on_name_conflict` is called when names may have to be assigned again.
     """
 
     def __init__(self, registry: Registry, make: Make) -> None:
-        self.on_rival: Callable[[], None] = lambda: None
+        self.on_name_conflict: Callable[[], None] = lambda: None
         self._registry = registry
         self._make = make
-        self._made: dict[Label, _Made] = {}
+        self._built: dict[Label, _BuiltTool] = {}
         self._owners: set[str | None] = set()
-        registry.on_change = self._noticed
+        registry.on_change = self._on_registry_change
 
-    async def plan(self, stands: Iterable[ListedServer]) -> PublishPlan:
-        """Everybody's first: those of principals have to find other names."""
+    async def plan(self, servers: Iterable[ListedServer]) -> PublishPlan:
+        """Shared servers first: the tools of principals have to use other names."""
         plan = PublishPlan()
-        everybodys: set[str] = set()
-        by_owner = _by_owner(stands)
+        shared: set[str] = set()
+        by_owner: dict[str | None, list[ListedServer]] = {}
+        for server in servers:
+            by_owner.setdefault(server.upstream.owner, []).append(server)
         for owner in sorted({*by_owner, *self._owners}, key=lambda owner: owner or ""):
-            taken = self._registry.names_in_use(owner) | everybodys
+            taken = self._registry.names_in_use(owner) | shared
             await self._plan_owner(plan, owner, by_owner.get(owner, []), taken)
             if owner is None:
-                everybodys = {tool.name for tool in plan.tools[None]}
+                shared = {tool.name for tool in plan.tools[None]}
         return plan
 
-    def show(self, plan: PublishPlan) -> None:
-        """Put it into the registry."""
-        late = [
+    def publish(self, plan: PublishPlan) -> None:
+        """Put the planned tools into the registry."""
+        refused = [
             name for owner, tools in plan.tools.items() for name in self._registry.replace_server_tools(tools, owner)
         ]
-        self._made = {label: one for label, one in plan.made.items() if one.name not in late}
-        if late:  # somebody took them since this was planned
-            self.on_rival()
+        self._built = {label: built for label, built in plan.built.items() if built.name not in refused}
+        if refused:  # another tool took these names after the plan was made
+            self.on_name_conflict()
         self._owners = {owner for owner, tools in plan.tools.items() if tools}
 
-    def _noticed(self, name: str) -> None:
-        """Another tool came or went that wants a name of ours, or had one that we wanted."""
+    def _on_registry_change(self, name: str) -> None:
         if name.startswith(tool_names.PREFIX):
-            self.on_rival()
+            self.on_name_conflict()
 
     async def _plan_owner(
-        self, plan: PublishPlan, owner: str | None, stands: Sequence[ListedServer], taken: set[str]
+        self, plan: PublishPlan, owner: str | None, servers: Sequence[ListedServer], taken: set[str]
     ) -> None:
-        wanted = {
-            Identity(stand.upstream.definition.name, raw["name"]): (stand.upstream, raw)
-            for stand in stands
-            for raw in stand.catalogue.offered(stand.upstream.definition)
+        listed = {
+            Identity(server.upstream.definition.name, raw["name"]): (server.upstream, raw)
+            for server in servers
+            for raw in server.catalog.allowed_tools(server.upstream.definition)
         }
-        while True:  # once more if some of them turn out to be no tools: their names are free then
-            made, bad = await self._make_all(owner, wanted, taken)
-            for identity, reason in bad.items():
-                unusable = plan.unusable.setdefault((owner, identity.server), [])
-                unusable.append(Invalid(identity.tool, reason[:MAX_REASON]))
-                del wanted[identity]
-            if not bad:
+        while True:  # again if some are unusable: their names are free then
+            built, unusable = await self._build_all(owner, listed, taken)
+            for identity, reason in unusable.items():
+                invalid = Invalid(identity.tool, reason[:MAX_REASON])
+                plan.unusable.setdefault((owner, identity.server), []).append(invalid)
+                del listed[identity]
+            if not unusable:
                 break
-        plan.made |= made
-        plan.tools[owner] = sorted((one.tool for one in made.values()), key=lambda tool: tool.name)
+        plan.built |= built
+        plan.tools[owner] = sorted((one.tool for one in built.values()), key=lambda tool: tool.name)
         self._compare(plan, owner)
 
-    async def _make_all(
-        self, owner: str | None, wanted: dict[Identity, tuple[Upstream, Raw]], taken: set[str]
-    ) -> tuple[dict[Label, _Made], dict[Identity, str]]:
-        named = tool_names.assign(wanted, taken)
-        aliases = tool_names.aliases(named, taken)
-        made: dict[Label, _Made] = {}
-        fresh: list[Identity] = []
-        for identity, (upstream, raw) in wanted.items():
-            old = self._made.get((owner, identity))
-            if old is not None and old[:4] == (raw, named[identity], aliases.get(identity), upstream):
-                made[owner, identity] = old
+    async def _build_all(
+        self, owner: str | None, listed: dict[Identity, tuple[Upstream, Raw]], taken: set[str]
+    ) -> tuple[dict[Label, _BuiltTool], dict[Identity, str]]:
+        names = tool_names.assign(listed, taken)
+        aliases = tool_names.aliases(names, taken)
+        built: dict[Label, _BuiltTool] = {}
+        new: list[Identity] = []
+        for identity, (upstream, raw) in listed.items():
+            old = self._built.get((owner, identity))
+            if old is not None and old[:4] == (raw, names[identity], aliases.get(identity), upstream):
+                built[owner, identity] = old
             else:
-                fresh.append(identity)
-        bad: dict[Identity, str] = {}
+                new.append(identity)
+        unusable: dict[Identity, str] = {}
 
-        def work() -> None:
-            for identity in fresh:
-                upstream, raw = wanted[identity]
+        def build() -> None:
+            for identity in new:
+                upstream, raw = listed[identity]
                 alias = aliases.get(identity)
                 try:
-                    tool = self._make(upstream, raw, named[identity], (Alias(alias),) if alias else ())
+                    tool = self._make(upstream, raw, names[identity], (Alias(alias),) if alias else ())
                 except (ValueError, CallError) as error:
-                    bad[identity] = str(error)
+                    unusable[identity] = str(error)
                 else:
-                    made[owner, identity] = _Made(raw, named[identity], alias, upstream, tool)
+                    built[owner, identity] = _BuiltTool(raw, names[identity], alias, upstream, tool)
 
-        if fresh:
-            await asyncio.to_thread(work)  # there may be thousands
-        return made, bad
+        if new:
+            await asyncio.to_thread(build)  # there may be thousands
+        return built, unusable
 
     def _compare(self, plan: PublishPlan, owner: str | None) -> None:
-        """Note what becomes another, and at which servers."""
-        before = {one.name: one.tool for label, one in self._made.items() if label[0] == owner}
+        """Record which tools change, and at which servers."""
+        before = {built.name: built.tool for label, built in self._built.items() if label[0] == owner}
         after = {tool.name: tool for tool in plan.tools[owner]}
-        both = before.keys() & after.keys()
-        changed = ToolsChanged(
+        changes = ToolsChanged(
             added=sorted(after.keys() - before.keys()),
             removed=sorted(before.keys() - after.keys()),
-            changed=sorted(name for name in both if _differ(before[name], after[name])),
+            changed=sorted(name for name in before.keys() & after.keys() if _differ(before[name], after[name])),
         )
-        if changed:
-            plan.changes[owner] = changed
-        for name in (*changed.added, *changed.removed, *changed.changed):
+        if changes:
+            plan.changes[owner] = changes
+        for name in (*changes.added, *changes.removed, *changes.changed):
             origins = (tools[name].origin for tools in (before, after) if name in tools)
-            plan.touched |= {(owner, origin.server) for origin in origins if origin}
-
-
-def _by_owner(stands: Iterable[ListedServer]) -> dict[str | None, list[ListedServer]]:
-    by_owner: dict[str | None, list[ListedServer]] = {}
-    for stand in stands:
-        by_owner.setdefault(stand.upstream.owner, []).append(stand)
-    return by_owner
+            plan.changed_servers |= {(owner, origin.server) for origin in origins if origin}
 
 
 def _differ(before: Tool, after: Tool) -> bool:

@@ -1,4 +1,4 @@
-"""Watches: resources that somebody wants to hear of, as long as anybody does, whatever becomes of connections."""
+"""Subscriptions to resources: kept while at least one client watches, and renewed on each new connection."""
 
 import asyncio
 import logging
@@ -11,13 +11,12 @@ from app.mcp.client.interfaces import Change, ChangeFeed, Connection, Connection
 
 log = logging.getLogger(__name__)
 
-SOONEST, LATEST = 0.5, 30.0
-SECONDS = 60.0
-"""What a server has to say that it heard."""
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 30.0
+REQUEST_SECONDS = 60.0
 
 
 class ResourceSubscription(NamedTuple):
-    """Which resource, at whose server; with a session, at the one that is started for it."""
+    """A resource of a server; with a session, of that session's own connection."""
 
     owner: str | None
     server: str
@@ -26,92 +25,92 @@ class ResourceSubscription(NamedTuple):
 
 
 class ResourceSubscriptions:
-    """Counts who watches, and tells the server of the first and the last. A new link is told anew."""
+    """Counts the watchers; the first one subscribes at the server, the last one unsubscribes."""
 
-    def __init__(self, upstreams: Upstreams, bulletin: ChangeFeed | None) -> None:
+    def __init__(self, upstreams: Upstreams, changes: ChangeFeed | None) -> None:
         self._upstreams = upstreams
-        self._bulletin = bulletin
+        self._changes = changes
         self._counts: dict[ResourceSubscription, int] = {}
-        self._keepers: dict[ResourceSubscription, asyncio.Task[None]] = {}
-        self._turns: WeakValueDictionary[ResourceSubscription, asyncio.Lock] = WeakValueDictionary()
+        self._renewals: dict[ResourceSubscription, asyncio.Task[None]] = {}
+        self._locks: WeakValueDictionary[ResourceSubscription, asyncio.Lock] = WeakValueDictionary()
 
     async def add(self, upstream: Upstream, session: Session, uri: str) -> None:
-        """Raises what `Upstream.link` and `Link.request` raise."""
-        watched = _watched(upstream, session, uri)
-        self._counts[watched] = self._counts.get(watched, 0) + 1
+        """Raises what `Upstream.get_connection` and `Connection.request` raise."""
+        key = _key(upstream, session, uri)
+        self._counts[key] = self._counts.get(key, 0) + 1
         try:
-            async with self._turn(watched):
-                keeper = self._keepers.get(watched)
-                if keeper is None or keeper.done():
-                    link = await upstream.link(session)
-                    await link.request("resources/subscribe", {"uri": uri}, seconds=SECONDS)
-                    self._keepers[watched] = asyncio.create_task(self._keep(watched, session, link))
+            async with self._lock(key):
+                renewal = self._renewals.get(key)
+                if renewal is None or renewal.done():
+                    connection = await upstream.get_connection(session)
+                    await connection.request("resources/subscribe", {"uri": uri}, timeout=REQUEST_SECONDS)
+                    self._renewals[key] = asyncio.create_task(self._renew(key, session, connection))
         except BaseException:
-            self._leave(watched)
+            self._decrement(key)
             raise
 
     async def remove(self, upstream: Upstream, session: Session, uri: str) -> None:
-        watched = _watched(upstream, session, uri)
-        if not self._leave(watched):
+        key = _key(upstream, session, uri)
+        if not self._decrement(key):
             return
-        async with self._turn(watched):
-            if watched in self._counts:
-                return  # somebody else came meanwhile
-            if (keeper := self._keepers.pop(watched, None)) is not None:
-                keeper.cancel()
-                await asyncio.wait([keeper])
-                link = await upstream.link(session)
-                await link.request("resources/unsubscribe", {"uri": uri}, seconds=SECONDS)
+        async with self._lock(key):
+            if key in self._counts:
+                return  # another client watches it meanwhile
+            if (renewal := self._renewals.pop(key, None)) is not None:
+                renewal.cancel()
+                await asyncio.wait([renewal])
+                connection = await upstream.get_connection(session)
+                await connection.request("resources/unsubscribe", {"uri": uri}, timeout=REQUEST_SECONDS)
 
     async def close(self) -> None:
-        keepers = list(self._keepers.values())
-        for keeper in keepers:
-            keeper.cancel()
-        if keepers:
-            await asyncio.wait(keepers)
+        renewals = list(self._renewals.values())
+        for renewal in renewals:
+            renewal.cancel()
+        if renewals:
+            await asyncio.wait(renewals)
 
-    def _turn(self, watched: ResourceSubscription) -> asyncio.Lock:
-        """One after the other says what is wanted of a resource, so that nobody relies on what did not come about."""
-        turn = self._turns.get(watched)
-        if turn is None:
-            turn = self._turns[watched] = asyncio.Lock()
-        return turn
+    def _lock(self, key: ResourceSubscription) -> asyncio.Lock:
+        """Requests about one resource are sent one after the other."""
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
 
-    def _leave(self, watched: ResourceSubscription) -> bool:
-        """Whether that was the last one."""
-        left = self._counts.get(watched, 0) - 1
-        if left > 0:
-            self._counts[watched] = left
-        return left <= 0 and self._counts.pop(watched, None) is not None
+    def _decrement(self, key: ResourceSubscription) -> bool:
+        """Whether that was the last watcher."""
+        count = self._counts.get(key, 0) - 1
+        if count > 0:
+            self._counts[key] = count
+        return count <= 0 and self._counts.pop(key, None) is not None
 
-    async def _keep(self, watched: ResourceSubscription, session: Session, link: Connection) -> None:
+    async def _renew(self, key: ResourceSubscription, session: Session, connection: Connection) -> None:
         while True:
-            await asyncio.wait([link.lost])
-            found = await self._again(watched, session)
-            if found is None:
+            await asyncio.wait([connection.lost])
+            renewed = await self._subscribe_again(key, session)
+            if renewed is None:
                 return
-            link = found
-            if self._bulletin is not None:  # what happened meanwhile nobody told
-                self._bulletin.post(Change("resources", watched.server, watched.owner, watched.uri))
+            connection = renewed
+            if self._changes is not None:  # updates in between were missed
+                self._changes.publish(Change("resources", key.server, key.owner, key.uri))
 
-    async def _again(self, watched: ResourceSubscription, session: Session) -> Connection | None:
-        """The next link, told what is watched; None when the server is not there any more."""
-        pause = SOONEST
-        while (upstream := self._upstreams.get(watched.server, session.principal)) is not None:
+    async def _subscribe_again(self, key: ResourceSubscription, session: Session) -> Connection | None:
+        """The next connection, with the subscription; None when the server was removed or refuses it."""
+        pause = MIN_PAUSE_SECONDS
+        while (upstream := self._upstreams.get(key.server, session.principal)) is not None:
             try:
-                link = await upstream.link(session)
-                await link.request("resources/subscribe", {"uri": watched.uri}, seconds=SECONDS)
-                return link
-            except JsonRpcError as said:
-                log.info("%s does not tell of %s any more: %s", watched.server, watched.uri, said)
+                connection = await upstream.get_connection(session)
+                await connection.request("resources/subscribe", {"uri": key.uri}, timeout=REQUEST_SECONDS)
+                return connection
+            except JsonRpcError as error:
+                log.info("%s refuses to subscribe to %s again: %s", key.server, key.uri, error)
                 return None
             except (CallError, ConnectionLost, TimeoutError):
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, LATEST)
+                pause = min(pause * 2, MAX_PAUSE_SECONDS)
         return None
 
 
-def _watched(upstream: Upstream, session: Session, uri: str) -> ResourceSubscription:
+def _key(upstream: Upstream, session: Session, uri: str) -> ResourceSubscription:
     server = upstream.definition
     own = (session.principal, session.id) if server.per_session else None
     return ResourceSubscription(upstream.owner, server.name, uri, own)

@@ -1,4 +1,4 @@
-"""What a tool of an MCP server gave, as a `Result`: nothing of it is lost, and nothing odd in it is an error."""
+"""A `CallToolResult` as a `Result`: no content is lost, and unknown content is not an error."""
 
 import base64
 import binascii
@@ -9,223 +9,225 @@ from urllib.parse import unquote, urlsplit
 
 from app.core.results import MAX_ATTACHED_BYTES, Attachment, Result, attach
 from app.core.util.json_codec import Raw, dumps
+from app.mcp.client.interfaces import JsonRpcError
 
 VIOLATION = "output_schema_violation"
 CONTENT = "content"
-"""Where the metadata has the blocks as they came, if they were more than one text: each as `block`, and `attachment`
-where its bytes are attached under that number."""
-MOST_KEPT = 64 * 1024
-"""Bytes of blocks that are kept as they came; of those that are not known, a larger one is a file."""
-NOTHING = "The tool gave nothing back."
+"""The metadata field with the original blocks, unless they are a single text: each as `block`, with `attachment` as the
+number of the attachment that holds its bytes."""
+MAX_BLOCK_BYTES = 64 * 1024
+"""Larger original blocks are not stored in the metadata; larger unknown blocks become attachments."""
+EMPTY = "The tool returned nothing."
 ANY_BYTES = "application/octet-stream"
-MOST_SAID = 300
-MOST_STRUCTURED = 4 * 1024 * 1024
-MOST_DETAILED = 16 * 1024
+MAX_EXCERPT = 300
+MAX_STRUCTURED_BYTES = 4 * 1024 * 1024
+MAX_DETAILS = 16 * 1024
 EXTENSIONS = {"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg", "audio/wav": ".wav"}
 
 
 Check = Callable[[Any], str | None]
-"""Says in which way a value is not as its schema wants it; None when it is."""
+"""Says how a value violates its schema; None when it is valid."""
 
 
-def read(raw: Raw, title: str = "", check: Check | None = None) -> Result:
-    """A `CallToolResult` as the model and the frontend see it. `check` is that of the tool's output schema."""
-    reading = ParsedResult()
+def to_result(raw: Raw, title: str = "", check: Check | None = None) -> Result:
+    """A `CallToolResult` as the model and the client see it. `check` is that of the tool's output schema."""
+    builder = ResultBuilder()
     blocks = raw.get("content")
     for block in blocks if isinstance(blocks, list) else []:
-        reading.take(block)
+        builder.add(block)
     structured = raw.get("structuredContent")
-    written = b"" if structured is None else dumps(structured)
-    if written and not reading.has_text:
-        reading.say(written.decode())
-    if check is not None and not raw.get("isError") and (wrong := violation(structured, check)):
-        reading.metadata[VIOLATION] = wrong
+    encoded = b"" if structured is None else dumps(structured)
+    if encoded and not builder.has_text:
+        builder.add_line(encoded.decode())
+    if check is not None and not raw.get("isError") and (problem := violation(structured, check)):
+        builder.metadata[VIOLATION] = problem
     if isinstance(meta := raw.get("_meta"), dict) and meta:
-        reading.metadata["_meta"] = meta
-    if len(written) > MOST_STRUCTURED:
-        reading.file(written, "structured.json", f"structured content of {len(written):,} bytes")
+        builder.metadata["_meta"] = meta
+    if len(encoded) > MAX_STRUCTURED_BYTES:
+        builder.attach_json(encoded, "structured.json", f"structured content of {len(encoded):,} bytes")
         structured = None
-    return reading.result(title, structured)
+    return builder.result(title, structured)
 
 
 def violation(structured: Any, check: Check) -> str | None:
-    """What about it is not as the tool's output schema says, in a sentence."""
+    """How the structured content violates the tool's output schema, in a sentence."""
     if structured is None:
-        return "The tool has an output schema, and gave no structured content."
-    wrong = check(structured)
-    return wrong and f"The structured content is not as the tool's output schema says: {wrong}."
+        return "The tool has an output schema, but returned no structured content."
+    problem = check(structured)
+    return problem and f"The structured content violates the tool's output schema: {problem}."
 
 
-def details(code: int, message: str, data: Any) -> Raw:
-    """A server's error as the call keeps it. Somebody may say a lot with one."""
-    size = len(dumps(data))
-    kept = data if size <= MOST_DETAILED else f"[{size:,} bytes, which is too much to keep]"
-    return {"code": code, "message": message[:MOST_DETAILED], "data": kept}
+def error_details(error: JsonRpcError) -> Raw:
+    """A server's error as the call stores it; large data is left out."""
+    size = len(dumps(error.data))
+    data = error.data if size <= MAX_DETAILS else f"[{size:,} bytes, too large to store]"
+    return {"code": error.code, "message": error.message[:MAX_DETAILS], "data": data}
 
 
-def sentence(text: str) -> str:
-    """The beginning of a text, short enough for an error's message."""
+def excerpt(text: str) -> str:
+    """The beginning of a text as one line, short enough for an error message."""
     line = " ".join(text.split())
-    return line if len(line) <= MOST_SAID else line[: MOST_SAID - 1].rstrip() + "…"
+    return line if len(line) <= MAX_EXCERPT else line[: MAX_EXCERPT - 1].rstrip() + "…"
 
 
-class ParsedResult:
-    """Content blocks, put together one after the other."""
+class ResultBuilder:
+    """Builds a result from content blocks."""
 
     def __init__(self) -> None:
         self.metadata: dict[str, Any] = {}
         self.has_text = False
         self._lines: list[str] = []
-        self._attached: list[Attachment] = []
+        self._attachments: list[Attachment] = []
         self._blocks: list[Raw] = []
         self._room = MAX_ATTACHED_BYTES
 
-    def take(self, block: Any) -> None:
-        before = len(self._attached)
+    def add(self, block: Any) -> None:
+        number = len(self._attachments)
         self._read(block)
         kind = block.get("type") if isinstance(block, dict) else None
-        is_attached = len(self._attached) > before and kind in ("image", "audio", "resource")
-        self._blocks.append({"block": _bare(block), "attachment": before} if is_attached else {"block": block})
+        is_attached = len(self._attachments) > number and kind in ("image", "audio", "resource")
+        stored = {"block": _without_bytes(block), "attachment": number} if is_attached else {"block": block}
+        self._blocks.append(stored)
 
     def _read(self, block: Any) -> None:
         match block:
             case {"type": "text", "text": str(text)}:
                 self.has_text = True
-                self.say(text)
+                self.add_line(text)
             case {"type": "image" | "audio" as kind, "data": str(data)}:
                 mime = _mime(block, f"{kind}/*")
-                self.attach(data, mime, f"{kind}{len(self._attached) + 1}{_extension(mime)}", f"{kind} of type {mime}")
+                name = f"{kind}{len(self._attachments) + 1}{_extension(mime)}"
+                self._attach_base64(data, mime, name, f"{kind} of type {mime}")
             case {"type": "resource", "resource": dict(resource)}:
-                self.embed(resource)
+                self._embed(resource)
             case {"type": "resource_link", "uri": str(uri)}:
-                self._link(block, uri)
+                self._add_link(block, uri)
             case _:
-                self._keep(block)
+                self._add_unknown(block)
 
-    def say(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         self._lines.append(line)
 
-    def embed(self, resource: Raw) -> None:
-        """A resource: a text under its address, or a file."""
+    def attach_json(self, data: bytes, name: str, what: str) -> None:
+        """Attach JSON that is too large for its usual place."""
+        if self._has_room(len(data), what):
+            self._attachments.append(attach(data, "application/json", name))
+            self.add_line(f"[The {what} is attached as {name}.]")
+
+    def result(self, title: str, structured: Any) -> Result:
+        if not self._lines:
+            self.add_line(_attachment_summary(self._attachments) if self._attachments else EMPTY)
+        is_single_text = [_is_text(stored["block"]) for stored in self._blocks] in ([], [True])
+        if not is_single_text and len(dumps(self._blocks)) <= MAX_BLOCK_BYTES:
+            self.metadata[CONTENT] = self._blocks
+        return Result("\n".join(self._lines), title, self.metadata, tuple(self._attachments), structured)
+
+    def _embed(self, resource: Raw) -> None:
+        """An embedded resource: a text under its URI, or an attachment."""
         uri = str(resource.get("uri", ""))
         match resource:
             case {"text": str(text)}:
                 self.has_text = True
-                self.say(f"{uri}:\n{text}")
+                self.add_line(f"{uri}:\n{text}")
             case {"blob": str(data)}:
-                self.attach(data, _mime(resource, ANY_BYTES), file_name(uri), f"resource {uri}")
+                self._attach_base64(data, _mime(resource, ANY_BYTES), file_name(uri), f"resource {uri}")
             case _:
-                self._keep({"type": "resource", "resource": resource})
+                self._add_unknown({"type": "resource", "resource": resource})
 
-    def attach(self, data: str, mime: str, name: str | None, what: str) -> Attachment | None:
-        """Something in base64. What it is not, and what there is no room for, is said and costs only itself."""
+    def _attach_base64(self, data: str, mime: str, name: str | None, what: str) -> None:
+        """Attach bytes. Invalid base64, and bytes beyond the limit, are left out with a note."""
+        encoded = "".join(data.split())
         try:
-            size = len(base64.b64decode("".join(data.split()), validate=True))
+            size = len(base64.b64decode(encoded, validate=True))
         except (binascii.Error, ValueError):
-            self.leave_out(what, "its base64 cannot be read")
-            return None
-        if size > self._room:
-            self.leave_out(what, f"it has {size:,} bytes, and a call keeps {MAX_ATTACHED_BYTES:,} of all attachments")
-            return None
-        self._room -= size
-        attached = Attachment(mime, f"data:{mime};base64,{''.join(data.split())}", name)
-        self._attached.append(attached)
-        return attached
-
-    def file(self, data: bytes, name: str, what: str) -> None:
-        """Something of JSON that is too large for where it would be otherwise."""
-        if len(data) > self._room:
-            self.leave_out(
-                what, f"it has {len(data):,} bytes, and a call keeps {MAX_ATTACHED_BYTES:,} of all attachments"
-            )
+            self._leave_out(what, "its base64 is invalid")
             return
-        self._room -= len(data)
-        self._attached.append(attach(data, "application/json", name))
-        self.say(f"[The {what} is attached as {name}.]")
+        if self._has_room(size, what):
+            self._attachments.append(Attachment(mime, f"data:{mime};base64,{encoded}", name))
 
-    def result(self, title: str, structured: Any) -> Result:
-        if not self._lines:
-            self.say(_count(self._attached) if self._attached else NOTHING)
-        is_plain = [_is_text(kept["block"]) for kept in self._blocks] in ([], [True])
-        if not is_plain and len(dumps(self._blocks)) <= MOST_KEPT:
-            self.metadata[CONTENT] = self._blocks
-        return Result("\n".join(self._lines), title, self.metadata, tuple(self._attached), structured)
+    def _has_room(self, size: int, what: str) -> bool:
+        if size > self._room:
+            self._leave_out(
+                what, f"it has {size:,} bytes, and all attachments of a call have at most {MAX_ATTACHED_BYTES:,}"
+            )
+            return False
+        self._room -= size
+        return True
 
-    def leave_out(self, what: str, why: str) -> None:
-        self.say(f"[The {what} is left out: {why}.]")
+    def _leave_out(self, what: str, why: str) -> None:
+        self.add_line(f"[The {what} is left out: {why}.]")
         self.metadata.setdefault("left_out", []).append({"what": what, "reason": why})
 
-    def _link(self, block: Raw, uri: str) -> None:
-        about = block.get("description") or block.get("title") or block.get("name")
-        self.say(f"[Resource {uri}{f': {about}' if about else ''}]")
+    def _add_link(self, block: Raw, uri: str) -> None:
+        description = block.get("description") or block.get("title") or block.get("name")
+        self.add_line(f"[Resource {uri}{f': {description}' if description else ''}]")
         link = {name: value for name, value in block.items() if name != "type"}
         self.metadata.setdefault("resource_links", []).append(link)
 
-    def _keep(self, block: Any) -> None:
+    def _add_unknown(self, block: Any) -> None:
         kind = str(block.get("type") if isinstance(block, dict) else type(block).__name__)[:64]
-        written = dumps(block)
-        if len(written) > MOST_KEPT:
-            self.file(written, "content.json", f"content of the kind {kind}, which is not known here,")
+        encoded = dumps(block)
+        if len(encoded) > MAX_BLOCK_BYTES:
+            self.attach_json(encoded, "content.json", f"content of the unknown type {kind}")
             return
-        self.say(f"[Content of the kind {kind}, which is not known here; it is kept in the metadata.]")
+        self.add_line(f"[Content of the unknown type {kind}; it is in the metadata.]")
         self.metadata.setdefault("unknown_content", []).append(block)
 
 
 def blocks_of(result: Raw, data: Callable[[int], str]) -> list[Raw] | None:
-    """The blocks of a result as they came, where they are kept and still say what the model reads. `data` gives what
-    is attached under a number, in base64. What could not be kept, or is not known, is what was said of it."""
-    kept = result["metadata"].get(CONTENT)
-    if not isinstance(kept, list):
+    """The original blocks of a stored result, if they are stored and still match its output. `data` returns the
+    attachment of a number in base64. A block that was left out or is unknown becomes the text about it."""
+    stored_blocks = result["metadata"].get(CONTENT)
+    if not isinstance(stored_blocks, list):
         return None
-    again = ParsedResult()
-    for one in kept:
-        again.take(_whole(one, lambda number: ""))
+    builder = ResultBuilder()
+    for stored in stored_blocks:
+        builder.add(_with_bytes(stored, lambda number: ""))
     structured = result.get("structured")
-    if structured is not None and not again.has_text:
-        again.say(dumps(structured).decode())
-    if again.result("", None).output != result["output"]:
-        return None  # cut, or changed by a hook
-    return [_whole(one, data) if _is_known(one) else _said(one["block"]) for one in kept]
+    if structured is not None and not builder.has_text:
+        builder.add_line(dumps(structured).decode())
+    if builder.result("", None).output != result["output"]:
+        return None  # truncated, or changed by a hook
+    return [_with_bytes(stored, data) if _is_known(stored) else _as_text(stored["block"]) for stored in stored_blocks]
 
 
 def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.keys() == {"type", "text"} and isinstance(block["text"], str)
 
 
-def _is_known(kept: Raw) -> bool:
-    match kept["block"]:
+def _is_known(stored: Raw) -> bool:
+    match stored["block"]:
         case {"type": "text", "text": str()} | {"type": "resource_link", "uri": str()}:
             return True
         case {"type": "resource", "resource": {"text": str()}}:
             return True
-    return "attachment" in kept
+    return "attachment" in stored
 
 
-def _said(block: Any) -> Raw:
-    reading = ParsedResult()
-    reading.take(block)
-    return {"type": "text", "text": reading.result("", None).output}
+def _as_text(block: Any) -> Raw:
+    builder = ResultBuilder()
+    builder.add(block)
+    return {"type": "text", "text": builder.result("", None).output}
 
 
-def _bare(block: Raw) -> Raw:
+def _without_bytes(block: Raw) -> Raw:
     if block["type"] != "resource":
         return {name: value for name, value in block.items() if name != "data"}
     return block | {"resource": {name: value for name, value in block["resource"].items() if name != "blob"}}
 
 
-def _whole(kept: Raw, data: Callable[[int], str]) -> Any:
-    """A block with its bytes in it again."""
-    block = kept["block"]
-    if "attachment" not in kept:
+def _with_bytes(stored: Raw, data: Callable[[int], str]) -> Any:
+    block = stored["block"]
+    if "attachment" not in stored:
         return block
-    encoded = data(kept["attachment"])
+    encoded = data(stored["attachment"])
     if block["type"] != "resource":
         return block | {"data": encoded}
     return block | {"resource": block["resource"] | {"blob": encoded}}
 
 
 def file_name(uri: str) -> str | None:
-    """What a file would be called that came from this address."""
+    """A file name for the resource of this URI."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -244,8 +246,6 @@ def _extension(mime: str) -> str:
     return EXTENSIONS.get(mime) or mimetypes.guess_extension(mime, strict=False) or ""
 
 
-def _count(attached: list[Attachment]) -> str:
-    one = len(attached) == 1
-    return f"The tool gave {'a file' if one else f'{len(attached)} files'}, attached here: " + ", ".join(
-        item.filename or item.mime for item in attached
-    )
+def _attachment_summary(attachments: list[Attachment]) -> str:
+    count = "a file" if len(attachments) == 1 else f"{len(attachments)} files"
+    return f"The tool returned {count}, attached: " + ", ".join(one.filename or one.mime for one in attachments)

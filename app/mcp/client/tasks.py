@@ -1,114 +1,97 @@
-"""Tasks: a tool that takes so long that its server gives out a number, and is asked now and then how far it is.
-
-This is the experimental part of the protocol's version 2025-11-25.
-"""
+"""Task-augmented tool calls (experimental in 2025-11-25): the server returns a task, which is polled until it ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from app.core.errors import CallError, McpFailed
 from app.core.tools import Context
 from app.core.util.json_codec import Raw
-from app.mcp.client.interfaces import Connection, ConnectionLost, JsonRpcError, ServerInfo
-from app.mcp.client.results import details, sentence
+from app.mcp.client.interfaces import Connection, ConnectionLost, JsonRpcError, RequestOptions
+from app.mcp.client.results import error_details, excerpt
 
-KEPT_MS = 3_600_000
-"""How long the server is asked to keep what it has; it may keep it longer, or not at all."""
-POLL, SOONEST, LATEST = 1.0, 0.05, 30.0
-PATIENCE = 5.0
-"""Seconds a server has to hear that nobody wants it any more."""
+TTL_MS = 3_600_000
+"""How long the server is asked to store the result."""
+POLL_SECONDS, MIN_POLL_SECONDS, MAX_POLL_SECONDS = 1.0, 0.05, 30.0
+CANCEL_SECONDS = 5.0
+MAX_STATUS_MESSAGE = 500
 
-Again = Callable[[ConnectionLost], Awaitable[Connection]]
-"""The next link, once one is lost. Raises the call's end when there is none."""
-
-
-class Request(Protocol):
-    """A request on behalf of the call, with all that goes along with it."""
-
-    async def __call__(self, link: Connection, method: str, params: Raw) -> Raw: ...
+Reconnect = Callable[[ConnectionLost], Awaitable[Connection]]
+"""The next connection after a lost one. Raises the call's error when there is none."""
 
 
-def is_wanted(raw: Raw, hello: ServerInfo) -> bool:
-    """Whether the tool can be had no other way."""
-    execution = raw.get("execution")
-    is_required = isinstance(execution, dict) and execution.get("taskSupport") == "required"
-    return is_required and not hello.is_modern and hello.has("tasks", "requests", "tools", "call")
-
-
-async def drive(request: Request, link: Connection, params: Raw, ctx: Context, again: Again) -> Raw:
-    """A tool's result, however long it takes. Who gives up gives up the task."""
-    made = await request(link, "tools/call", params | {"task": {"ttl": KEPT_MS}})
-    match made:
+async def run_task(
+    connection: Connection, params: Raw, options: RequestOptions, ctx: Context, reconnect: Reconnect
+) -> Raw:
+    """Call a tool as a task and return its result. Canceling it cancels the task at the server."""
+    created = await connection.request("tools/call", params | {"task": {"ttl": TTL_MS}}, **options)
+    match created:
         case {"task": {"taskId": str(id)} as task}:
-            return await _Task(request, link, id, ctx, again).finish(task)
-    if "content" in made:
-        return made  # it was quicker than that
-    raise McpFailed("The server was to run this as a task, and did not say which.")
+            return await _Task(connection, id, options, ctx, reconnect).finish(task)
+    if "content" in created:
+        return created  # the server answered at once
+    raise McpFailed("The server did not return the task of this call.")
 
 
 class _Task:
-    def __init__(self, request: Request, link: Connection, id: str, ctx: Context, again: Again) -> None:
-        self._request = request
-        self._link = link
+    def __init__(
+        self, connection: Connection, id: str, options: RequestOptions, ctx: Context, reconnect: Reconnect
+    ) -> None:
+        self._connection = connection
         self._id = id
+        self._options = options
         self._ctx = ctx
-        self._again = again
-        self._seen: tuple[Any, ...] = ()
+        self._reconnect = reconnect
+        self._reported: tuple[Any, ...] = ()
 
     async def finish(self, task: Raw) -> Raw:
         try:
             while task.get("status") == "working":
-                self._tell(task)
-                await asyncio.sleep(_pause(task))
-                task = await self._ask("tasks/get")
-            self._tell(task)
-            # Where input is required, waiting for the result is how the server gets to ask for it.
-            return await self._result(task)
+                self._report_status(task)
+                await asyncio.sleep(_poll_interval(task))
+                task = await self._request("tasks/get")
+            self._report_status(task)
+            # With the status input_required the server sends its requests while tasks/result is open.
+            try:
+                return await self._request("tasks/result")
+            except JsonRpcError as error:
+                raise _task_failure(task, error) from None
         except asyncio.CancelledError:
-            await self._give_up()
+            with suppress(JsonRpcError, ConnectionLost, TimeoutError, CallError):
+                await self._connection.request("tasks/cancel", {"taskId": self._id}, timeout=CANCEL_SECONDS)
             raise
 
-    async def _result(self, task: Raw) -> Raw:
+    async def _request(self, method: str) -> Raw:
+        """Reading is safe to repeat: a task outlives the connection it was created on."""
+        params = {"taskId": self._id}
         try:
-            return await self._ask("tasks/result")
-        except JsonRpcError as said:
-            raise _unfinished(task, said) from None
-
-    async def _ask(self, method: str) -> Raw:
-        """To look again does no harm: a task outlives the link it was made on, if its server does."""
-        try:
-            return await self._request(self._link, method, {"taskId": self._id})
+            return await self._connection.request(method, params, **self._options)
         except ConnectionLost as lost:
-            self._link = await self._again(lost)
-            return await self._request(self._link, method, {"taskId": self._id})
+            self._connection = await self._reconnect(lost)
+            return await self._connection.request(method, params, **self._options)
 
-    def _tell(self, task: Raw) -> None:
-        seen = (task.get("status"), task.get("statusMessage"), task.get("lastUpdatedAt"))
-        if seen == self._seen:
+    def _report_status(self, task: Raw) -> None:
+        status = (task.get("status"), task.get("statusMessage"), task.get("lastUpdatedAt"))
+        if status == self._reported:
             return
-        self._seen = seen
+        self._reported = status
         message = task.get("statusMessage")
-        title = message[:500] if isinstance(message, str) else None
+        title = message[:MAX_STATUS_MESSAGE] if isinstance(message, str) else None
         self._ctx.metadata(title, {"task": self._id, "task_status": str(task.get("status"))})
         self._ctx.reset_timeout()
 
-    async def _give_up(self) -> None:
-        with suppress(JsonRpcError, ConnectionLost, TimeoutError, CallError):
-            await self._link.request("tasks/cancel", {"taskId": self._id}, seconds=PATIENCE)
 
-
-def _pause(task: Raw) -> float:
+def _poll_interval(task: Raw) -> float:
     wish = task.get("pollInterval")
-    seconds = wish / 1000 if isinstance(wish, int | float) and not isinstance(wish, bool) else POLL
-    return min(max(seconds, SOONEST), LATEST)
+    seconds = wish / 1000 if isinstance(wish, int | float) and not isinstance(wish, bool) else POLL_SECONDS
+    return min(max(seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 
 
-def _unfinished(task: Raw, said: JsonRpcError) -> CallError:
-    """A task that failed or was canceled at the server may have no result; then its status is all there is."""
-    kept = details(said.code, said.message, said.data)
+def _task_failure(task: Raw, error: JsonRpcError) -> CallError:
+    """A failed or canceled task may have no result; then its status says what happened."""
+    details = error_details(error)
     if task.get("status") not in ("failed", "cancelled"):
-        return McpFailed(f"The server ran it, and does not give its result: {sentence(said.message)}", details=kept)
-    why = task.get("statusMessage") or said.message
-    return McpFailed(f"The task {task['status']} at the server: {sentence(str(why))}", details=kept)
+        return McpFailed(f"The task has no result: {excerpt(error.message)}", details=details)
+    reason = task.get("statusMessage") or error.message
+    return McpFailed(f"The task {task['status']} at the server: {excerpt(str(reason))}", details=details)

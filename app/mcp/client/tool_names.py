@@ -1,7 +1,7 @@
-"""Names: what the tools of servers are called here, legal for every provider and never the same for two.
+"""Names of MCP tools in the registry: valid for every provider, and unique.
 
-The name of a tool depends on nothing but its own identity, as long as nobody else wants it. Those that want the same
-all get a mark made of their identity, so that it does not matter who came first.
+A tool's name depends only on its own identity, as long as no other tool has the same name. Tools with the same name all
+get a hash of their identity appended, so that their order does not matter.
 """
 
 import re
@@ -12,74 +12,72 @@ from hashlib import sha1
 from typing import NamedTuple
 
 PREFIX = "mcp__"
-MAX = 64
+MIN_LENGTH, MAX_LENGTH = 3, 64
 HEAD = 24
-"""Characters that stay of a name that is too long, before the 40 digits that stand for all of it."""
-MARK = 12
-LEAST = 3
+"""Characters that stay of a name that is too long, before the 40 digits of its hash."""
+HASH_DIGITS = 12
 
-_OTHER = re.compile(r"[^a-zA-Z0-9_]")
+_INVALID = re.compile(r"[^a-zA-Z0-9_]")
 
 
 class Identity(NamedTuple):
-    """A tool as its server knows it."""
+    """A tool by its server and the server's name for it."""
 
     server: str
     tool: str
 
 
 def assign(tools: Iterable[Identity], taken: Collection[str] = ()) -> dict[Identity, str]:
-    """A name for each of these, none of them one that is taken."""
-    wanted = {tool: plain(tool) for tool in tools}
-    wishes = Counter(wanted.values())
-    names = {tool: name for tool, name in wanted.items() if wishes[name] == 1 and name not in taken}
-    used = set(names.values())
-    for tool in sorted(wanted.keys() - names.keys()):
-        names[tool] = _marked(tool, wanted[tool], used, taken)
+    """A unique name for each of these tools, none of them a name that is taken."""
+    preferred = {tool: plain(tool) for tool in tools}
+    counts = Counter(preferred.values())
+    names = {tool: name for tool, name in preferred.items() if counts[name] == 1 and name not in taken}
+    used = {*names.values(), *taken}
+    for tool in sorted(preferred.keys() - names.keys()):
+        names[tool] = _with_hash(tool, preferred[tool], used)
         used.add(names[tool])
     return names
 
 
 def aliases(names: Mapping[Identity, str], taken: Collection[str] = ()) -> dict[Identity, str]:
-    """`server__tool`, for each tool that is the only one it can mean."""
-    wanted = {tool: _legal(f"{tool.server}__{tool.tool}") for tool in names}
-    wishes = Counter(wanted.values())
-    used = set(names.values())
+    """`server__tool` for each tool where that is unambiguous."""
+    preferred = {tool: _valid(f"{tool.server}__{tool.tool}") for tool in names}
+    counts = Counter(preferred.values())
+    used = {*names.values(), *taken}
     return {
         tool: alias
-        for tool, alias in wanted.items()
-        if wishes[alias] == 1 and alias not in used and alias not in taken and LEAST <= len(alias) <= MAX
+        for tool, alias in preferred.items()
+        if counts[alias] == 1 and alias not in used and MIN_LENGTH <= len(alias) <= MAX_LENGTH
     }
 
 
 def may_be_of(server: str, name: str) -> bool:
-    """Whether this could be the name, or the alias, of a tool of the server."""
-    return any(name.startswith(_legal(f"{mark}{server}__")[:HEAD]) for mark in ("mcp__", ""))
+    """Whether this could be the name or the alias of a tool of the server."""
+    return any(name.startswith(_valid(f"{prefix}{server}__")[:HEAD]) for prefix in (PREFIX, ""))
 
 
 @lru_cache(65_536)
 def plain(tool: Identity) -> str:
-    """The name that a tool has unless another one wants it too."""
-    raw = f"{PREFIX}{tool.server}__{tool.tool}"
-    name = _legal(raw)
-    return name if len(name) <= MAX else name[:HEAD] + _digits(raw)
+    """The name of a tool unless another one has the same."""
+    full = f"{PREFIX}{tool.server}__{tool.tool}"
+    name = _valid(full)
+    return name if len(name) <= MAX_LENGTH else name[:HEAD] + _hash(full)
 
 
-def _marked(tool: Identity, name: str, used: Collection[str], taken: Collection[str]) -> str:
-    """With a mark of its own; with another one should somebody have that name too."""
+def _with_hash(tool: Identity, name: str, used: Collection[str]) -> str:
     identity = f"{tool.server}\0{tool.tool}"
     attempt = 0
     while True:
-        mark = _digits(identity if not attempt else f"{identity}\0{attempt}")[:MARK]
-        marked = f"{name[: MAX - MARK - 1]}_{mark}"
-        if marked not in used and marked not in taken:
-            return marked
+        digits = _hash(identity if not attempt else f"{identity}\0{attempt}")[:HASH_DIGITS]
+        candidate = f"{name[: MAX_LENGTH - HASH_DIGITS - 1]}_{digits}"
+        if candidate not in used:
+            return candidate
         attempt += 1
 
 
-def _legal(raw: str) -> str:
-    return _OTHER.sub("_", raw)
+def _valid(text: str) -> str:
+    return _INVALID.sub("_", text)
 
 
-def _digits(raw: str) -> str:
-    return sha1(raw.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+def _hash(text: str) -> str:
+    return sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

@@ -1,19 +1,10 @@
-"""Upstreams: servers as calls and people see them, whatever becomes of their connections.
-
-Rings: the last of what a server's program wrote beside the protocol.
-
-Turns: how many calls a server gets at once, and how many wait for their turn.
-
-Veils: what a server was given in secret is not shown where it talks about it.
-"""
+"""One MCP server as calls and operators see it, independent of its connections."""
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal
 
 from app.core.errors import Overloaded
@@ -24,27 +15,28 @@ from app.core.sessions import Session
 from app.core.tools import Context
 from app.core.util.clocks import rfc3339
 from app.core.util.json_codec import Raw
-from app.mcp.client import catalog
-from app.mcp.client.catalog import Catalog, Invalid
+from app.mcp.client.catalog import Catalog, Invalid, read_catalog
 from app.mcp.client.interfaces import (
     Change,
     ChangeFeed,
     Connection,
-    Log,
     OpenConnection,
     ServerInfo,
     ServerRequestHandler,
     Upstream,
 )
 from app.mcp.client.per_session import SessionConnections
-from app.mcp.client.status import Backoff, Status, unavailable
-from app.mcp.client.supervisor import ConnectionSupervisor
+from app.mcp.client.supervisor import Backoff, ConnectionSupervisor, Status, unavailable
 
-LIMIT = 64 * 1024
+MAX_LOG_CHARS = 64 * 1024
+
+Source = Literal["config", "rest"]
+HandlerFor = Callable[[Upstream, Session | None], ServerRequestHandler]
+"""The handler of one connection's server requests; with a session, of that session's own connection."""
 
 
 class LogBuffer:
-    """The `Log` port. Only the end is kept, without secrets."""
+    """The `Log` port: the end of what a server wrote to stderr, redacted."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -52,138 +44,92 @@ class LogBuffer:
         self._text = ""
 
     def write(self, text: str) -> None:
-        self._text = (self._text + self._stream.feed(text))[-LIMIT:]
+        self._text = (self._text + self._stream.feed(text))[-MAX_LOG_CHARS:]
 
     def read(self) -> str:
-        """All that is there, from the beginning of a line on where something was dropped before it."""
-        self._text = (self._text + self._stream.pause())[-LIMIT:]
+        """The text, from the start of a line where its beginning was dropped."""
+        self._text = (self._text + self._stream.pause())[-MAX_LOG_CHARS:]
         text = self._text
-        if len(text) == LIMIT:
+        if len(text) == MAX_LOG_CHARS:
             text = text[text.find("\n") + 1 :]
         return self._redactor.text(text)
 
 
 class CallSlots:
-    """Places that are given out in the order they were asked for. Whoever finds the line full is told so at once."""
+    """A FIFO semaphore for the calls of one server. At most `max_waiting` calls wait; more are refused."""
 
-    def __init__(self, name: str, places: int, line: int) -> None:
-        self._name = name
-        self._free = places
-        self._most = line
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    def __init__(self, server: str, slots: int, max_waiting: int) -> None:
+        self.waiting = 0
+        self._server = server
+        self._semaphore = asyncio.Semaphore(slots)
+        self._max_waiting = max_waiting
 
     async def __aenter__(self) -> None:
-        if self._free and not self._waiting:
-            self._free -= 1
+        if not self._semaphore.locked():
+            await self._semaphore.acquire()
             return
-        if len(self._waiting) >= self._most:
+        if self.waiting >= self._max_waiting:
             raise Overloaded(
-                f"The MCP server {self._name} has as many calls as it takes, and {self._most:,} wait; try again later."
+                f"The MCP server {self._server} is busy and {self._max_waiting:,} calls wait; try again later."
             )
-        await self._wait()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pass_on()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    async def _wait(self) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self.waiting += 1
         try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._pass_on()  # it came in the very moment nobody wanted it any more
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-            raise
+            await self._semaphore.acquire()
+        finally:
+            self.waiting -= 1
 
-    def _pass_on(self) -> None:
-        """The place goes to who waits longest, and is free only when nobody does."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
-
-HIDDEN = "***"
-
-
-class RedactingLog:
-    """A log that hides these values."""
-
-    def __init__(self, journal: Log, values: Iterable[str]) -> None:
-        self._log = journal
-        self._values = sorted(filter(None, values), key=len, reverse=True)
-
-    def write(self, text: str) -> None:
-        self._log.write(self.hide(text))
-
-    def hide(self, text: str) -> str:
-        for value in self._values:
-            text = text.replace(value, HIDDEN)
-        return text
-
-
-Source = Literal["config", "rest"]
-Guests = Callable[[Upstream, Session | None], ServerRequestHandler]
-"""Who answers what a server asks by itself; with a session, the one whose own connection it is."""
+    async def __aexit__(self, *_: object) -> None:
+        self._semaphore.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamDeps:
-    """What all servers have in common. `idle`: seconds after which a session's own connection is ended."""
+    """What all servers need."""
 
-    open_link: OpenConnection
-    guests: Guests
+    open_connection: OpenConnection
+    handler_for: HandlerFor
     clock: Clock
     redactor: Redactor
-    idle: float = 1200.0
+    idle_seconds: float = 1200.0
+    """A session's own connection is closed after this long without use."""
     backoff: Callable[[], Backoff] = Backoff
-    bulletin: ChangeFeed = field(default_factory=ChangeFeed)
+    changes: ChangeFeed = field(default_factory=ChangeFeed)
 
 
 class UpstreamServer:
-    """The `Upstream` port. `listed` keeps what it lists, `turned` is told when its status is another.
-
-    `catalogue` is what it listed last, here or before the service was started. `offered` are its tools that are in
-    the registry, and `unusable` those that could not be made, beside those that the catalogue knows to be invalid.
-    `is_told`: there are events of how it is.
-    """
+    """The `Upstream` port. `on_tools` gets each new list of tools, `on_status` is called when the status changes."""
 
     def __init__(
         self,
         definition: AnyServer,
         owner: str | None,
         source: Source,
-        around: UpstreamDeps,
+        deps: UpstreamDeps,
         *,
-        listed: Callable[["UpstreamServer", Catalog], Awaitable[None]],
-        turned: Callable[["UpstreamServer"], None],
-        why_off: str | None = None,
+        on_tools: Callable[["UpstreamServer", Catalog], Awaitable[None]],
+        on_status: Callable[["UpstreamServer"], None],
+        disabled_reason: str | None = None,
     ) -> None:
         self.source: Source = source
-        self.catalogue: Catalog | None = None
-        self.offered: tuple[str, ...] = ()
-        self.unusable: tuple[Invalid, ...] = ()
-        self.is_told = True
-        self.ring = LogBuffer(around.redactor)
+        #: What the server listed last, possibly before the service was started.
+        self.catalog: Catalog | None = None
+        #: The names of its tools in the registry.
+        self.published_tools: tuple[str, ...] = ()
+        #: Tools that could not be built, besides those that the catalog knows to be invalid.
+        self.unusable_tools: tuple[Invalid, ...] = ()
+        #: Whether events report its status.
+        self.has_status_events = True
+        self.log = LogBuffer(deps.redactor)
         self._definition = definition
         self._owner = owner
-        self._around = around
-        self._listed = listed
-        self._turns = CallSlots(definition.name, definition.concurrency, definition.queue)
-        make = partial(self._make_owner, turned=lambda: None, reads_late=True)
-        self._instances = SessionConnections(definition.name, make, around.clock, around.idle)
-        self._main = self._make_owner(None, turned=lambda: turned(self), is_scout=definition.per_session)
-        self._disabled = Status(ServerState.DISABLED, around.clock.now(), why_off)
+        self._deps = deps
+        self._on_tools = on_tools
+        self._slots = CallSlots(definition.name, definition.concurrency, definition.queue)
+        self._per_session = SessionConnections(
+            definition.name, partial(self._supervisor, reads_later=True), deps.clock, deps.idle_seconds
+        )
+        self._main = self._supervisor(None, on_status=lambda: on_status(self), is_probe_only=definition.per_session)
+        self._disabled = Status(ServerState.DISABLED, deps.clock.now(), disabled_reason)
 
     @property
     def definition(self) -> AnyServer:
@@ -198,112 +144,118 @@ class UpstreamServer:
         return self._owner, self._definition.name
 
     @property
-    def hello(self) -> ServerInfo | None:
-        return None if self.catalogue is None else self.catalogue.hello
+    def server_info(self) -> ServerInfo | None:
+        return None if self.catalog is None else self.catalog.server_info
 
     @property
     def status(self) -> Status:
         return self._main.status if self._definition.enabled else self._disabled
 
-    async def link(self, session: Session) -> Connection:
+    @property
+    def error(self) -> str | None:
+        """The status's error, redacted."""
+        error = self.status.error
+        return None if error is None else self._deps.redactor.text(error)
+
+    @property
+    def is_connecting(self) -> bool:
+        return self._definition.enabled and self._main.is_connecting
+
+    async def wait_status_change(self) -> None:
+        await self._main.wait_status_change()
+
+    async def get_connection(self, session: Session) -> Connection:
         if not self._definition.enabled:
-            raise unavailable(self._definition.name, self.status, self._around.clock)
+            raise unavailable(self._definition.name, self.status, self._deps.clock)
         if self._definition.per_session:
-            return await self._instances.link(session)
-        return await self._main.link()
+            return await self._per_session.get_connection(session)
+        return await self._main.get_connection()
 
     async def wait_listed(self) -> None:
         """Wait until it has listed its tools for the first time. Raises `ToolUnavailable`."""
-        await self._main.settle()
-        if self.catalogue is None:
-            raise unavailable(self._definition.name, self.status, self._around.clock)
+        await self._main.wait_connected()
+        if self.catalog is None:
+            raise unavailable(self._definition.name, self.status, self._deps.clock)
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        return self._turns
+    def call_slot(self) -> AbstractAsyncContextManager[None]:
+        return self._slots
 
     def start(self) -> None:
         if self._definition.enabled:
             self._main.start()
 
     def reconnect(self) -> None:
-        self._instances.reconnect()
+        self._per_session.reconnect()
         self._main.reconnect()
 
     async def end_session(self, principal: str, session: str) -> None:
-        await self._instances.end_session(principal, session)
+        await self._per_session.end_session(principal, session)
 
     async def stop(self) -> None:
-        await self._instances.close()
+        await self._per_session.close()
         await self._main.stop()
 
     def view(self, *, with_definition: bool) -> dict[str, Any]:
-        """The server as the world sees it."""
-        status, hello = self.status, self.hello
-        invalid = (*(self.catalogue.invalid if self.catalogue else ()), *self.unusable)
-        view = {
-            "name": self._definition.name,
+        """The server as the API shows it."""
+        status, info, definition = self.status, self.server_info, self._definition
+        invalid = (*(self.catalog.invalid if self.catalog else ()), *self.unusable_tools)
+        shown = definition.model_dump(mode="json", exclude={"auth": {"token"}}) if with_definition else None
+        return {
+            "name": definition.name,
             "owner": self._owner,
-            "kind": self._definition.kind,
+            "kind": definition.kind,
             "state": status.state.value,
             "error": self.error,
             "next_retry_at": None if status.next_retry_at is None else rfc3339(status.next_retry_at),
             "since": rfc3339(status.since),
-            "protocol_version": hello and hello.version,
-            "server_info": hello and hello.info,
-            "instructions": hello and hello.instructions,
-            "tools": len(self.offered),
-            "invalid_tools": [one._asdict() for one in invalid],
-            "per_session": self._definition.per_session,
+            "protocol_version": info and info.version,
+            "server_info": info and info.info,
+            "instructions": info and info.instructions,
+            "tools": len(self.published_tools),
+            "invalid_tools": [tool._asdict() for tool in invalid],
+            "per_session": definition.per_session,
             "source": self.source,
-            "enabled": self._definition.enabled,
+            "enabled": definition.enabled,
+            "definition": shown,
         }
-        return view | {"definition": self._shown() if with_definition else None}
 
-    @property
-    def error(self) -> str | None:
-        """What is wrong with it, without secrets."""
-        error = self.status.error
-        return None if error is None else self._around.redactor.text(error)
-
-    def _shown(self) -> dict[str, Any]:
-        shown = self._definition.model_dump(mode="json", exclude={"auth": {"token"}})
-        return dict(shown)
-
-    def _make_owner(self, session: Session | None, **more: Any) -> ConnectionSupervisor:
-        around, server = self._around, self._definition
-        ear = _ListChangeFilter(self, around.guests(self, session), around.bulletin)
-        enter = partial(around.open_link, server, ear, owner=self._owner, session=session, log=self.ring)
-        backoff, patience = around.backoff(), server.startup_timeout
-        made = ConnectionSupervisor(
-            server.name, enter, self._read, clock=around.clock, backoff=backoff, patience=patience, **more
+    def _supervisor(self, session: Session | None, **options: Any) -> ConnectionSupervisor:
+        deps, server = self._deps, self._definition
+        handler = _ListChangeFilter(self, deps.handler_for(self, session), deps.changes)
+        supervisor = ConnectionSupervisor(
+            server.name,
+            partial(deps.open_connection, server, handler, owner=self._owner, session=session, log=self.log),
+            self._read_tools,
+            clock=deps.clock,
+            backoff=deps.backoff(),
+            wait_seconds=server.startup_timeout,
+            **options,
         )
-        ear.connection = made
-        return made
+        handler.supervisor = supervisor
+        return supervisor
 
-    async def _read(self, link: Connection) -> None:
-        await self._listed(self, await catalog.read(link, self._definition))
+    async def _read_tools(self, connection: Connection) -> None:
+        await self._on_tools(self, await read_catalog(connection, self._definition))
 
 
 class _ListChangeFilter:
-    """The `ServerRequestHandler` port: hears what concerns the lists, and hands everything on."""
+    """The `ServerRequestHandler` port: reacts to changed lists and passes everything on."""
 
-    connection: ConnectionSupervisor
+    supervisor: ConnectionSupervisor
 
-    def __init__(self, server: UpstreamServer, guest: ServerRequestHandler, bulletin: ChangeFeed) -> None:
+    def __init__(self, server: UpstreamServer, handler: ServerRequestHandler, changes: ChangeFeed) -> None:
         self._server = server
-        self._guest = guest
-        self._bulletin = bulletin
+        self._handler = handler
+        self._changes = changes
+        self.on_request = handler.on_request
 
-    async def asked(self, method: str, params: Raw, about: Context | None) -> Raw:
-        return await self._guest.asked(method, params, about)
-
-    def told(self, method: str, params: Raw, about: Context | None) -> None:
+    def on_notification(self, method: str, params: Raw, ctx: Context | None) -> None:
         owner, name = self._server.key
         match method:
             case "notifications/tools/list_changed":
-                self.connection.note_change()
+                self.supervisor.mark_tools_stale()
             case "notifications/resources/list_changed":
-                self._bulletin.post(Change("resources", name, owner))
+                self._changes.publish(Change("resources", name, owner))
             case "notifications/prompts/list_changed":
-                self._bulletin.post(Change("prompts", name, owner))
-        self._guest.told(method, params, about)
+                self._changes.publish(Change("prompts", name, owner))
+        self._handler.on_notification(method, params, ctx)

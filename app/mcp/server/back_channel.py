@@ -83,7 +83,7 @@ class McpBackChannel:
     async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._requests += 1
         request = current_question.get() or InputRequest(f"{method}-{self._requests}", 1)
-        return await self._channel.ask(request.key, method, params, request.of)
+        return await self._channel.ask(request.key, method, params, request.total)
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
         self._notify(method, params)
@@ -110,7 +110,7 @@ class McpBackChannel:
         """Send an ask to the client's user. Without an answer it stays open for others."""
         request = (current_question.get() if ask.kind is AskKind.ELICITATION else None) or InputRequest(ask.id, 1)
         try:
-            response = await self._channel.ask(request.key, ELICIT, form, request.of)
+            response = await self._channel.ask(request.key, ELICIT, form, request.total)
         except Declined as declined:
             log.info("the MCP client did not show ask %s to its user: %s", ask.id, declined)
             return

@@ -12,7 +12,7 @@ from app.core.errors import CallError
 from app.core.tools import McpResources
 from app.core.util.json_codec import Raw
 from app.dispatch.tools.listing import Listing
-from app.mcp.client.prompts import PROMPT
+from app.mcp.client.resources import PROMPT
 from app.mcp.server.list_changed import ChangeNotifier
 from app.mcp.server.prompts import McpPrompts
 from app.mcp.server.request_context import (

@@ -79,7 +79,7 @@ class ChangeNotifier:
         self._on_log_closed = on_log_closed
         self._listeners: dict[str, Listeners] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
-        self._unwatch = change_feed.watch(self._on_change)
+        self._unwatch = change_feed.subscribe(self._on_change)
 
     def follow(self, principal: str) -> None:
         """Follow the event log for a principal with at least one client, if no task does yet."""

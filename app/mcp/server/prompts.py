@@ -5,7 +5,7 @@ from collections import Counter
 from app.core.util.json_codec import Raw
 from app.dispatch.tools.listing import Listing
 from app.mcp.client import tool_names
-from app.mcp.client.prompts import PROMPT
+from app.mcp.client.resources import PROMPT
 from app.mcp.client.tool_names import Identity
 from app.mcp.server.request_context import RequestContext, protocol_error
 from app.mcp.server.resources import ListCache, reachable_servers

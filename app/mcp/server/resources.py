@@ -43,7 +43,7 @@ class ListCache:
         self._upstream = upstream
         self._lists: OrderedDict[tuple[str, str, Kind], CachedList] = OrderedDict()
         self._changes = 0
-        change_feed.watch(self._on_change)
+        change_feed.subscribe(self._on_change)
 
     async def fetch(self, kind: Kind, session: Session) -> list[Raw]:
         """The current list, from the servers."""

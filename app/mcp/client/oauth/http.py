@@ -1,7 +1,6 @@
-"""The courier: the requests of OAuth, to addresses that may be reached, within bounds of size and time.
+"""HTTP for OAuth: to checked addresses only, limited in size and time.
 
-Where they go is said by the MCP server and its authorization server, so
-nobody knows whether they mean well.
+The URLs come from the MCP server and its authorization server, which are not trusted.
 """
 
 import asyncio
@@ -21,98 +20,97 @@ Find = Callable[[str, int], Awaitable[Sequence[IPv4Address | IPv6Address]]]
 """The addresses of a host that may be connected to. Raises `CallError`."""
 Trust = Callable[[], ssl.SSLContext]
 
-SECONDS = 20.0
-MOST_BYTES = 256 * 1024
-MOST_REDIRECTS = 3
-KEPT_HEADERS = ("content-type", "location", "www-authenticate")
+TIMEOUT_SECONDS = 20.0
+MAX_BODY_BYTES = 256 * 1024
+MAX_REDIRECTS = 3
+HEADERS = ("content-type", "location", "www-authenticate")
 
 
 class AuthFailed(Exception):
-    """There is no way in at the moment; the sentence says why, and holds no secret."""
+    """Authorization failed; the message says why, and contains no secret."""
 
 
 class Unreachable(AuthFailed):
-    """Somebody did not answer as they should. It may be better the next time."""
+    """A server did not answer as it should. A retry may succeed."""
 
 
 class OAuthHttp:
-    """Carries requests for one server. What everybody's server inside our own network names may be inside too;
-    all others lead to checked addresses only."""
+    """Sends requests for one MCP server. A shared server with a private address may name private addresses;
+    all others are limited to checked addresses."""
 
     def __init__(self, find: Find, trust: Trust | None = None) -> None:
         self._find = find
         self._trust = trust
         self._context: ssl.SSLContext | None = None
 
-    async def carry(self, request: "Request", server: HttpServer, owner: str | None) -> "Response":
-        """The whole answer. Raises `AuthFailed`. Redirects are followed only to read, and only to the same origin."""
-        where = require_safe(str(request.url))
-        try:
-            async with asyncio.timeout(SECONDS):
-                for _ in range(MOST_REDIRECTS + 1):
-                    answer = await self._send(request, where, await self._addresses(where, server, owner))
-                    after = _redirected(request, where, answer)
-                    if after is None:
-                        return answer
-                    request, where = _again(request, after), after
-        except TimeoutError:
-            raise Unreachable(f"{where.origin} did not answer within {SECONDS:g} s.") from None
-        raise Unreachable(f"{where.origin} redirects in circles.")
+    async def send(self, request: "Request", server: HttpServer, owner: str | None) -> "Response":
+        """The whole response. Raises `AuthFailed`. Only GET is redirected, and only within the origin."""
+        import httpx2
 
-    async def _addresses(self, where: ParsedUrl, server: HttpServer, owner: str | None) -> list[str]:
-        if owner is None and await self._is_inside(server):
-            return [where.host]
+        url = require_https(str(request.url))
         try:
-            return [str(address) for address in await self._find(where.host, where.port)]
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                for _ in range(MAX_REDIRECTS + 1):
+                    response = await self._send(request, url, await self._addresses(url, server, owner))
+                    location = _redirect_of(request, url, response)
+                    if location is None:
+                        return response
+                    request, url = httpx2.Request("GET", str(location), headers=request.headers), location
+        except TimeoutError:
+            raise Unreachable(f"{url.origin} did not answer within {TIMEOUT_SECONDS:g} s.") from None
+        raise Unreachable(f"{url.origin} redirects in a loop.")
+
+    async def _addresses(self, url: ParsedUrl, server: HttpServer, owner: str | None) -> list[str]:
+        if owner is None and await self._is_private(server):
+            return [url.host]
+        try:
+            return [str(address) for address in await self._find(url.host, url.port)]
         except CallError as error:
             raise Unreachable(str(error)) from None
 
-    async def _is_inside(self, server: HttpServer) -> bool:
-        """Whether the operator's server is itself at an address that others may not reach."""
-        own = read_url(server.url)
+    async def _is_private(self, server: HttpServer) -> bool:
+        """Whether the operator's MCP server has an address that may not be reached otherwise."""
+        url = read_url(server.url)
         try:
-            await self._find(own.host, own.port)
+            await self._find(url.host, url.port)
         except DNSError:
             return False
         except CallError:
             return True
         return False
 
-    async def _send(self, request: "Request", where: ParsedUrl, addresses: Sequence[str]) -> "Response":
+    async def _send(self, request: "Request", url: ParsedUrl, addresses: Sequence[str]) -> "Response":
+        """A client for each request, so that no checked address can be mixed with another."""
         import httpx2
 
-        async with await self._client(where) as client:
+        verify: ssl.SSLContext | bool = False
+        if url.scheme == "https":
+            if self._context is None:
+                self._context = await asyncio.to_thread(self._trust or ssl.create_default_context)
+            verify = self._context
+        async with httpx2.AsyncClient(
+            verify=verify, trust_env=False, timeout=TIMEOUT_SECONDS, follow_redirects=False
+        ) as client:
             for address in addresses:
                 try:
-                    return await _exchange(client, request, where, address)
+                    return await _exchange(client, request, url, address)
                 except httpx2.ConnectError as error:
                     failure: httpx2.TransportError = error
                 except httpx2.TransportError as error:
                     failure = error
                     break
-        raise Unreachable(f"{where.origin} cannot be reached: {type(failure).__name__}.") from None
-
-    async def _client(self, where: ParsedUrl) -> "AsyncClient":
-        """One for each request, so that no checked address can be mixed with another."""
-        import httpx2
-
-        verify: ssl.SSLContext | bool = False
-        if where.scheme == "https":
-            if self._context is None:
-                self._context = await asyncio.to_thread(self._trust or ssl.create_default_context)
-            verify = self._context
-        return httpx2.AsyncClient(verify=verify, trust_env=False, timeout=SECONDS, follow_redirects=False)
+        raise Unreachable(f"{url.origin} cannot be reached: {type(failure).__name__}.") from None
 
 
-def require_safe(url: str) -> ParsedUrl:
-    """A URL that tokens and secrets may go to: https, or on this machine. Raises `AuthFailed`."""
+def require_https(url: str) -> ParsedUrl:
+    """A URL that may get tokens and secrets: https, or a loopback address. Raises `AuthFailed`."""
     try:
-        where = read_url(url)
+        parsed = read_url(url)
     except InvalidUrl as error:
-        raise AuthFailed(f"An address of the sign-in cannot be used. {error}") from None
-    if where.scheme != "https" and not is_loopback(where.host):
-        raise AuthFailed(f"{where.origin} is not https, so nothing secret is sent there.")
-    return where
+        raise AuthFailed(f"A URL of the authorization cannot be used. {error}") from None
+    if parsed.scheme != "https" and not is_loopback(parsed.host):
+        raise AuthFailed(f"{parsed.origin} is not https, so no secrets are sent there.")
+    return parsed
 
 
 def is_loopback(host: str) -> bool:
@@ -124,50 +122,38 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def _exchange(client: "AsyncClient", request: "Request", where: ParsedUrl, address: str) -> "Response":
-    """One request to one address, with the name only in what is said there."""
+async def _exchange(client: "AsyncClient", request: "Request", url: ParsedUrl, address: str) -> "Response":
+    """One request to one address; the host name is only in the Host header and SNI."""
     import httpx2
 
     headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-    name = f"[{address}]" if ":" in address else address
+    host = f"[{address}]" if ":" in address else address
     pinned = client.build_request(
         request.method,
-        f"{where.scheme}://{name}:{where.port}{where.target}",
-        headers=headers | {"Host": where.authority, "Accept-Encoding": "identity"},
+        f"{url.scheme}://{host}:{url.port}{url.target}",
+        headers=headers | {"Host": url.authority, "Accept-Encoding": "identity"},
         content=request.content,
-        extensions={"sni_hostname": where.host},
+        extensions={"sni_hostname": url.host},
     )
-    answer = await client.send(pinned, stream=True)
-    try:
-        body = await _read(answer, where)
-    finally:
-        await answer.aclose()
-    kept = {name: answer.headers[name] for name in KEPT_HEADERS if name in answer.headers}
-    return httpx2.Response(answer.status_code, headers=kept, content=body, request=request)
-
-
-async def _read(answer: "Response", where: ParsedUrl) -> bytes:
-    """The body as it comes over the wire: packed ones were not asked for, and are not unpacked."""
+    response = await client.send(pinned, stream=True)
     body = bytearray()
-    async for chunk in answer.aiter_raw():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            raise AuthFailed(f"{where.origin} answers more than {MOST_BYTES // 1024} KiB.")
-    return bytes(body)
+    try:
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise AuthFailed(f"The response of {url.origin} is larger than {MAX_BODY_BYTES // 1024} KiB.")
+    finally:
+        await response.aclose()
+    headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
 
 
-def _redirected(request: "Request", where: ParsedUrl, answer: "Response") -> ParsedUrl | None:
-    location = answer.headers.get("location")
-    if request.method != "GET" or answer.status_code not in (301, 302, 303, 307, 308) or not location:
+def _redirect_of(request: "Request", url: ParsedUrl, response: "Response") -> ParsedUrl | None:
+    location = response.headers.get("location")
+    if request.method != "GET" or response.status_code not in (301, 302, 303, 307, 308) or not location:
         return None
     try:
-        after = read_url(str(answer.url.join(location)))
+        target = read_url(str(response.url.join(location)))
     except ValueError:
         return None
-    return after if after.origin == where.origin else None
-
-
-def _again(request: "Request", where: ParsedUrl) -> "Request":
-    import httpx2
-
-    return httpx2.Request("GET", str(where), headers=request.headers)
+    return target if target.origin == url.origin else None

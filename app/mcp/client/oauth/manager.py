@@ -1,11 +1,8 @@
-"""OAuth: what lets us in at servers that know people, got with a person's help or alone, and kept from then on.
+"""OAuth for MCP servers: starts and completes sign-ins, provides tokens and refreshes them.
 
-A person signs in elsewhere: `begin` gives the address, `complete` takes what
-they come back with. In between the service does not wait: any number of
-sign-ins can be under way, and one that is never finished costs nothing. Tokens
-are renewed by the first who needs them, one renewal at a time, in a task of its
-own: an issuer that gave a new refresh token has voided the old one, so nothing
-that happens to who asked may lose it.
+A person signs in elsewhere: `start` returns the URL, `complete` takes the authorization response. The service does not
+wait in between. The first request that needs a token refreshes it, in a task of its own: an authorization server that
+issued a new refresh token has revoked the old one, so a canceled request must not lose it.
 """
 
 import asyncio
@@ -18,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from app.core.errors import NetworkError
 from app.core.mcp_servers import HttpServer, InvalidServer, OAuth
 from app.core.ports import Clock
-from app.mcp.client.oauth import authorization, registration, tokens
-from app.mcp.client.oauth.authorization import SECONDS, PendingAuthorization, PendingAuthorizations
+from app.mcp.client.oauth import authorization, registration
+from app.mcp.client.oauth.authorization import TTL_SECONDS, PendingAuthorization, PendingAuthorizations
 from app.mcp.client.oauth.discovery import (
     AuthorizationServer,
     Challenge,
@@ -30,162 +27,164 @@ from app.mcp.client.oauth.discovery import (
 )
 from app.mcp.client.oauth.http import AuthFailed, Unreachable
 from app.mcp.client.oauth.registration import RedirectTarget
-from app.mcp.client.oauth.tokens import TokenClient, auth_of
+from app.mcp.client.oauth.tokens import Declined, TokenClient, auth_of, error_code
 from app.store.mcp import Grant, TokenStore
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Key = tuple[str | None, str]
-"""Whose server, and its name."""
+"""A server by its owner and name."""
 Reconnect = Callable[[str, str | None], Awaitable[None]]
 
-LATE = 2.0
-"""Seconds after a renewal in which a refusal may still be meant for the token before."""
-CLOSING = 5.0
+STALE_REFUSAL_SECONDS = 2.0
+"""For this long after a refresh a refusal may still concern the former token."""
+CLOSE_SECONDS = 5.0
 
 
 class SignInUrl(NamedTuple):
-    """Where a person signs in, and until when."""
+    """The URL where a person signs in, and when it expires."""
 
     url: str
-    until: int
+    expires_at: int
 
 
 class OAuthManager:
-    """The `Credentials` port, and what a person has to do for it."""
+    """The `Credentials` port, and the sign-ins for it."""
 
     def __init__(
         self,
-        book: TokenStore,
-        cashier: TokenClient,
+        store: TokenStore,
+        client: TokenClient,
         clock: Clock,
         *,
-        home: Callable[[], RedirectTarget],
+        redirect: Callable[[], RedirectTarget],
         reconnect: Reconnect,
     ) -> None:
-        self._book = book
-        self._cashier = cashier
+        self._store = store
+        self._client = client
         self._clock = clock
-        self._home = home
+        self._redirect = redirect
         self._reconnect = reconnect
-        self._sign_ins = PendingAuthorizations()
+        self._pending = PendingAuthorizations()
         self._challenges: dict[Key, Challenge] = {}
-        self._wanted: dict[Key, str | None] = {}
-        self._renewed_at: dict[Key, float] = {}
-        self._renewals: dict[Key, asyncio.Task[Grant | None]] = {}
+        self._missing_scopes: dict[Key, str | None] = {}
+        self._refreshed_at: dict[Key, float] = {}
+        self._refreshes: dict[Key, asyncio.Task[Grant | None]] = {}
         self._tasks: dict[asyncio.Task[Any], Key] = {}
 
     async def headers(self, server: HttpServer, owner: str | None) -> Mapping[str, str]:
-        if not is_oauth(server):
+        if not uses_oauth(server):
             return {}
-        grant = self._book.current(owner, server.name, server.url)
-        if self._cashier.is_due(grant) if grant else is_alone(server):
-            grant = await self._renewed(server, owner, grant)
+        grant = self._store.current(owner, server.name, server.url)
+        if self._client.expires_soon(grant) if grant else needs_no_person(server):
+            grant = await self._refresh(server, owner, grant)
         return {} if grant is None else {"Authorization": f"Bearer {grant.access_token}"}
 
-    async def refused(self, server: HttpServer, owner: str | None, status: int, challenge: str | None) -> bool:
-        if not is_oauth(server):
+    async def handle_refusal(self, server: HttpServer, owner: str | None, status: int, challenge: str | None) -> bool:
+        if not uses_oauth(server):
             return False
-        await _load()
-        key, grant = (owner, server.name), self._book.current(owner, server.name, server.url)
-        asked = self._challenges[key] = read_challenge(challenge)
+        await _import_sdk()
+        key, grant = (owner, server.name), self._store.current(owner, server.name, server.url)
+        parsed = self._challenges[key] = read_challenge(challenge)
         if status == 403:
-            if asked.error != "insufficient_scope":
+            if parsed.error != "insufficient_scope":
                 return False
-            self._wanted[key] = union(grant.scope if grant else None, asked.scope)
-            return is_alone(server) and await self._renewed(server, owner) is not None
-        if grant is not None and self._clock.monotonic() - self._renewed_at.get(key, -LATE) < LATE:
+            self._missing_scopes[key] = union(grant.scope if grant else None, parsed.scope)
+            return needs_no_person(server) and await self._refresh(server, owner) is not None
+        seconds = self._clock.monotonic() - self._refreshed_at.get(key, -STALE_REFUSAL_SECONDS)
+        if grant is not None and seconds < STALE_REFUSAL_SECONDS:
             return True
-        return await self._renewed(server, owner) is not None
+        return await self._refresh(server, owner) is not None
 
-    async def begin(self, server: HttpServer, owner: str | None, by: str) -> SignInUrl | None:
-        """Where a person signs in; None where it takes no person, and is done. Raises `AuthFailed`."""
-        if not is_oauth(server):
-            raise NoAuthorizationServer(f"{server.name} is not set up for signing in.")
-        await _load()
-        if is_alone(server):
-            await asyncio.shield(self._task((owner, server.name), self._take_alone(server, owner)))
-            await self._use(server.name, owner)
+    async def start(self, server: HttpServer, owner: str | None, by: str) -> SignInUrl | None:
+        """The URL for a person to sign in; None where that takes no person and is done. Raises `AuthFailed`."""
+        if not uses_oauth(server):
+            raise NoAuthorizationServer(f"{server.name} does not use OAuth.")
+        await _import_sdk()
+        if needs_no_person(server):
+            await asyncio.shield(self._start_task((owner, server.name), self._client_credentials(server, owner)))
+            await self._reconnect_if_enabled(server.name, owner)
             return None
-        issuer, home = await self._discover(server, owner), self._home()
-        authorization.require_usable(issuer, home)
+        issuer, redirect = await self._discover(server, owner), self._redirect()
+        authorization.require_pkce(issuer, redirect)
         scope = self._scope(server, owner, issuer)
-        client = await self._cashier.client(server, owner, issuer, home, scope=scope)
-        challenge, verifier = authorization.new_proof()
-        sign_in = PendingAuthorization(
+        client = await self._client.client(server, owner, issuer, redirect, scope=scope)
+        challenge, verifier = authorization.new_pkce()
+        pending = PendingAuthorization(
             server=server,
             owner=owner,
             by=by,
-            issuer=issuer,
+            authorization_server=issuer,
             client=client,
             scope=scope,
-            redirect_uri=home.callback,
+            redirect_uri=redirect.callback,
             verifier=verifier,
         )
-        state = self._sign_ins.add(sign_in, self._clock.monotonic())
-        return SignInUrl(sign_in.url(state, challenge), self._clock.now() + SECONDS * 1_000_000)
+        state = self._pending.add(pending, self._clock.monotonic())
+        return SignInUrl(pending.url(state, challenge), self._clock.now() + TTL_SECONDS * 1_000_000)
 
     async def complete(self, state: str, code: str | None, iss: str | None, error: str | None) -> PendingAuthorization:
-        """Finish what `begin` began, with what the person came back with. Raises `AuthFailed`."""
-        sign_in = self._sign_ins.take(state, self._clock.monotonic())
-        authorization.check_sender(iss, sign_in.issuer)
+        """Finish a sign-in with the authorization response. Raises `AuthFailed`."""
+        pending = self._pending.take(state, self._clock.monotonic())
+        issuer = pending.authorization_server
+        authorization.check_issuer(iss, issuer)
         if error is not None:
-            raise tokens.Declined(sign_in.issuer.name, tokens.known_code(error) or "it did not say why")
+            raise Declined(issuer.issuer, error_code(error) or "no valid error code")
         if not code:
-            raise AuthFailed(f"{sign_in.issuer.name} sent no code.")
-        key = (sign_in.owner, sign_in.server.name)
-        await asyncio.shield(self._task(key, self._cashier.take_for(sign_in, code)))
-        self._settle(key)
-        log.info("%s signed in at the MCP server %s", sign_in.by, sign_in.server.name)
-        await self._use(sign_in.server.name, sign_in.owner)
-        return sign_in
+            raise AuthFailed(f"{issuer.issuer} sent no code.")
+        key = (pending.owner, pending.server.name)
+        await asyncio.shield(self._start_task(key, self._client.exchange_code(pending, code)))
+        self._clear_challenge(key)
+        log.info("%s signed in at the MCP server %s", pending.by, pending.server.name)
+        await self._reconnect_if_enabled(pending.server.name, pending.owner)
+        return pending
 
     async def forget(self, server: str, owner: str | None) -> None:
-        """Drop all that was got for a server, and end the sign-ins under way. A connection with it ends, too."""
-        self._sign_ins.drop(owner, server)
-        if getting := [task for task, key in self._tasks.items() if key == (owner, server)]:
-            await asyncio.wait(getting)  # what they bring would be kept after all
-        self._challenges.pop((owner, server), None)
-        self._wanted.pop((owner, server), None)
-        self._renewed_at.pop((owner, server), None)
-        if await self._book.remove(owner, server):
-            await self._use(server, owner)
+        """Delete a server's tokens, end its sign-ins, and reconnect without the tokens."""
+        key = (owner, server)
+        self._pending.drop(owner, server)
+        if running := [task for task, of in self._tasks.items() if of == key]:
+            await asyncio.wait(running)  # they would store their tokens afterwards
+        self._challenges.pop(key, None)
+        self._missing_scopes.pop(key, None)
+        self._refreshed_at.pop(key, None)
+        if await self._store.remove(owner, server):
+            await self._reconnect_if_enabled(server, owner)
 
     def document(self) -> dict[str, Any] | None:
-        """What issuers read about us; None where they could not reach it."""
-        home = self._home()
-        return None if home.document is None else registration.document(home)
+        """The client metadata document; None where authorization servers could not reach it."""
+        redirect = self._redirect()
+        return None if redirect.document is None else registration.metadata_document(redirect)
 
     async def close(self) -> None:
-        """Let what is under way come to its end, for a while."""
+        """Wait for running token requests, for a while."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=CLOSING)
+            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
 
-    def _settle(self, key: Key) -> None:
-        """What was asked for is had; of the question only where to read about it is worth keeping."""
-        self._wanted.pop(key, None)
+    def _clear_challenge(self, key: Key) -> None:
+        """The challenge is answered; only the metadata URL is of further use."""
+        self._missing_scopes.pop(key, None)
         if key in self._challenges:
             self._challenges[key] = Challenge(metadata_url=self._challenges[key].metadata_url)
 
-    async def _use(self, server: str, owner: str | None) -> None:
-        with suppress(InvalidServer):  # somebody removed it, or switched it off, meanwhile
+    async def _reconnect_if_enabled(self, server: str, owner: str | None) -> None:
+        with suppress(InvalidServer):  # it was removed or disabled meanwhile
             await self._reconnect(server, owner)
 
-    async def _renewed(self, server: HttpServer, owner: str | None, grant: Grant | None = None) -> Grant | None:
-        """New tokens, or the given ones where there are no new ones and these are still good; None: a person is needed.
-
-        Raises `NetworkError` where it may be better the next time.
+    async def _refresh(self, server: HttpServer, owner: str | None, grant: Grant | None = None) -> Grant | None:
+        """New tokens, or the given ones where the refresh fails and these are still valid; None: a person has to sign
+        in. Raises `NetworkError` where a retry may succeed.
         """
         key = (owner, server.name)
-        task = self._renewals.get(key)
+        task = self._refreshes.get(key)
         if task is None:
-            task = self._renewals[key] = self._task(key, self._renew(server, owner))
-            task.add_done_callback(lambda done: self._renewals.pop(key))
+            task = self._refreshes[key] = self._start_task(key, self._request_refresh(server, owner))
+            task.add_done_callback(lambda done: self._refreshes.pop(key))
         try:
             return await asyncio.shield(task)
         except AuthFailed as error:
@@ -196,60 +195,58 @@ class OAuthManager:
             log.warning("there is no token for the MCP server %s: %s", server.name, error)
             return None
 
-    async def _renew(self, server: HttpServer, owner: str | None) -> Grant | None:
-        await _load()
-        if is_alone(server):
-            renewed: Grant | None = await self._take_alone(server, owner)
+    async def _request_refresh(self, server: HttpServer, owner: str | None) -> Grant | None:
+        await _import_sdk()
+        if needs_no_person(server):
+            refreshed: Grant | None = await self._client_credentials(server, owner)
         else:
-            grant = self._book.current(owner, server.name, server.url)
-            renewed = None if grant is None else await self._cashier.renew(server, grant)
-        if renewed is not None:
-            self._renewed_at[owner, server.name] = self._clock.monotonic()
-        return renewed
+            grant = self._store.current(owner, server.name, server.url)
+            refreshed = None if grant is None else await self._client.refresh(server, grant)
+        if refreshed is not None:
+            self._refreshed_at[owner, server.name] = self._clock.monotonic()
+        return refreshed
 
-    async def _take_alone(self, server: HttpServer, owner: str | None) -> Grant:
+    async def _client_credentials(self, server: HttpServer, owner: str | None) -> Grant:
         issuer = await self._discover(server, owner)
-        grant = await self._cashier.take_alone(server, owner, issuer, self._scope(server, owner, issuer))
-        self._settle((owner, server.name))
+        grant = await self._client.client_credentials(server, owner, issuer, self._scope(server, owner, issuer))
+        self._clear_challenge((owner, server.name))
         return grant
 
     async def _discover(self, server: HttpServer, owner: str | None) -> AuthorizationServer:
         challenge = self._challenges.get((owner, server.name), Challenge())
-        return await discover(self._cashier.send(server, owner), server.url, challenge, auth_of(server).issuer)
+        return await discover(self._client.send(server, owner), server.url, challenge, auth_of(server).issuer)
 
     def _scope(self, server: HttpServer, owner: str | None, issuer: AuthorizationServer) -> str | None:
-        """What is configured, else what the server asks for; with what was found missing before."""
+        """The configured scope, else that of the challenge; with the scopes that were missing before."""
         key = (owner, server.name)
-        kinds = ["client_credentials"] if is_alone(server) else registration.GRANTS
-        asked = self._challenges.get(key, Challenge()).scope
-        return union(self._wanted.get(key), auth_of(server).scope or issuer.scopes(asked, kinds))
+        grant_types = ["client_credentials"] if needs_no_person(server) else registration.GRANT_TYPES
+        requested = self._challenges.get(key, Challenge()).scope
+        return union(self._missing_scopes.get(key), auth_of(server).scope or issuer.scopes(requested, grant_types))
 
-    def _task(self, key: Key, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Something for this server that is brought to its end whatever becomes of who asked."""
+    def _start_task(self, key: Key, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Work for this server that is finished even if its caller is canceled."""
         task = asyncio.create_task(work)
         self._tasks[task] = key
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         del self._tasks[task]
         if not task.cancelled():
-            task.exception()  # nobody may be there any more to look at it
+            task.exception()  # marks it as retrieved; the caller may be gone
 
 
-def is_oauth(server: HttpServer) -> bool:
-    """Whether a server may be signed in at: also one of which only its address is known, as long as nothing else
-    says who we are."""
+def uses_oauth(server: HttpServer) -> bool:
+    """Whether OAuth applies: also without an `auth`, as long as no Authorization header is configured."""
     if server.auth is None:
         return not any(name.lower() == "authorization" for name in server.headers)
     return isinstance(server.auth, OAuth)
 
 
-def is_alone(server: HttpServer) -> bool:
-    """Whether nobody has to sign in."""
+def needs_no_person(server: HttpServer) -> bool:
     return auth_of(server).grant == "client_credentials"
 
 
-async def _load() -> None:
-    """The SDK takes half a second to load; the loop goes on meanwhile."""
+async def _import_sdk() -> None:
+    """In a thread: the SDK takes half a second to import."""
     await asyncio.to_thread(importlib.import_module, "mcp.client.auth.utils")

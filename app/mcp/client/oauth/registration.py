@@ -1,11 +1,11 @@
-"""Registrations: who we are at an issuer."""
+"""The OAuth client that Toolcrib is at an authorization server: configured, a metadata document, or registered."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.core.util.json_codec import Raw
 from app.mcp.client.oauth.discovery import AuthorizationServer, Send
-from app.mcp.client.oauth.http import AuthFailed, is_loopback, require_safe
+from app.mcp.client.oauth.http import AuthFailed, is_loopback, require_https
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthMetadata
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 CALLBACK = "/oauth/callback"
 DOCUMENT = "/oauth/client.json"
 NAME = "Toolcrib"
-METHODS = ("client_secret_basic", "client_secret_post", "none")
-"""How we can prove who we are, the best way first."""
-GRANTS = ["authorization_code", "refresh_token"]
+AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
+"""How the client authenticates at the token endpoint, preferred first."""
+GRANT_TYPES = ["authorization_code", "refresh_token"]
+SECRET_EXPIRY_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """Where people come back to after signing in, and where an issuer can read about us, if it can reach us."""
+    """The redirect URI, and the URL of the client metadata document if authorization servers can reach it."""
 
     callback: str
     document: str | None
@@ -32,7 +33,7 @@ class RedirectTarget:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who we are at an issuer, and how we prove it. A configured secret is looked up anew each time, and not kept."""
+    """An OAuth client. A configured secret is looked up for each request, and not stored."""
 
     id: str
     method: str
@@ -40,7 +41,7 @@ class Client:
     redirect_uri: str | None = None
     secret_expires_at: int = 0
 
-    def kept(self) -> Raw:
+    def to_stored(self) -> Raw:
         return {
             "client_id": self.id,
             "method": self.method,
@@ -49,12 +50,13 @@ class Client:
             "secret_expires_at": self.secret_expires_at,
         }
 
-    def is_good_for(self, home: RedirectTarget, now: int) -> bool:
+    def is_valid_for(self, redirect: RedirectTarget, now: int) -> bool:
         """Whether it can be used again. `now` is in seconds."""
-        return self.redirect_uri == home.callback and not 0 < self.secret_expires_at <= now + 600
+        is_expiring = 0 < self.secret_expires_at <= now + SECRET_EXPIRY_SECONDS
+        return self.redirect_uri == redirect.callback and not is_expiring
 
 
-def read_kept(client: Raw) -> Client | None:
+def from_stored(client: Raw) -> Client | None:
     if not client.get("client_id"):
         return None
     return Client(
@@ -66,66 +68,65 @@ def read_kept(client: Raw) -> Client | None:
     )
 
 
-def configured(id: str, *, has_secret: bool, metadata: "OAuthMetadata") -> Client:
-    """The operator registered us; only the way to prove it is chosen."""
-    return Client(id, _method(metadata, has_secret=has_secret))
+def configured_client(id: str, *, has_secret: bool, metadata: "OAuthMetadata") -> Client:
+    """The client that the operator registered."""
+    return Client(id, _auth_method(metadata, has_secret=has_secret))
 
 
-def document(home: RedirectTarget) -> Raw:
-    """What issuers read about us where we say our name is this document's address."""
+def metadata_document(redirect: RedirectTarget) -> Raw:
+    """The client metadata document, whose URL is the client id."""
     return {
-        "client_id": home.document,
+        "client_id": redirect.document,
         "client_name": NAME,
-        "redirect_uris": [home.callback],
-        "grant_types": GRANTS,
+        "redirect_uris": [redirect.callback],
+        "grant_types": GRANT_TYPES,
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
         "application_type": "web",
     }
 
 
-def documented(issuer: AuthorizationServer, home: RedirectTarget) -> Client | None:
-    """Our document as our name, where the issuer takes that and can reach it."""
+def document_client(server: AuthorizationServer, redirect: RedirectTarget) -> Client | None:
+    """The client of our metadata document, where the authorization server supports that and can reach it."""
     from mcp.client.auth.utils import should_use_client_metadata_url
 
-    if home.document is None or not should_use_client_metadata_url(issuer.metadata, home.document):
+    if redirect.document is None or not should_use_client_metadata_url(server.metadata, redirect.document):
         return None
-    return Client(home.document, "none", redirect_uri=home.callback)
+    return Client(redirect.document, "none", redirect_uri=redirect.callback)
 
 
-async def register(send: Send, issuer: AuthorizationServer, home: RedirectTarget, scope: str | None) -> Client:
-    """Register ourselves (RFC 7591). Raises `AuthFailed`, never with what was answered: it may hold a secret."""
+async def register(send: Send, server: AuthorizationServer, redirect: RedirectTarget, scope: str | None) -> Client:
+    """Register a client (RFC 7591). Raises `AuthFailed`, never with the response: it may contain a secret."""
     from mcp.client.auth import OAuthRegistrationError
     from mcp.client.auth.oauth2 import check_registration_usable
     from mcp.client.auth.utils import create_client_registration_request, handle_registration_response
     from mcp.shared.auth import OAuthClientMetadata
 
-    if issuer.metadata.registration_endpoint is None:
-        raise AuthFailed(f"{issuer.name} registers nobody by itself; give the server's `auth` a `client_id`.")
-    where = require_safe(str(issuer.metadata.registration_endpoint))
-    about = OAuthClientMetadata.model_validate(
+    if server.metadata.registration_endpoint is None:
+        raise AuthFailed(f"{server.issuer} has no dynamic registration; give the server's `auth` a `client_id`.")
+    url = require_https(str(server.metadata.registration_endpoint))
+    metadata = OAuthClientMetadata.model_validate(
         {
             "client_name": NAME,
-            "redirect_uris": [home.callback],
-            "grant_types": GRANTS,
+            "redirect_uris": [redirect.callback],
+            "grant_types": GRANT_TYPES,
             "scope": scope,
-            "token_endpoint_auth_method": _method(issuer.metadata, has_secret=True),
-            "application_type": "native" if is_loopback(require_safe(home.callback).host) else "web",
+            "token_endpoint_auth_method": _auth_method(server.metadata, has_secret=True),
+            "application_type": "native" if is_loopback(require_https(redirect.callback).host) else "web",
         }
     )
-    answer = await send(create_client_registration_request(issuer.metadata, about, where.origin))
+    response = await send(create_client_registration_request(server.metadata, metadata, url.origin))
     try:
-        made = await handle_registration_response(answer)
-        check_registration_usable(made)
+        info = await handle_registration_response(response)
+        check_registration_usable(info)
     except OAuthRegistrationError:
-        raise AuthFailed(f"{where.origin} did not register us (HTTP {answer.status_code}).") from None
-    # Where the answer does not say how, a secret goes into the header.
-    method = made.token_endpoint_auth_method or ("client_secret_basic" if made.client_secret else "none")
-    return Client(made.client_id, method, made.client_secret, home.callback, made.client_secret_expires_at or 0)
+        raise AuthFailed(f"{url.origin} refused the registration (HTTP {response.status_code}).") from None
+    method = info.token_endpoint_auth_method or ("client_secret_basic" if info.client_secret else "none")
+    return Client(info.client_id, method, info.client_secret, redirect.callback, info.client_secret_expires_at or 0)
 
 
-def _method(metadata: "OAuthMetadata", *, has_secret: bool) -> str:
+def _auth_method(metadata: "OAuthMetadata", *, has_secret: bool) -> str:
     if not has_secret:
         return "none"
     offered = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-    return next((method for method in METHODS if method in offered), "client_secret_basic")
+    return next((method for method in AUTH_METHODS if method in offered), "client_secret_basic")
