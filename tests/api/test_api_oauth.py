@@ -60,7 +60,7 @@ async def test_a_person_comes_back_to_a_page_that_says_so(
     assert resource.issuer.knows(await signing.token(server_at(resource))) is not None
     assert signing.reconnected == [("docs", None)]
     assert again.status_code == 400
-    assert "This sign-in is not known" in again.text
+    assert "This sign-in is unknown" in again.text
 
 
 async def test_a_person_who_said_no_is_told_so(
@@ -82,7 +82,7 @@ async def test_an_issuer_that_breaks_at_the_last_moment_is_told_of(
     page = await browser.get((await signing.begin(server_at(resource))).url)
 
     assert page.status_code == 502
-    assert f"{resource.origin} answered 500 when it was asked for a token." in page.text
+    assert f"{resource.origin} answered 500 to the token request." in page.text
 
 
 @pytest.mark.parametrize("name", ["state", "code", "iss", "error", "error_description"])

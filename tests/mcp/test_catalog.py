@@ -51,7 +51,11 @@ async def test_a_tool_that_cannot_be_one_costs_only_itself_and_is_told(subtests:
             "a",
             NO_SCHEMA,
         ),
-        ({"name": "a", "inputSchema": {"type": "array"}}, "a", 'Its inputSchema has the type "array" instead of object.'),
+        (
+            {"name": "a", "inputSchema": {"type": "array"}},
+            "a",
+            'Its inputSchema has the type "array" instead of object.',
+        ),
     ]
     for tool, name, reason in cases:
         with subtests.test(tool=tool, name=name, reason=reason):
@@ -167,7 +171,10 @@ async def test_it_does_not_take_longer_than_a_start_may_take() -> None:
 async def test_the_operator_chooses_by_the_servers_own_names() -> None:
     catalogue = await listed(*listing("a", "b", "a.b")["tools"])
 
-    assert [tool["name"] for tool in catalogue.allowed_tools(stdio(allowed_tools=["a", "a.b", "other"]))] == ["a", "a.b"]
+    assert [tool["name"] for tool in catalogue.allowed_tools(stdio(allowed_tools=["a", "a.b", "other"]))] == [
+        "a",
+        "a.b",
+    ]
     assert [tool["name"] for tool in catalogue.allowed_tools(stdio(denied_tools=["a"]))] == ["b", "a.b"]
     assert [tool["name"] for tool in catalogue.allowed_tools(stdio(allowed_tools=["a"], denied_tools=["a"]))] == []
 

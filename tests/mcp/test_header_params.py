@@ -11,7 +11,7 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
-from app.mcp.client.transports.header_params import HeaderParams, header_params, encode_value
+from app.mcp.client.transports.header_params import HeaderParams, encode_value, header_params
 
 
 def schema(**properties: Any) -> dict[str, Any]:

@@ -206,8 +206,8 @@ async def test_a_server_that_dies_has_the_call_once_and_other_calls_go_on(crib: 
 
     assert view["error"]["code"] == "McpDisconnected"
     assert view["error"]["message"] == (
-        "The MCP server toy disconnected during the call: its program has ended with the code 1. Whether it did it is "
-        "not known, and it is not sent again."
+        "The MCP server toy disconnected during the call: its program has ended with the code 1. It is unknown whether "
+        "the call took effect, so it is not sent again."
     )
     assert len(upstream.asked) == 1
 

@@ -90,7 +90,7 @@ async def test_tokens_survive_a_restart_and_a_sign_in_under_way_does_not(signing
     await signing.open()
 
     assert await signing.token(server) == token
-    with pytest.raises(UnknownState, match="not known"):
+    with pytest.raises(UnknownState, match="is unknown"):
         await signing.complete(brought)
     assert await signing.token(server) == token
 
@@ -389,7 +389,7 @@ async def test_a_server_with_a_key_of_its_own_gets_no_token(signing: Signing, pl
 
     assert await signing.token(keyed) is None
     assert await signing.desk.handle_refusal(keyed, None, 401, plain.challenge) is False
-    with pytest.raises(NoAuthorizationServer, match="docs is not set up for signing in"):
+    with pytest.raises(NoAuthorizationServer, match="docs does not use OAuth"):
         await signing.desk.start(keyed, None, "admin")
 
 
@@ -474,7 +474,7 @@ async def test_only_so_many_sign_ins_of_a_server_are_remembered(signing: Signing
 async def test_an_answer_of_another_issuer_is_not_taken(signing: Signing, plain: Resource, iss: str | None) -> None:
     brought = await visit(await signing.begin(server_at(plain)))
 
-    with pytest.raises(AuthFailed, match=f"The answer is not from {plain.origin}"):
+    with pytest.raises(AuthFailed, match=f"The authorization response is not from {plain.origin}"):
         await signing.complete(brought, iss=iss)
     assert plain.issuer.count("/token") == 0
 
@@ -500,7 +500,7 @@ async def test_a_person_may_say_no(signing: Signing, plain: Resource) -> None:
 async def test_what_the_issuer_says_is_not_repeated_unless_it_is_a_word(signing: Signing, plain: Resource) -> None:
     brought = await visit(await signing.begin(server_at(plain)))
 
-    with pytest.raises(Declined, match="declined: it did not say why"):
+    with pytest.raises(Declined, match="declined: no valid error code"):
         await signing.complete(brought, error="<script>alert(1)</script>")
 
 
@@ -517,7 +517,7 @@ async def test_a_code_that_was_not_meant_for_us_gives_nothing(signing: Signing, 
 async def test_without_pkce_nobody_is_sent_anywhere(signing: Signing, plain: Resource) -> None:
     for methods in (None, ["plain"]):
         plain.issuer.metadata["code_challenge_methods_supported"] = methods
-        with pytest.raises(AuthFailed, match="does not say that it checks codes with PKCE"):
+        with pytest.raises(AuthFailed, match="does not support PKCE"):
             await signing.begin(server_at(plain))
 
 
@@ -531,7 +531,7 @@ async def test_nobody_is_sent_back_over_an_open_wire(signing: Signing, plain: Re
 async def test_a_server_that_publishes_nothing_has_no_sign_in(signing: Signing) -> None:
     async with served(lambda origin: Starlette()) as origin:
         server = HttpServer(name="docs", kind="http", url=f"{origin}/mcp")
-        with pytest.raises(NoAuthorizationServer, match="says nothing about how to sign in"):
+        with pytest.raises(NoAuthorizationServer, match="does not publish an authorization server"):
             await signing.begin(server)
 
 
@@ -579,7 +579,7 @@ async def test_an_issuer_that_publishes_anothers_metadata_is_not_taken(signing: 
 async def test_metadata_of_another_server_is_not_taken(signing: Signing, plain: Resource) -> None:
     plain.about = {"resource": "https://bank.example/mcp"}
 
-    with pytest.raises(AuthFailed, match="is about another server than this one"):
+    with pytest.raises(AuthFailed, match="is about another server"):
         await signing.begin(server_at(plain))
 
 
@@ -600,7 +600,7 @@ async def test_a_server_without_https_elsewhere_has_no_sign_in(signing: Signing)
 async def test_a_servers_owner_cannot_lead_us_inside(data_dir: Path, plain: Resource) -> None:
     signing = await Signing(data_dir, opened=()).open()
     try:
-        with pytest.raises(Unreachable, match="is a private address"):
+        with pytest.raises(Unreachable, match="a private address"):
             await signing.begin(server_at(plain), "alice")
         await signing.sign_in(server_at(plain))  # everybody's, which the operator put there
     finally:
@@ -614,11 +614,11 @@ async def test_a_public_server_cannot_lead_us_inside_even_if_it_is_everybodys(si
     public = HttpServer(name="docs", kind="http", url="https://93.184.215.14/mcp")
     where = http.require_https("http://127.0.0.1:1/x")
 
-    with pytest.raises(Unreachable, match="is a private address"):
+    with pytest.raises(Unreachable, match="a private address"):
         await inside._addresses(where, public, None)
     at_home = HttpServer(name="docs", kind="http", url="http://127.0.0.1:2/mcp")
     assert await inside._addresses(where, at_home, None) == ["127.0.0.1"]
-    with pytest.raises(Unreachable, match="is a private address"):
+    with pytest.raises(Unreachable, match="a private address"):
         await inside._addresses(where, at_home, "alice")
 
 
@@ -638,7 +638,7 @@ async def test_an_endless_answer_is_cut_off(signing: Signing) -> None:
         return StreamingResponse(body())
 
     async with published(endless) as server:
-        with pytest.raises(AuthFailed, match="answers more than 256 KiB"):
+        with pytest.raises(AuthFailed, match="is larger than 256 KiB"):
             async with asyncio.timeout(HANG):
                 await signing.begin(server)
 
@@ -671,7 +671,7 @@ async def test_a_redirect_is_followed_at_home_only(signing: Signing, plain: Reso
             await signing.begin(server)
     assert plain.asked == []
     async with published(circles) as server:
-        with pytest.raises(Unreachable, match="redirects in circles"):
+        with pytest.raises(Unreachable, match="redirects in a loop"):
             await signing.begin(server)
 
 
@@ -683,7 +683,7 @@ async def test_a_redirect_is_followed_at_home_only(signing: Signing, plain: Reso
         {"token_type": "bearer"},
         ["no", "object"],
     ],
-    ids=["unwritable", "of another kind", "none", "no object"],
+    ids=["unwritable", "of another kind", "none", "not an object"],
 )
 async def test_what_is_no_bearer_token_is_not_kept(signing: Signing, plain: Resource, answer: Any) -> None:
     async def token(request: Request) -> Response:
@@ -691,7 +691,7 @@ async def test_what_is_no_bearer_token_is_not_kept(signing: Signing, plain: Reso
 
     async with served(lambda origin: Starlette(routes=[Route("/token", token, methods=["POST"])])) as origin:
         plain.issuer.metadata["token_endpoint"] = f"{origin}/token"
-        with pytest.raises(AuthFailed, match=r"no bearer token|no header can carry") as failed:
+        with pytest.raises(AuthFailed, match=r"no bearer token|a header cannot carry") as failed:
             await signing.sign_in(server_at(plain))
     assert "token-really" not in str(failed.value)
     assert await signing.token(server_at(plain)) is None

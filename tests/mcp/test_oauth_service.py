@@ -193,7 +193,7 @@ async def test_what_was_revoked_needs_a_person_again(service: RunningService) ->
         await until(service.client, in_state("connected"))
 
         assert failed["error"]["code"] == "ToolUnavailable"
-        assert "Somebody has to sign in there first" in failed["error"]["message"]
+        assert "A person has to sign in first" in failed["error"]["message"]
         assert (await call(service.client))["status"] == "completed"
 
 
@@ -248,7 +248,7 @@ async def test_more_scope_is_asked_for_when_a_tool_needs_it(service: RunningServ
         written = await call(service.client, "write")
 
         assert refused["status"] == "error"
-        assert "somebody has to sign in to docs again" in refused["error"]["message"]
+        assert "a person has to sign in to docs again" in refused["error"]["message"]
         assert docs.issuer.of("/authorize")["scope"] == "docs:read docs:write"
         assert written["status"] == "completed", written
 
@@ -325,7 +325,7 @@ async def test_an_owners_server_is_not_reached_inside(data_dir: Path, toys: Toys
 
             assert begun.status_code == 502
             assert begun.json()["code"] == "SignInFailed"
-            assert "is a private address" in begun.json()["detail"]
+            assert "a private address" in begun.json()["detail"]
             assert docs.asked == []
     finally:
         await service.close()

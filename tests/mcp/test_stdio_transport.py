@@ -28,10 +28,10 @@ async def test_calls_are_answered_whatever_else_is_written(bench: Bench) -> None
         assert await call(link, "as_text") == {"is_text": True}
         assert await call(link, "half") == {"text": "half �", "number": 10**40}
         assert await call(link, "echo", text="zü\n\u2028") == {"text": "zü\n\u2028"}
-        with pytest.raises(JsonRpcError, match="no object"):
+        with pytest.raises(JsonRpcError, match="not an object"):
             await call(link, "no_object")
 
-    assert "no JSON: Starting up...\n" in bench.journal.text
+    assert "not JSON: Starting up...\n" in bench.journal.text
     assert "no JSON: [1, 2\n" in bench.journal.text
     assert bench.journal.text.count("no message") == 3
 
@@ -103,7 +103,7 @@ async def test_a_line_that_is_too_long_is_left_out_and_the_next_one_is_read(
         assert await call(link, "huge_line", mib=9) == {}
         assert len((await call(link, "big", size=2_000_000))["text"]) == 2_000_000
 
-    assert "a line of more than 3 MiB, which was left out" in bench.journal.text
+    assert "a line of more than 3 MiB, which was dropped" in bench.journal.text
 
 
 async def test_a_flood_of_progress_comes_through_in_order(bench: Bench) -> None:
@@ -156,7 +156,7 @@ async def test_a_program_that_closes_its_output_is_lost(bench: Bench) -> None:
     async with bench.open(raw()) as link:
         await call(link, "close_output")
         async with asyncio.timeout(HANG):
-            assert await link.lost == "The server's program closed its output."
+            assert await link.lost == "The server's program closed its stdout."
 
 
 async def test_a_wrapper_that_goes_takes_its_server_along(bench: Bench) -> None:
@@ -165,7 +165,7 @@ async def test_a_wrapper_that_goes_takes_its_server_along(bench: Bench) -> None:
     async with bench.open(server) as link:
         pid = (await call(link, "surroundings"))["pid"]
         async with asyncio.timeout(HANG):
-            assert "exit code 4" in await link.lost
+            assert "exited with code 4" in await link.lost
         await until(lambda: not os.path.exists(f"/proc/{pid}"))
     async with bench.open(server) as link:
         assert await call(link, "echo", again=True) == {"again": True}
@@ -213,7 +213,7 @@ async def test_who_cancels_cancels_at_the_server(bench: Bench) -> None:
 async def test_what_is_canceled_before_it_went_out_never_does(bench: Bench) -> None:
     """The server sleeps and its pipe is full; who gives up leaves nothing behind."""
     async with bench.open(raw()) as link:
-        asleep = asyncio.create_task(call(link, "sleep", timeout=0.5))
+        asleep = asyncio.create_task(call(link, "sleep", seconds=0.5))
         await asyncio.sleep(0)
         filling = [asyncio.create_task(call(link, "echo", text="f" * 300_000)) for _ in range(8)]
         await asyncio.sleep(0)
@@ -276,7 +276,7 @@ async def test_a_program_that_cannot_be_started_is_told(bench: Bench, command: s
 
 
 async def test_a_program_that_ends_before_hello_says_its_last_words(bench: Bench) -> None:
-    with pytest.raises(CannotConnect, match="exit code 7; last stderr line: no such module"):
+    with pytest.raises(CannotConnect, match="exited with code 7; last stderr line: no such module"):
         async with bench.open(program("bash", "-c", "echo no such module >&2; exit 7")):
             pass
 
