@@ -8,6 +8,7 @@ import pytest
 
 from app.core.errors import Canceled
 from app.dispatch.live_calls import LiveCall
+from tests.support.scale import rounds
 from tests.support.services import Crib, until
 from tests.support.toy_tools import ToyHook, Toys
 
@@ -30,7 +31,8 @@ def submit_something(crib: Crib, dice: random.Random, number: int) -> LiveCall:
     return crib.submit(tool, arguments, timeout=timeout)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", range(rounds(3, 8)))
 async def test_each_call_ends_once_and_nothing_runs_twice(crib: Crib, toys: Toys, seed: int) -> None:
     dice = random.Random(seed)
     hook = ToyHook("h", {"note", "say"})

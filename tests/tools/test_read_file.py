@@ -76,11 +76,11 @@ async def test_long_lines_are_cut_to_500_bytes_at_a_whole_character(ctx: Context
     assert result.output == "\n".join(f"L{number}: {text}" for number, text in enumerate(shown, 1))
 
 
-@pytest.mark.parametrize("size", range(505, 520))
-async def test_a_long_line_ends_where_it_ends(ctx: Context, workspace: Path, size: int) -> None:
-    (workspace / "long.txt").write_bytes(b"a" * size + b"\r\nnext\r\n")
+async def test_a_long_line_ends_where_it_ends(ctx: Context, workspace: Path) -> None:
+    for size in range(505, 520):
+        (workspace / "long.txt").write_bytes(b"a" * size + b"\r\nnext\r\n")
 
-    assert (await read(ctx, "long.txt")).output == f"L1: {'a' * 500}\nL2: next"
+        assert (await read(ctx, "long.txt")).output == f"L1: {'a' * 500}\nL2: next", size
 
 
 async def test_the_cut_is_made_after_bad_bytes_are_replaced(ctx: Context, workspace: Path) -> None:
