@@ -372,7 +372,7 @@ async def test_the_stored_secret_comes_back_when_the_configured_one_goes(configu
         ("MAIL", {"file": "/"}, "the file / cannot be read: Is a directory"),
         ("MAIL", {"env": "SHORT"}, "value: at least 6 characters"),
         ("MAIL", {"env": "MAIL_VARIABLE", "domains": ["http://a"]}, "'http://a' is not a host name"),
-        ("9MAIL", {"env": "MAIL_VARIABLE"}, "name: a letter"),
+        ("9MAIL", {"env": "MAIL_VARIABLE"}, "name: it must match"),
     ],
 )
 async def test_a_configured_secret_that_cannot_be_used_refuses_the_start(
