@@ -92,7 +92,7 @@ def test_a_configured_secret_is_not_changed_here(place: Path) -> None:
     ("args", "stdin", "sentence"),
     [
         (["MAIL"], "short\n", "value: at least 6 characters"),
-        (["a/b"], CANARY, "name: a letter"),
+        (["a/b"], CANARY, "name: it must match"),
         (["MAIL", "--domain", "[/x]"], CANARY, "domains: '[/x]' is not a host name"),
         (["MAIL", "--from-env", "NOT_SET"], CANARY, "the variable NOT_SET is not set"),
     ],
