@@ -174,7 +174,7 @@ def test_a_file_of_vs_code_may_have_comments_and_commas_and_a_file_of_variables(
 
     asked, dotted, fetch = found.servers
     assert (asked.name, asked.enabled) == ("Perplexity", False)
-    assert "${input:perplexity-key} is something only the editor can fill in" in found.unusable["Perplexity"]
+    assert "${input:perplexity-key} can only be filled in by the editor" in found.unusable["Perplexity"]
     assert isinstance(dotted, StdioServer)
     assert dotted.env == {"DOTTED_TOKEN": "the-token-of-the-file", "LEVEL": "debug"}
     assert found.plaintext_secrets == {"the-token-of-the-file"}
@@ -310,16 +310,16 @@ def test_two_names_that_become_one_are_refused(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("{", "line 1, column 2"),
-        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' is there twice in one object"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' appears twice in one object"),
         ('{"mcpserver": {}}', 'one object {"mcpServers"'),
         ('{"mcpServers": {}, "servers": {}}', 'one object {"mcpServers"'),
         ('{"mcpServers": []}', 'one object {"mcpServers"'),
         ("[1]", 'one object {"mcpServers"'),
-        ('{"mcpServers": {"a": {"command": "x", "timeout": NaN}}}', "NaN is no number"),
+        ('{"mcpServers": {"a": {"command": "x", "timeout": NaN}}}', "NaN is not a number"),
         pytest.param("[" * 100_000, "nested too deep", id="deep"),
         ('{"mcpServers": {"a": "x"}}', "'a' is invalid: an object with a `command` or a `url` is needed"),
         ('{"mcpServers": {"a__b": {"command": "x"}}}', "two underscores in a row"),
-        ('{"mcpServers": {"日本": {"command": "x"}}}', "a name needs 1 to 64 letters"),
+        ('{"mcpServers": {"日本": {"command": "x"}}}', "a name needs 1 to 64 alphanumeric"),
         (entry(), "give either a `command` to start or a `url`"),
         (entry(command="a", url="https://a.example"), "give either a `command` to start or a `url`"),
         (entry(comand="a"), "comand is an unknown field"),

@@ -513,7 +513,7 @@ BAD_BODIES: list[tuple[Any, str]] = [
         {"type": "mcp", "server_url": "https://[::1]/", "server_label": "a", "authorization": CANARY},
         "or an IPv4 address",
     ),
-    ({"type": "mcp", "server_url": "https://a.invalid", "server_label": "日本"}, "a name needs 1 to 64 letters"),
+    ({"type": "mcp", "server_url": "https://a.invalid", "server_label": "日本"}, "a name needs 1 to 64 alphanumeric"),
     ({"type": "mcp", "connector_id": "connector_gmail"}, "connectors are known to the model's provider only"),
     (
         {"type": "mcp", "server_url": "https://a.invalid", "require_approval": {"never": {"tool_names": ["a"]}}},

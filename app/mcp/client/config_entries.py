@@ -67,7 +67,7 @@ def legal_name(name: str) -> str:
         return legal
     if "__" in legal:
         raise InvalidServer("two underscores in a row separate server and tool; remove one of them from the name")
-    raise InvalidServer("a name needs 1 to 64 letters, digits, dots, dashes and underscores")
+    raise InvalidServer("a name needs 1 to 64 alphanumeric characters, dots, dashes and underscores")
 
 
 def translate(entry: Mapping[str, Any]) -> Entry:
