@@ -39,6 +39,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "app/api/rules.py": frozenset({"everybody"}),  # a field of POST /v1/rules
     "app/core/mcp_servers.py": frozenset({"walls"}),  # a setting of MCP servers
     "app/core/process_runner.py": frozenset({"wall"}),  # "Wall time:" in the output that models know
+    "app/text/terminal_output.py": frozenset({"wall"}),
+    "app/tools/exec/_shared.py": frozenset({"wall"}),
     "docs/configuration.md": frozenset({"walls"}),  # a setting of MCP servers
     "docs/mcp.md": frozenset({"walls"}),
     "docs/permissions.md": frozenset({"everybody"}),  # a field of POST /v1/rules

@@ -1,7 +1,7 @@
 """Reads the output of ripgrep: names, lines and counts of files, and why it could not search.
 
-It is run with `--null`, so that any file name can be told from the rest. It works in parallel, so its output is not
-sorted.
+It is run with `--null`, so that any file name can be distinguished from the rest. It works in parallel, so its output
+is not sorted.
 """
 
 import os

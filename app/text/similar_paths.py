@@ -75,7 +75,7 @@ def _exists(path: str, scan: Scan) -> bool:
 
 
 def _similar_names(name: str, names: Iterable[str]) -> list[str]:
-    """Names that differ only in case, then those with few letters changed, then those that contain each other."""
+    """Names that differ only in case, then those with few characters changed, then those that contain each other."""
     key = name.casefold()
     folded = [(other.casefold(), other) for other in names if other.isprintable() and other != name]
     ranked = dict.fromkeys(other for short, other in folded if short == key)

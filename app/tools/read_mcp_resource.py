@@ -27,12 +27,12 @@ def needs(args: Args, scope: PathScope) -> list[Need]:
 async def run(args: Args, ctx: Context) -> Result:
     answer = await ctx.mcp_resources.read(ctx.session, args.server, args.uri, ctx)
     given = answer.get("contents")
-    contents, attached = _apart(given if isinstance(given, list) else [])
+    contents, attached = _split_blobs(given if isinstance(given, list) else [])
     page = {"server": args.server, "uri": args.uri, **answer, "contents": contents}
     return Result(dumps(page).decode(), args.uri, {"count": len(contents)}, tuple(attached))
 
 
-def _apart(contents: list[Any]) -> tuple[list[Any], list[Attachment]]:
+def _split_blobs(contents: list[Any]) -> tuple[list[Any], list[Attachment]]:
     """Texts stay where they are; what is in base64 goes along as files, as far as there is room."""
     shown: list[Any] = []
     attached: list[Attachment] = []

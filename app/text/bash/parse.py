@@ -184,14 +184,14 @@ class _Reader:
         for base, source, tree in pieces(self.elided):
             self.base, self.source = base, source
             for position in walk(source, tree):
-                self._visit(position)
+                self._handle_node(position)
         if self.documents != len(self.elided.texts):
             raise NotAnalyzable("a here-document could not be located")
         if self.evaluates and self.has_code:
             raise NotAnalyzable("a string with a substitution may be evaluated as an index")
         return self.builder.build()
 
-    def _visit(self, position: TreePosition) -> None:
+    def _handle_node(self, position: TreePosition) -> None:
         node = position.node
         self.builder.is_flat &= node.type not in STRUCTURES and node.type != "||"
         match node.type:

@@ -30,7 +30,7 @@ DENIED: dict[str, tuple[str, str]] = {
     "test": ("v", ""),
     "tree": ("oR", ""),
 }
-"""Commands that only read without these options: letters, and long ones in any abbreviation."""
+"""Commands that only read without these options: short ones, and long ones in any abbreviation."""
 
 SHELLS = names("bash sh /bin/bash /bin/sh /usr/bin/bash /usr/bin/sh")
 """Shells, which are as safe as their script."""
@@ -117,7 +117,7 @@ def _is_safe_with(name: str, words: Sequence[str]) -> bool:
     return name in VERSIONED and list(words) in (["--version"], ["-V"])
 
 
-def _has_option(words: Sequence[str], letters: str, names: str) -> bool:
+def _has_option(words: Sequence[str], flags: str, names: str) -> bool:
     """Whether one of these options is present, or something that may be taken for it."""
     for word in words:
         if word == "--":
@@ -126,7 +126,7 @@ def _has_option(words: Sequence[str], letters: str, names: str) -> bool:
             written = word[2:].partition("=")[0]
             if any(name.startswith(written) for name in names.split()):
                 return True
-        elif word.startswith("-") and any(letter in word for letter in letters):
+        elif word.startswith("-") and any(flag in word for flag in flags):
             return True
     return False
 

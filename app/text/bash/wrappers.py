@@ -27,7 +27,7 @@ Inner = Command | str | Unclear
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a command that runs another: letters without and with a value, and long ones likewise.
+    """The options of a command that runs another: short ones without and with a value, and long ones likewise.
 
     `operands` precede the inner command; with an option of `ends` there is none.
     """
@@ -166,10 +166,10 @@ def _option_width(text: str, options: Options) -> int:
         if name in options.long.split():
             return 1
         raise _UnknownOption
-    for index, letter in enumerate(text[1:], 1):
-        if letter in options.valued:
+    for index, flag in enumerate(text[1:], 1):
+        if flag in options.valued:
             return 1 if text[index + 1 :] else 2
-        if letter not in options.flags:
+        if flag not in options.flags:
             raise _UnknownOption
     return 1
 

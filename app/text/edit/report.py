@@ -11,7 +11,7 @@ from app.text.edit.udiff import Hunk
 CONTEXT_LINES = 5
 MAX_REPORTED = 20
 MAX_QUOTED_LINES = 60
-LETTERS = {"added": "A", "modified": "M", "deleted": "D"}
+MARKS = {"added": "A", "modified": "M", "deleted": "D"}
 NOUNS = {"search_replace": "SEARCH/REPLACE block", "udiff": "hunk", "whole": "file"}
 
 
@@ -22,7 +22,7 @@ def count(number: int, noun: str) -> str:
 def describe_success(outcomes: Sequence[Outcome], drafts: Sequence[Draft], noun: str, is_dry: bool) -> str:
     done = f"{count(len(outcomes), noun)} {'would be applied' if is_dry else 'applied'}"
     head = f"Dry run, nothing was written: {done}." if is_dry else f"{done}."
-    files = [f"{LETTERS[draft.kind]} {draft.path}" for draft in drafts] or ["No file changes: all is as it should be."]
+    files = [f"{MARKS[draft.kind]} {draft.path}" for draft in drafts] or ["No file changes: all is as it should be."]
     return "\n".join([head, *files, *_notes(outcomes, noun)])
 
 

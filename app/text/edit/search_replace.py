@@ -45,7 +45,7 @@ HEAD = re.compile(r"(<{5,9}) SEARCH>?$")
 DIVIDER = re.compile(r"={5,9}$")
 TAIL = re.compile(r">{5,9} REPLACE$")
 
-NO_NAME = "No file is named: write its path alone on the line before the opening fence, or give it in `file_path`."
+NO_NAME = "No file is named: write its path alone in the line before the opening fence, or give it in `file_path`."
 NO_TAIL = "Expected `>>>>>>> REPLACE` or `=======`"
 NO_DIVIDER = "Expected `=======`"
 MANY_DIVIDERS = (

@@ -1,4 +1,4 @@
-"""Whole files, read from a model's text: each in a fence, with its path on the line before.
+"""Whole files, read from a model's text: each in a fence, with its path in the line before.
 
 A fence without a path is for the file last mentioned in backticks since the fence before, or for the one given as
 `file_path`. A fence with shell commands and no path is not a file. Fences inside a fence belong to the file if they

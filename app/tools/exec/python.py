@@ -20,7 +20,7 @@ DESCRIPTION = """\
 Run Python in an interpreter that this session keeps: variables, functions and imports of one call are there in later \
 ones. What is printed comes back, and the value of the last expression; no print needed. Open matplotlib figures and \
 images given to display() come back as images. The current folder is the workspace. Where IPython is installed, its \
-magics work, and !command runs a shell command; `await` works at the top. input() does not: nobody can type. A call \
+magics work, and !command runs a shell command; `await` works at the top. input() does not work. A call \
 that takes too long is interrupted; what was defined before stays if it heeds that."""
 
 
@@ -31,7 +31,7 @@ class Args(BaseModel, extra="forbid"):
     )
     memory_limit: Literal["1g", "4g", "16g", "64g"] | None = Field(
         default=None,
-        description="Memory of the interpreter, 1g if not said. To give it more than it has starts it anew.",
+        description="Memory of the interpreter, 1g if not said. To give it more than it has restarts it.",
     )
 
 

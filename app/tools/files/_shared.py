@@ -230,9 +230,9 @@ def apply_operations(operations: Sequence[Operation], ctx: Context, stop: Event,
     raise_if_canceled(stop)
     if not is_dry:
         ctx.workspace.commit(changes_of(drafts), approved=ctx.approved)
-    touched = [_letter_and_path(operation) for operation in operations]
+    touched = [_mark_and_path(operation) for operation in operations]
     head = "The patch fits, and would update" if is_dry else "Success. Updated"
-    lines = [f"{letter} {path}" for each in "AMD" for letter, path in touched if letter == each]
+    lines = [f"{mark} {path}" for each in "AMD" for mark, path in touched if mark == each]
     paths = {path for _, path in touched}
     return Result(
         output="\n".join([f"{head} the following files:", *lines]) + "\n",
@@ -255,7 +255,7 @@ def _stage(operation: Operation, staged: StagedFiles, ctx: Context) -> None:
                 staged.move(name, path, ctx.workspace.name(target), target)
 
 
-def _letter_and_path(operation: Operation) -> tuple[str, str]:
+def _mark_and_path(operation: Operation) -> tuple[str, str]:
     match operation:
         case Add(path=path):
             return "A", path

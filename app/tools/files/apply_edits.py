@@ -85,7 +85,7 @@ tool = typed(
     name="apply_edits",
     description=(
         "Change files by a text with edits in it: SEARCH/REPLACE blocks, unified diffs or whole files. Edits that match"
-        " are written and those that do not are told, with the lines of the file nearest to them; send only those"
+        " are written and those that do not are reported, with the lines of the file nearest to them; send only those"
         " again. Use dry_run to see the diff first."
     ),
     effect=lambda args: Effect.READ if args.dry_run else Effect.WRITE,

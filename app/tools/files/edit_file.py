@@ -39,7 +39,7 @@ class Args(BaseModel, extra="forbid"):
     replace_all: bool = Field(default=False, description="Replace every occurrence of old_string, not just one.")
     strict: bool = Field(
         default=False,
-        description="Only take old_string to the letter; otherwise other white space around its lines is overlooked.",
+        description="Only take old_string exactly; otherwise other white space around its lines is overlooked.",
     )
 
     @field_validator("new_string")

@@ -42,7 +42,7 @@ class Args(BaseModel, extra="forbid"):
     )
     file_text: str | None = Field(default=None, description="For create: the whole text of the file.")
     old_str: str | None = Field(
-        default=None, description="For str_replace: the text to replace, to the letter; it must be there only once."
+        default=None, description="For str_replace: the text to replace, exactly; it must be there only once."
     )
     new_str: str | None = Field(default=None, description="For str_replace: what comes instead; nothing if left out.")
     insert_line: int | None = Field(
