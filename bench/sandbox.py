@@ -1,4 +1,4 @@
-"""`python -m bench.sandbox`: what it costs to run a command through the whole service, behind each kind of walls.
+"""`python -m bench.sandbox`: what it costs to run a command through the whole service, in each kind of sandbox.
 
 Measured against what anybody would write, in one run and in turn: `subprocess.run(["true"])`, the same commands one
 after the other, and a pipe into `cat > /dev/null`. The service is the real one, started by its own command.

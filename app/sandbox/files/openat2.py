@@ -1,8 +1,8 @@
-"""The race-free opener: one path, opened strictly beneath a directory that is already open.
+"""Race-free opening of a path strictly beneath a directory that is already open.
 
-The kernel resolves the whole path itself (openat2, Linux 5.6), so nothing can be swapped
-between a check and the use. Without it the path is walked one component at a time and
-symlinks are refused, because following them safely cannot be done from outside the kernel.
+The kernel resolves the whole path itself (openat2, Linux 5.6), so nothing can be swapped between check and use.
+Without it the path is resolved one component at a time and symlinks are refused, because they cannot be followed
+safely from user space.
 """
 
 import ctypes
@@ -100,15 +100,15 @@ def _walk(root: int, path: str, flags: int) -> int:
     *folders, last = [part for part in path.split("/") if part not in ("", ".")] or ["."]
     if path.endswith("/"):
         flags |= os.O_DIRECTORY
-    here = os.dup(root)
+    folder = os.dup(root)
     try:
         for part in folders:
-            below = _step(here, part, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            os.close(here)
-            here = below
-        return _step(here, last, flags)
+            child = _step(folder, part, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.close(folder)
+            folder = child
+        return _step(folder, last, flags)
     finally:
-        os.close(here)
+        os.close(folder)
 
 
 def _step(directory: int, part: str, flags: int) -> int:

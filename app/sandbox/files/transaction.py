@@ -51,7 +51,10 @@ def commit(targets: Sequence[Target]) -> None:
     with closing(Parents()) as parents, closing(Names()) as names, ExitStack() as lock:
         swaps = list[Swap]()
         try:
-            swaps += [_swap(target, parents, names) for target in targets]
+            for target in targets:
+                with writing(target.change.path):
+                    name = target.place.inner.rpartition("/")[2]
+                    swaps.append(swap_for(target.change, name, parents.find(target.place), names))
             _each(swaps, lambda swap: parents.make(swap.parent))
             _each(swaps, lambda swap: swap.write())
             lock.enter_context(parents.lock())
@@ -69,12 +72,6 @@ def commit(targets: Sequence[Target]) -> None:
         for swap in swaps:
             swap.finish()
         parents.sweep()
-
-
-def _swap(target: Target, parents: Parents, names: Names) -> "Swap":
-    with writing(target.change.path):
-        last = target.place.inner.rpartition("/")[2]
-        return swap_for(target.change, last, parents.find(target.place), names)
 
 
 def _each(swaps: "Sequence[Swap]", step: "Callable[[Swap], None]") -> None:

@@ -230,7 +230,11 @@ class SpawnPlanner:
         extras = [replace(extra, is_writable=extra.is_writable and is_writable) for extra in self.extras]
         resolver = [Mount(path=os.path.realpath(RESOLV_CONF))] if isolation.network is Network.FULL else []
         mounts = (*(self.system if is_ours else self._command_system), *resolver, *extras, *own)
-        hidden = [path for path in dict.fromkeys((self.data_dir, *location.hidden)) if _is_visible(path, mounts)]
+        hidden = [
+            path
+            for path in dict.fromkeys((self.data_dir, *location.hidden))
+            if any(is_inside(path, mount.path) and mount.path != path for mount in mounts)
+        ]
         if isolation.backend is Backend.LANDLOCK:
             mounts, hidden = _exclude(mounts, hidden), []
         parents = (parent for path in hidden for mount in mounts for parent in _parent_mounts(mount, path))
@@ -256,11 +260,6 @@ def network_of(mode: Network, policies: Iterable[NetworkPolicy | None]) -> Netwo
     if "allowlist" in types:
         return Network.ALLOWLIST
     return Network.FULL if mode is Network.FULL else Network.NONE
-
-
-def _is_visible(path: str, mounts: Iterable[Mount]) -> bool:
-    """Whether a folder is inside a mount, even if a mount further in covers it."""
-    return any(is_inside(path, mount.path) and mount.path != path for mount in mounts)
 
 
 def _exclude(mounts: Iterable[Mount], hidden: Iterable[str]) -> tuple[Mount, ...]:
