@@ -238,17 +238,7 @@ class Service:
         settings, engine, clock = self.settings, storage.engine, self._clock
         redactor = CallRedactor(self.redactor, storage.vault)
         stats = CallStats(self._registry)
-        journal = Journal(
-            storage.writer,
-            engine,
-            storage.hub,
-            clock=clock,
-            redactor=redactor,
-            stats=stats,
-            owner=secrets.token_hex(8),
-            output_limit=settings.output_limit,
-            root_path=settings.root_path,
-        )
+        journal = self._open_journal(storage, redactor, stats)
         outbound = CheckedOutbound(
             storage.secrets.sendable, policy=self._network_policy, private_networks=settings.private_networks
         )
@@ -259,20 +249,21 @@ class Service:
         workspaces.know(await stored_sessions.workspaces(engine, workspaces.made))
         sessions = Sessions(engine, storage.writer, clock, rules, workspaces.home)
         asks = AskQueue(journal, redactor, engine, rules, ids=storage.ids, clock=clock)
+        permission = PermissionStage(
+            asks=asks,
+            permissions=permissions,
+            journal=journal,
+            doom_loops=DoomLoopGuard(engine),
+            hooks=hooks,
+            redactor=redactor,
+            sessions=sessions,
+            seconds=settings.ask_timeout,
+            on_ask=settings.on_ask,
+        )
         self._dispatcher = Dispatcher(
             registry=self._registry,
             hooks=hooks,
-            permission=PermissionStage(
-                asks=asks,
-                permissions=permissions,
-                journal=journal,
-                doom_loops=DoomLoopGuard(engine),
-                hooks=hooks,
-                redactor=redactor,
-                sessions=sessions,
-                seconds=settings.ask_timeout,
-                on_ask=settings.on_ask,
-            ),
+            permission=permission,
             gates=Gates(settings.queue_timeout),
             journal=journal,
             redactor=redactor,
@@ -294,6 +285,19 @@ class Service:
             sessions=sessions,
             stats=stats,
             outbound=outbound,
+        )
+
+    def _open_journal(self, storage: Storage, redactor: CallRedactor, stats: CallStats) -> Journal:
+        return Journal(
+            storage.writer,
+            storage.engine,
+            storage.hub,
+            clock=self._clock,
+            redactor=redactor,
+            stats=stats,
+            owner=secrets.token_hex(8),
+            output_limit=self.settings.output_limit,
+            root_path=self.settings.root_path,
         )
 
     def _open_tool_resources(

@@ -96,7 +96,7 @@ def get(url: str, key: str) -> Any:
 
 def answer_asks(base: str, key: str, stop: threading.Event) -> None:
     while not stop.is_set():
-        for ask in get(f"{base}/v1/asks?status=open", key)["asks"]:
+        for ask in get(f"{base}/v1/asks?status=open", key)["data"]:
             post(f"{base}/v1/asks/{ask['id']}/answer", key, {"decision": "allow_once"})
         time.sleep(0.2)
 
