@@ -1,4 +1,4 @@
-"""Files as tools see them: what tells one state of a file from another, and what is to become of it."""
+"""Permissions and preconditions for reading and editing files."""
 
 import errno
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -9,14 +9,14 @@ from app.core.ports import PathScope, Stamp
 from app.core.rules import Need
 
 EXTERNAL = "external_directory"
-CLOSED_NAME = ".git"
-ASKED_AT_ONCE = 64
+GIT_DIR = ".git"
+BATCH_SIZE = 64
 
 
 def touching(scope: PathScope, permission: str, paths: Iterable[str]) -> list[Need]:
-    """What a tool needs that reads or edits these paths: each by its canonical name, and each once.
+    """The needs of a tool that reads or edits these paths: one for each canonical name.
 
-    Only what lies in an extra root of the operator has an absolute name; its folder is a need of its own.
+    Only paths in an extra root of the operator have absolute names; their folder is a need of its own.
     """
     names = {scope.name(path): path for path in paths}
     if permission == "edit":
@@ -29,12 +29,12 @@ def touching(scope: PathScope, permission: str, paths: Iterable[str]) -> list[Ne
 def readable(may: Callable[[Sequence[Need]], list[bool]], names: Iterable[str]) -> Iterator[bool]:
     """Whether the rules allow reading each of these, computed only as far as the caller iterates."""
     needs = (Need("read", name) for name in names)
-    while asked := list(islice(needs, ASKED_AT_ONCE)):
-        yield from may(asked)
+    while batch := list(islice(needs, BATCH_SIZE)):
+        yield from may(batch)
 
 
 def require_editable(name: str) -> None:
-    """Nothing in `.git`, at any depth: what stands there is run by git."""
+    """Raises `PermissionDenied` for anything in `.git`, at any depth, because git executes what is there."""
     if is_of_git(name):
         raise PermissionDenied(
             f"{name} belongs to git itself, and edit tools do not write there; change it with git.",
@@ -43,14 +43,14 @@ def require_editable(name: str) -> None:
 
 
 def is_of_git(name: str) -> bool:
-    """Some file systems do not tell capital letters from small ones."""
-    return any(part.casefold() == CLOSED_NAME for part in name.split("/"))
+    """Compared without case, because some file systems ignore it."""
+    return any(part.casefold() == GIT_DIR for part in name.split("/"))
 
 
 def require_state(
     path: str, stamp: Stamp | None, if_match: Collection[str] | None, if_none_match: Collection[str] | None
 ) -> None:
-    """Whether a file is in a state in which it may be written, by its etag; `*` is any, and None no condition."""
+    """Check the etag of a file before it is written; `*` is any, None is no condition. Raises `FileFailed`."""
     if if_match is not None and (stamp is None or not {"*", stamp.etag} & set(if_match)):
         now = "does not exist" if stamp is None else "has changed"
         raise FileFailed(errno.ESTALE, path, f"{path} {now}, and was to be written only in the state it had.")
