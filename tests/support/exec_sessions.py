@@ -18,10 +18,10 @@ TOOLS = (exec_command.tool, write_stdin.tool)
 
 def make_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a peer waits seconds for is waited for a moment."""
-    monkeypatch.setattr(exec_command, "LEAST_YIELD", 1)
-    monkeypatch.setattr(write_stdin, "LEAST_YIELD", 1)
-    monkeypatch.setattr(write_stdin, "LEAST_POLL", 1)
-    monkeypatch.setattr(write_stdin, "REACTION", 0.0)
+    monkeypatch.setattr(exec_command, "MIN_YIELD_MS", 1)
+    monkeypatch.setattr(write_stdin, "MIN_YIELD_MS", 1)
+    monkeypatch.setattr(write_stdin, "MIN_POLL_MS", 1)
+    monkeypatch.setattr(write_stdin, "REACTION_SECONDS", 0.0)
     monkeypatch.setattr(terminal_reader, "GRACE_SECONDS", 0.1)
 
 
