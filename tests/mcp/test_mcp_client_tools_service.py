@@ -113,7 +113,7 @@ async def test_a_tool_that_asks_as_in_the_older_era_is_helped_by_being_spoken_to
 
     assert at_a_loss["error"]["code"] == "McpError"
     assert at_a_loss["error"]["message"] == (
-        "The MCP server new could not ask what it needs to know: it asks as in the older era of the protocol; its "
+        "The MCP server new could not send a request to its client: it sends requests as in 2025-11-25; its "
         'operator has to set its `era` to "older".'
     )
     assert view["result"]["output"] == "Hello, Ada."
