@@ -22,8 +22,8 @@ from app.providers import call_arguments, reply_content
 from app.providers.call_arguments import Arguments
 from app.providers.dialects import COMMON, Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
 from app.providers.reply_content import PDF, decode_text, media_type, text_with_placeholders, web_url
-from app.providers.schema.anthropic_strict import GrammarBudget, grammar_budget
-from app.providers.tool_limits import FittedTool, fit, supported_mode, warn_unsupported, wire_name, without_own_search
+from app.providers.schema.anthropic_strict import grammar_budget
+from app.providers.tool_limits import fit, supported_mode, warn_unsupported, wire_name, without_own_search
 
 INCOMPLETE = ("max_tokens", "model_context_window_exceeded", "refusal")
 """Values of `stop_reason` that may leave the last block incomplete."""
@@ -238,7 +238,14 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
     for tool in fit(offers, options.quirks, exported.warnings):
         builtin = builtins.get(tool.offer.name)
         if builtin is None:
-            exported.tools.append(_definition(tool, options, budget, exported.warnings))
+            definition: Wire = {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+            if not tool.description:
+                del definition["description"]
+            if budget is not None and (closed := budget.close(tool, exported.warnings)) is not None:
+                definition |= {"input_schema": closed, "strict": True}
+            if options.defers is not None and options.defers(tool.offer.name):
+                definition["defer_loading"] = True
+            exported.tools.append(definition)
         elif builtin not in exported.tools:
             exported.tools.append(dict(builtin))
     if any("defer_loading" in tool for tool in exported.tools):
@@ -271,17 +278,6 @@ def _builtins(offers: Sequence[ToolOffer], warnings: list[str]) -> dict[str, Wir
     taken = {tool["name"] for tool in (BASH, EDITOR) if tool["name"] in names}
     warnings += [f"The built-in tool {name} is not exported: another tool has its name." for name in sorted(taken)]
     return {name: tool for name, tool in BUILT_IN.items() if tool["name"] not in taken}
-
-
-def _definition(tool: FittedTool, options: ExportOptions, budget: GrammarBudget | None, warnings: list[str]) -> Wire:
-    definition: Wire = {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
-    if not tool.description:
-        del definition["description"]
-    if budget is not None and (closed := budget.close(tool, warnings)) is not None:
-        definition |= {"input_schema": closed, "strict": True}
-    if options.defers is not None and options.defers(tool.offer.name):
-        definition["defer_loading"] = True
-    return definition
 
 
 def _set_cache_control(tools: list[Wire], mark: Wire) -> None:

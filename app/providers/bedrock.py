@@ -11,8 +11,8 @@ from app.core.runs import Json, Known, Media, ModelCall, ParsedMessage, Part, Re
 from app.providers import call_arguments, reply_content
 from app.providers.dialects import COMMON, Choice, Dialect, Exported, ExportOptions, Quirks, Supports, Wire
 from app.providers.reply_content import media_type
-from app.providers.schema.anthropic_strict import GrammarBudget, grammar_budget
-from app.providers.tool_limits import FittedTool, fit, supported_mode, warn_unsupported, wire_name
+from app.providers.schema.anthropic_strict import grammar_budget
+from app.providers.tool_limits import fit, supported_mode, warn_unsupported, wire_name
 
 INCOMPLETE = ("max_tokens", "model_context_window_exceeded", "malformed_tool_use", "malformed_model_output")
 """Values of `stopReason` that may leave the last block incomplete."""
@@ -216,7 +216,16 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
     warn_unsupported(options, offers, ("defer", "namespace", "native"), exported.warnings)
     budget = grammar_budget(options, exported.warnings)
     for tool in fit(offers, options.quirks, exported.warnings):
-        exported.tools.append({"toolSpec": _spec(tool, budget, exported.warnings)})
+        # The description may not be empty.
+        is_described = bool(tool.description.strip())
+        spec: Wire = {
+            "name": tool.name,
+            "description": tool.description if is_described else tool.offer.title or tool.name,
+            "inputSchema": {"json": tool.schema},
+        }
+        if budget is not None and (closed := budget.close(tool, exported.warnings)) is not None:
+            spec |= {"inputSchema": {"json": closed}, "strict": True}
+        exported.tools.append({"toolSpec": spec})
     if options.cache is not None and exported.tools:
         point = {"type": "default"} | ({"ttl": "1h"} if options.cache == "1h" else {})
         exported.tools.append({"cachePoint": point})
@@ -243,19 +252,6 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
         case "tool":
             config["toolChoice"] = {"tool": {"name": wire_name(choice.name or "", quirks.names)}}
     return {"toolConfig": config}
-
-
-def _spec(tool: FittedTool, budget: GrammarBudget | None, warnings: list[str]) -> Wire:
-    """The description may not be empty."""
-    is_described = bool(tool.description.strip())
-    spec: Wire = {
-        "name": tool.name,
-        "description": tool.description if is_described else tool.offer.title or tool.name,
-        "inputSchema": {"json": tool.schema},
-    }
-    if budget is not None and (closed := budget.close(tool, warnings)) is not None:
-        spec |= {"inputSchema": {"json": closed}, "strict": True}
-    return spec
 
 
 def _only_allowed(tools: list[Wire], names: set[str]) -> list[Wire]:

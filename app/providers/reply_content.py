@@ -108,7 +108,8 @@ def reply_to(call: ModelCall, ends: Sequence[FinishedCall]) -> Reply:
         case "shell" | "local_shell":
             return Reply(call=call, commands=tuple(command_end(end.result, end.error) for end in ends))
         case "tool_search":
-            return Reply(call=call, tools=_found_tools(ends[0].result), error=_failure(ends[0]))
+            tools = ((ends[0].result or {}).get("structured") or {}).get("tools", [])
+            return Reply(call=call, tools=tuple(offer_of(tool) for tool in tools), error=_failure(ends[0]))
         case "computer" if ends[0].error and ends[0].error["code"] == "UnknownTool":
             return Reply(call=call, error=NO_COMPUTER)
         case _:
@@ -127,11 +128,6 @@ def _parts(end: FinishedCall) -> tuple[Part, ...]:
 
 def _failure(end: FinishedCall) -> Failure | None:
     return None if end.error is None else Failure(end.error["code"], end.error["message"])
-
-
-def _found_tools(result: dict[str, Any] | None) -> tuple[ToolOffer, ...]:
-    tools = ((result or {}).get("structured") or {}).get("tools", [])
-    return tuple(offer_of(tool) for tool in tools)
 
 
 def offer_of(tool: dict[str, Any]) -> ToolOffer:

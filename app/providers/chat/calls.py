@@ -63,7 +63,10 @@ def parse_message(message: dict[str, Any], *, is_cut: bool = False) -> ParsedMes
     if message.get("role") not in MODEL_ROLES:
         raise Unreadable("The role of the message is not `assistant`.")
     blocks = message["content"] if isinstance(message.get("content"), list) else []
-    raw_calls = [*_list_of_calls(message), *(block for block in blocks if _is_tool_use(block))]
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise Unreadable("`tool_calls` is not a list.")
+    raw_calls = [*(calls or []), *(block for block in blocks if _is_tool_use(block))]
     if isinstance(message.get("function_call"), dict):
         raw_calls.append({"function": message["function_call"]})
     return ParsedMessage(
@@ -107,13 +110,6 @@ def _messages(choice: dict[str, Any]) -> list[dict[str, Any]]:
     return [message] if message else []
 
 
-def _list_of_calls(message: dict[str, Any]) -> list[Any]:
-    calls = message.get("tool_calls")
-    if calls is not None and not isinstance(calls, list):
-        raise Unreadable("`tool_calls` is not a list.")
-    return calls or []
-
-
 def _type_of(block: Any) -> str | None:
     kind = block.get("type") if isinstance(block, dict) else None
     return kind if isinstance(kind, str) else None
@@ -134,7 +130,11 @@ def _call(raw: Any, is_cut: bool, is_last: bool) -> ModelCall:
     if call_id is not None and not isinstance(call_id, str):
         raise Unreadable("The id of a call is not a string.")
     if _is_tool_use(raw):
-        return _block(raw, call_id, is_last)
+        if is_last:
+            arguments = call_arguments.incomplete(json.dumps(raw.get("input"), ensure_ascii=False))
+        else:
+            arguments = call_arguments.parse(raw.get("input"))
+        return ModelCall(id=call_id, name=_name(raw), **arguments)
     if isinstance(raw.get("function"), dict):
         return _function(raw["function"], call_id, is_cut, is_last)
     return _custom(raw["custom"], call_id, is_last)
@@ -158,14 +158,6 @@ def _custom(custom: dict[str, Any], call_id: str | None, is_last: bool) -> Model
     if is_last:
         return ModelCall(id=call_id, name=_name(custom), type="custom", **call_arguments.incomplete(text or ""))
     return ModelCall(id=call_id, name=_name(custom), type="custom", input=text or "")
-
-
-def _block(block: dict[str, Any], call_id: str | None, is_last: bool) -> ModelCall:
-    if is_last:
-        arguments = call_arguments.incomplete(json.dumps(block.get("input"), ensure_ascii=False))
-    else:
-        arguments = call_arguments.parse(block.get("input"))
-    return ModelCall(id=call_id, name=_name(block), **arguments)
 
 
 def _name(call: dict[str, Any]) -> str:

@@ -138,19 +138,15 @@ def resolve_choice(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: 
     if not tools and choice.mode == "required":
         warnings.append("There are no tools that the model could be required to use.")
     if choice.mode == "none":
-        return _resolve_none(tools, quirks, warnings)
+        if "none" in quirks.modes:
+            return ResolvedChoice(tools=tools, mode="none")
+        if tools:
+            warnings.append("This provider cannot forbid tool calls, so no tool is exported.")
+        return ResolvedChoice(tools=[])
     if choice.mode == "required" and "required" not in quirks.modes:
         warnings.append("This provider cannot require a tool call; the model decides.")
     resolved = ResolvedChoice(tools=tools, mode=choice.mode if choice.mode in quirks.modes else None)
     return _narrow(resolved, choice.allowed, quirks, warnings) if choice.allowed else resolved
-
-
-def _resolve_none(tools: list[Wire], quirks: Quirks, warnings: list[str]) -> ResolvedChoice:
-    if "none" in quirks.modes:
-        return ResolvedChoice(tools=tools, mode="none")
-    if tools:
-        warnings.append("This provider cannot forbid tool calls, so no tool is exported.")
-    return ResolvedChoice(tools=[])
 
 
 def _resolve_one(tools: list[Wire], name: str | None, quirks: Quirks, warnings: list[str]) -> ResolvedChoice:

@@ -21,7 +21,8 @@ SEARCH: Wire = {"type": "tool_search"}
 
 def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
     exported = Exported()
-    _warn_unsupported_strict(options, exported.warnings)
+    if options.strict == "on" and not _wants_strict(options):
+        exported.warnings.append("Strict tools are not supported; no tool is strict.")
     entries = group = exported.tools
     offers = without_own_search(offers, options, exported.warnings)
     for offer in _fit_offers(offers, options, exported.warnings):
@@ -40,7 +41,7 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
 def define(offer: ToolOffer, options: ExportOptions, warnings: list[str]) -> Wire:
     """One tool: a function, or a custom tool where the model supports them."""
     name = fit_name(offer, options.quirks, warnings)
-    if _is_freeform(offer, options):
+    if offer.takes == "input" and options.quirks.takes_freeform and takes_freeform(options.model):
         description = fit_description(offer, offer.description, options.quirks, warnings)
         wire: Wire = {"type": "custom", "name": name, "description": description, "format": _format(offer.grammar)}
     else:
@@ -85,10 +86,6 @@ def _add_namespace(options: ExportOptions, entries: list[Wire]) -> list[Wire]:
     return group
 
 
-def _is_freeform(offer: ToolOffer, options: ExportOptions) -> bool:
-    return offer.takes == "input" and options.quirks.takes_freeform and takes_freeform(options.model)
-
-
 def _format(grammar: str | None) -> Wire:
     if grammar is None:
         return {"type": "text"}
@@ -120,11 +117,6 @@ def _wants_strict(options: ExportOptions) -> bool:
     return can == "full" if options.strict == "auto" else options.strict == "on" and can in ("full", "on_request")
 
 
-def _warn_unsupported_strict(options: ExportOptions, warnings: list[str]) -> None:
-    if options.strict == "on" and not _wants_strict(options):
-        warnings.append("Strict tools are not supported; no tool is strict.")
-
-
 NOT_CHOOSABLE = ("local_shell",)
 """Tools that `tool_choice` cannot name."""
 
@@ -146,23 +138,19 @@ def _tool_choice(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
         warnings.append(f"The tool choice {choice.mode} is not supported here; it is left out.")
         return None
     if choice.mode == "tool":
-        return _one(tools, choice.name, quirks, warnings)
+        if not choice.name:
+            warnings.append("The tool choice names no tool; it is left out.")
+            return None
+        chosen = _reference(tools, choice.name, quirks, warnings)
+        if chosen["type"] not in NOT_CHOOSABLE:
+            return chosen
+        warnings.append(f"{choice.name} cannot be required by itself here; any tool is required.")
+        return "required"
     if choice.allowed and choice.mode != "none":
         allowed = [_reference(tools, name, quirks, warnings) for name in choice.allowed]
         once = [tool for place, tool in enumerate(allowed) if tool not in allowed[:place]]
         return {"type": "allowed_tools", "mode": choice.mode or "auto", "tools": once}
     return choice.mode
-
-
-def _one(tools: list[Wire], name: str | None, quirks: Quirks, warnings: list[str]) -> str | Wire | None:
-    if not name:
-        warnings.append("The tool choice names no tool; it is left out.")
-        return None
-    chosen = _reference(tools, name, quirks, warnings)
-    if chosen["type"] not in NOT_CHOOSABLE:
-        return chosen
-    warnings.append(f"{name} cannot be required by itself here; any tool is required.")
-    return "required"
 
 
 def _reference(tools: list[Wire], name: str, quirks: Quirks, warnings: list[str]) -> Wire:

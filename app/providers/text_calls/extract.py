@@ -70,7 +70,10 @@ def _read_mark(text: ScannedText, mark: re.Match[str], findings: Findings) -> in
     """Read what begins at a mark; returns where to continue."""
     match mark.lastgroup:
         case "thought":
-            return _read_thinking(text, mark, findings)
+            closing = text.find(THOUGHT_END, mark.end())
+            end = len(text) if closing is None else closing + len(THOUGHT_END)
+            findings.thoughts.append((mark.start(), end))
+            return end
         case "thought_end":  # all text before was thinking: its opening tag was in the prompt
             findings.found.clear()
             findings.thoughts = [(0, mark.end())]
@@ -80,22 +83,11 @@ def _read_mark(text: ScannedText, mark: re.Match[str], findings: Findings) -> in
         case "fence":
             return _read_fence(text, mark, findings)
         case _:
-            return _read_call(text, mark, findings)
-
-
-def _read_thinking(text: ScannedText, mark: re.Match[str], findings: Findings) -> int:
-    closing = text.find(THOUGHT_END, mark.end())
-    end = len(text) if closing is None else closing + len(THOUGHT_END)
-    findings.thoughts.append((mark.start(), end))
-    return end
-
-
-def _read_call(text: ScannedText, mark: re.Match[str], findings: Findings) -> int:
-    for rank, (opening, read_at) in enumerate(_READERS):
-        if text.match(opening, mark.start()) and (found := read_at(text, mark.start())):
-            findings.add(rank, found)
-            return found.end
-    return mark.end()
+            for rank, (opening, read_at) in enumerate(_READERS):
+                if text.match(opening, mark.start()) and (found := read_at(text, mark.start())):
+                    findings.add(rank, found)
+                    return found.end
+            return mark.end()
 
 
 def _read_fence(text: ScannedText, mark: re.Match[str], findings: Findings) -> int:

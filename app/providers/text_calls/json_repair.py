@@ -169,7 +169,8 @@ def write_tokens(tokens: Iterable[Token]) -> str:
     for kind, text in tokens:
         if kind == "space":
             continue
-        if kind == "close" and _has_trailing_comma(pieces):
+        # A comma after an item; one after nothing is an error and stays.
+        if kind == "close" and len(pieces) > 1 and pieces[-1] == "," and pieces[-2] not in ("{", "[", ",", ":"):
             pieces.pop()
         pieces.append(to_json_string(text) if kind == "string" else CONSTANTS.get(text, text))
     return "".join(pieces)
@@ -189,8 +190,3 @@ def _escape(found: re.Match[str]) -> str:
     if found[0] == '"':
         return '\\"'
     return "'" if other == "'" else found[0]
-
-
-def _has_trailing_comma(pieces: list[str]) -> bool:
-    """A comma after an item; one after nothing is an error and stays."""
-    return len(pieces) > 1 and pieces[-1] == "," and pieces[-2] not in ("{", "[", ",", ":")

@@ -64,12 +64,6 @@ def _of_choices(choices: list[Any]) -> str:
     return ""
 
 
-def _of_deltas(choices: list[Any]) -> str:
-    """What a chunk adds to the first choice."""
-    deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict) and not choice.get("index")]
-    return "".join(_of_message(delta) for delta in deltas if isinstance(delta, dict))
-
-
 def _of_message(message: dict[str, Any]) -> str:
     _require_assistant(message)
     return _of_content(message.get("content"))
@@ -112,7 +106,9 @@ def _of_chunk(item: Any) -> str:
         case str():
             return item
         case {"choices": list(choices)}:
-            return _of_deltas(choices)
+            # What a chunk adds to the first choice.
+            deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict) and not choice.get("index")]
+            return "".join(_of_message(delta) for delta in deltas if isinstance(delta, dict))
         case {"message": dict(message), "done": bool()}:
             return _of_message(message)
         case {"response": str(text), "done": bool()}:

@@ -7,7 +7,7 @@
 import re
 
 from app.core.runs import ModelCall
-from app.providers.text_calls.formats.json_objects import Piece, broken_at, call, calls_in, named_in, value_at
+from app.providers.text_calls.formats.json_objects import broken_at, call, calls_in, named_in, value_at
 from app.providers.text_calls.scanner import CallFormat, FoundCall, ScannedText
 
 OPENING = "[TOOL_CALLS]"
@@ -41,17 +41,13 @@ def _read(page: ScannedText, start: int) -> FoundCall | None:
 def _read_list(page: ScannedText, start: int, place: int) -> FoundCall:
     piece = value_at(page, place)
     if piece.mended is None:
-        return _read_broken(page, start, place, piece)
+        end = piece.end if piece.is_whole else len(page)
+        name = named_in(page, page.cut(place, end))
+        if name is None:
+            return FoundCall(end)
+        return FoundCall(end, broken_at(page, place, piece, name).calls, ((start, end),))
     calls = calls_in(page, piece.mended)
     return FoundCall(piece.end, tuple(calls), ((start, piece.end),) if calls else ())
-
-
-def _read_broken(page: ScannedText, start: int, place: int, piece: Piece) -> FoundCall:
-    end = piece.end if piece.is_whole else len(page)
-    name = named_in(page, page.cut(place, end))
-    if name is None:
-        return FoundCall(end)
-    return FoundCall(end, broken_at(page, place, piece, name).calls, ((start, end),))
 
 
 call_format = CallFormat(name="mistral", opening=re.escape(OPENING), read=_read)
