@@ -59,7 +59,12 @@ def make_parser(name: str, schema: Schema) -> Callable[[Any], Any]:
         except (_CheckTooLong, RecursionError):
             raise InvalidArgs(f"{name} cannot take these arguments: they are too long or too deep to check.") from None
         if errors:
-            raise _invalid_args(name, errors, parameters)
+            mistakes = _mistakes(errors)
+            known = ", ".join(parameters) or "nothing"
+            raise InvalidArgs(
+                f"{name} cannot take these arguments: {_join(mistakes)}. It takes: {known}.",
+                details={"fields": list(dict.fromkeys(field for field, _ in mistakes))},
+            )
         return args
 
     return parse
@@ -399,15 +404,6 @@ RULES = {
 }
 Mistake = tuple[str, str]
 """The field, and a sentence for the model."""
-
-
-def _invalid_args(tool: str, errors: Iterable[Any], parameters: Iterable[str]) -> InvalidArgs:
-    mistakes = _mistakes(errors)
-    known = ", ".join(parameters) or "nothing"
-    return InvalidArgs(
-        f"{tool} cannot take these arguments: {_join(mistakes)}. It takes: {known}.",
-        details={"fields": list(dict.fromkeys(field for field, _ in mistakes))},
-    )
 
 
 def _mistakes(errors: Iterable[Any]) -> list[Mistake]:

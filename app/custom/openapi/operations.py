@@ -69,12 +69,14 @@ def define(operation: Operation, name: str, components: Components, secrets: lis
     if required := [name for name, parameter in named.items() if parameter.is_required]:
         schema["required"] = required
     schema["additionalProperties"] = False
+    summary, details = _text(operation.spec.get("summary")), _text(operation.spec.get("description"))
+    paragraphs = dict.fromkeys(text for text in (summary, details) if text)
     return HttpDefinition.model_validate(
         {
             "kind": "http",
             "name": name,
             "title": _text(operation.spec.get("summary"))[:MAX_TITLE] or None,
-            "description": _describe(operation),
+            "description": "\n\n".join(paragraphs)[:MAX_DESCRIPTION] or operation.label,
             "parameters": schema | ({"$defs": defs} if defs else {}),
             "method": operation.method,
             "url": f"{operation.server.rstrip('/')}/{operation.path.removeprefix('/')}",
@@ -220,12 +222,6 @@ def _placement(name: str, parameter: Parameter) -> Place | Placement:
 
 def _secrets(secrets: list[Credential], into: str) -> dict[str, SecretHeader]:
     return {credential.name: credential.secret for credential in secrets if credential.into == into}
-
-
-def _describe(operation: Operation) -> str:
-    summary, details = _text(operation.spec.get("summary")), _text(operation.spec.get("description"))
-    paragraphs = dict.fromkeys(text for text in (summary, details) if text)
-    return "\n\n".join(paragraphs)[:MAX_DESCRIPTION] or operation.label
 
 
 def _text(value: Any) -> str:

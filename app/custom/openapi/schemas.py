@@ -97,19 +97,16 @@ class _Conversion:
             inlined = self.convert(target, (*above, reference))
             if reference not in self._names:  # else it is recursive
                 return inlined | siblings if isinstance(inlined, dict) else {}
-        name = self._name(reference)
-        if name not in self.defs:
-            self.defs[name] = {}  # reserved, as the target may refer to itself
-            self.defs[name] = self.convert(target, (reference,))
-        return {"$ref": f"#/$defs/{name}"}
-
-    def _name(self, reference: str) -> str:
         if reference not in self._names:
             short = re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])[:64] or "part"
             if short in self._names.values():
                 short = f"{short}_{hashlib.sha256(reference.encode()).hexdigest()[:8]}"
             self._names[reference] = short
-        return self._names[reference]
+        name = self._names[reference]
+        if name not in self.defs:
+            self.defs[name] = {}  # reserved, as the target may refer to itself
+            self.defs[name] = self.convert(target, (reference,))
+        return {"$ref": f"#/$defs/{name}"}
 
 
 def _is_read_only(schema: Any) -> bool:
