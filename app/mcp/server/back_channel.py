@@ -255,7 +255,15 @@ def elicitation_of(ask: Ask, key: Key) -> Raw | None:
         case AskKind.PERMISSION:
             return _permission_form(ask, key) if key.may(Scope.ASKS_ANSWER) else None
         case AskKind.QUESTION:
-            return _question_form(ask)
+            return {
+                "mode": FORM,
+                "message": "\n".join(question["question"] for question in ask.questions),
+                "requestedSchema": {
+                    "type": "object",
+                    "properties": {question["id"]: _question_field(question) for question in ask.questions},
+                    "required": [question["id"] for question in ask.questions],
+                },
+            }
         case AskKind.ELICITATION:
             return _forwarded_elicitation(ask)
 
@@ -301,18 +309,6 @@ def _permission_form(ask: Ask, key: Key) -> Raw:
             "type": "object",
             "properties": {"decision": decision, "message": message},
             "required": ["decision"],
-        },
-    }
-
-
-def _question_form(ask: Ask) -> Raw:
-    return {
-        "mode": FORM,
-        "message": "\n".join(question["question"] for question in ask.questions),
-        "requestedSchema": {
-            "type": "object",
-            "properties": {question["id"]: _question_field(question) for question in ask.questions},
-            "required": [question["id"] for question in ask.questions],
         },
     }
 

@@ -94,12 +94,15 @@ class McpTools:
 def to_mcp(view: View, tool: Tool, name: str) -> Raw:
     """A tool in MCP's format. A tool of an upstream server keeps the server's fields."""
     raw: Raw = tool.origin.raw if tool.origin is not None else {}
+    # The server's hints for its tools; for our own, `readOnlyHint` from the declared effect.
+    annotations = raw["annotations"] if isinstance(raw.get("annotations"), dict) else view["annotations"]
+    hints: Raw = {hint: annotations[hint] for hint in HINTS if annotations.get(hint) is not None}
     mcp_tool: Raw = {
         "name": name,
         "title": view["title"],
         "description": view["description"],
         "inputSchema": input_schema(view),
-        "annotations": _annotations(view, raw),
+        "annotations": hints if raw else {"readOnlyHint": view["effect"] == Effect.READ} | hints,
     }
     if view["output_schema"] is not None:
         mcp_tool["outputSchema"] = view["output_schema"]
@@ -115,10 +118,3 @@ def input_schema(view: View) -> dict[str, Any]:
     schema: dict[str, Any] = view["parameters"]
     is_described = view["takes"] == "arguments" or "input" in schema.get("properties", {})
     return schema if is_described else FREE_FORM
-
-
-def _annotations(view: View, raw: Raw) -> Raw:
-    """The server's hints for its tools; for our own, `readOnlyHint` from the declared effect."""
-    annotations = raw["annotations"] if isinstance(raw.get("annotations"), dict) else view["annotations"]
-    hints: Raw = {hint: annotations[hint] for hint in HINTS if annotations.get(hint) is not None}
-    return hints if raw else {"readOnlyHint": view["effect"] == Effect.READ} | hints
