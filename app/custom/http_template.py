@@ -114,7 +114,6 @@ def fill(template: Template, args: dict[str, Any], trace: str | None = None) -> 
 
 
 def _placements(definition: HttpDefinition, slots: list[str]) -> dict[str, Placement]:
-    """The placement of every parameter."""
     properties = definition.parameters.get("properties", {})
     if stray := next((name for name in definition.places if name not in properties), None):
         raise ValueError(f"places: {stray!r} is not among the parameters.")
@@ -235,7 +234,6 @@ def _pairs(wire: str, value: Any, style: str) -> Iterator[tuple[str, str]]:
 
 
 def _joined(name: str, value: Any) -> str:
-    """An argument as one string."""
     if isinstance(value, dict):
         raise InvalidArgs(
             f"`{name}` cannot be an object: it is sent in the path or a header.", details={"fields": [name]}

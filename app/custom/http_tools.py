@@ -9,7 +9,7 @@ from typing import Any
 from app.core.custom_tools import HttpDefinition
 from app.core.errors import HttpFailed
 from app.core.ports import HttpResponse, PathScope
-from app.core.results import Attachment, Result, attach
+from app.core.results import Result, attach
 from app.core.rules import Need
 from app.core.tools import Context, Effect, Lane, Tool
 from app.custom import http_template, json_schema
@@ -69,7 +69,8 @@ def to_result(method: str, response: HttpResponse) -> Result:
     title = f"{method} {response.url.partition('?')[0]}"
     text = _text(response.body, mime, kind)
     if text is None:
-        attached = () if response.is_cut else (_attach(response.body, mime),)
+        attachable = mime if re.fullmatch(r"[\w.+-]+/[\w.+-]+", mime) else "application/octet-stream"
+        attached = () if response.is_cut else (attach(response.body, attachable),)
         note = "it is attached" if attached else "it is too large to attach"
         output = f"The response is {len(response.body):,} bytes of {mime or 'an unknown type'}, not text; {note}."
         return Result(output, title, metadata, attached)
@@ -115,11 +116,6 @@ def _structure(body: bytes, text: str, mime: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _attach(body: bytes, mime: str) -> Attachment:
-    mime = mime if re.fullmatch(r"[\w.+-]+/[\w.+-]+", mime) else "application/octet-stream"
-    return attach(body, mime)
 
 
 def _status(status: int) -> str:

@@ -104,8 +104,13 @@ def _parse_stream(events: list[Any]) -> ParsedMessage:
                 message["stop_reason"] = reason
             case {"type": "content_block_start", "index": int(index), "content_block": dict(block)}:
                 blocks[index], deltas[index] = block, []
-            case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if index in blocks:
-                deltas[index].append(_delta_text(delta))
+            case {
+                "type": "content_block_delta",
+                "index": int(index),
+                "delta": {"type": "input_json_delta", "partial_json": str(piece)}
+                | {"type": "text_delta", "text": str(piece)},
+            } if index in blocks:
+                deltas[index].append(piece)
             case {"type": "content_block_stop", "index": int(index)}:
                 ended.add(index)
     indexes = sorted(blocks)
@@ -114,15 +119,7 @@ def _parse_stream(events: list[Any]) -> ParsedMessage:
     return _parse(whole, message, incomplete)
 
 
-def _delta_text(delta: dict[str, Any]) -> str:
-    match delta:
-        case {"type": "input_json_delta", "partial_json": str(piece)} | {"type": "text_delta", "text": str(piece)}:
-            return piece
-    return ""
-
-
 def _with_deltas(block: dict[str, Any], text: str) -> dict[str, Any]:
-    """A block with its joined deltas."""
     match _type_of(block):
         case "tool_use" if text:
             return block | {"input": text}
@@ -301,7 +298,6 @@ def _only_allowed(tools: list[Wire], allowed: Sequence[str], quirks: Quirks) -> 
 
 
 def _exported_name(name: str, tools: list[Wire], quirks: Quirks) -> str:
-    """The name under which one of our tools is exported."""
     built_in = BUILT_IN.get(name)
     if built_in is not None and any(tool.get("type") == built_in["type"] for tool in tools):
         return str(built_in["name"])

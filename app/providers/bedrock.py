@@ -240,7 +240,9 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
     mode = supported_mode(choice, quirks, warnings)
     if choice.allowed:
         warnings.append("Bedrock has no list of allowed tools; the other tools are left out of the request.")
-        tools = _only_allowed(tools, {wire_name(name, quirks.names) for name in choice.allowed})
+        names = {wire_name(name, quirks.names) for name in choice.allowed}
+        allowed = [tool for tool in tools if "toolSpec" in tool and tool["toolSpec"]["name"] in names]
+        tools = [*allowed, *(tool for tool in tools if "cachePoint" in tool)] if allowed else []
     if not tools:
         return {}
     config: Wire = {"tools": tools}
@@ -252,12 +254,6 @@ def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: li
         case "tool":
             config["toolChoice"] = {"tool": {"name": wire_name(choice.name or "", quirks.names)}}
     return {"toolConfig": config}
-
-
-def _only_allowed(tools: list[Wire], names: set[str]) -> list[Wire]:
-    allowed = [tool for tool in tools if "toolSpec" in tool and tool["toolSpec"]["name"] in names]
-    points = [tool for tool in tools if "cachePoint" in tool]
-    return [*allowed, *points] if allowed else []
 
 
 dialect = Dialect(

@@ -4,13 +4,14 @@ import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from app.core.runs import Known, Media, ParsedMessage, Part, Reply, SearchResult, ToolOffer, Unreadable
 from app.providers import reply_content
 from app.providers.chat import calls as chat_calls
 from app.providers.chat.tools import NO_STRICT, export, fill
-from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, NameRule, Quirks, Supports, Wire
+from app.providers.dialects import Dialect, Exported, ExportOptions, Mode, NameRule, Quirks, Supports, Wire
 
 MODE_NAMES: dict[Mode, str] = {"none": "NONE", "required": "REQUIRED"}
 STRICT = "Cohere is strict for all tools of a request or none: add `strict_tools: true` to the request."
@@ -22,10 +23,6 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
     exported = export(offers, options)
     exported.warnings = [STRICT if warning == NO_STRICT else warning for warning in exported.warnings]
     return exported
-
-
-def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    return fill(tools, choice, quirks, warnings, mode_names=MODE_NAMES)
 
 
 def read_calls(message: Any, known: Known) -> ParsedMessage:
@@ -110,10 +107,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def write_results(replies: Sequence[Reply]) -> list[Wire]:
-    return [_answer(reply) for reply in replies]
-
-
 def _answer(reply: Reply) -> Wire:
     """Search results and text files are documents, all else is text."""
     documents = [document for part in reply.parts if (document := _document(part)) is not None]
@@ -141,9 +134,9 @@ dialect = Dialect(
     name="cohere",
     title="Cohere",
     export_tools=export_tools,
-    fill_request=fill_request,
+    fill_request=partial(fill, mode_names=MODE_NAMES),
     read_calls=read_calls,
-    write_results=write_results,
+    write_results=lambda replies: [_answer(reply) for reply in replies],
     supports=Supports(files=True, note=f"Of files, only text is read. {STRICT}"),
     quirks=Quirks(
         names=NameRule(re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")),

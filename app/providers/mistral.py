@@ -1,15 +1,15 @@
 """Mistral: Chat Completions, with arguments that may be an object and images in the tool message."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from app.core.runs import Known, Media, ParsedMessage, Reply, ToolOffer
+from app.core.runs import Known, Media, ParsedMessage, Reply
 from app.providers import reply_content
 from app.providers.chat import results
 from app.providers.chat.calls import parse
 from app.providers.chat.tools import export, fill
-from app.providers.dialects import Choice, Dialect, Exported, ExportOptions, Mode, Quirks, Supports, Wire
+from app.providers.dialects import Dialect, Mode, Quirks, Supports, Wire
 from app.providers.schema.document import inline_references
 
 MODE_NAMES: dict[Mode, str] = {"auto": "auto", "none": "none", "required": "any"}
@@ -17,22 +17,10 @@ NO_ID = "null"
 """Written by Mistral's client where there is no id."""
 
 
-def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return export(offers, options, inline_references)
-
-
-def fill_request(tools: list[Wire], choice: Choice, quirks: Quirks, warnings: list[str]) -> Wire:
-    return fill(tools, choice, quirks, warnings, mode_names=MODE_NAMES)
-
-
 def read_calls(message: Any, known: Known) -> ParsedMessage:
     parsed = parse(message)
     calls = (replace(call, id=None) if call.id == NO_ID else call for call in parsed.calls)
     return replace(parsed, calls=tuple(calls))
-
-
-def write_results(replies: Sequence[Reply]) -> list[Wire]:
-    return [_answer(reply) for reply in replies]
 
 
 def _answer(reply: Reply) -> Wire:
@@ -65,10 +53,10 @@ def _chunk(media: Media) -> Wire | None:
 dialect = Dialect(
     name="mistral",
     title="Mistral",
-    export_tools=export_tools,
-    fill_request=fill_request,
+    export_tools=partial(export, convert=inline_references),
+    fill_request=partial(fill, mode_names=MODE_NAMES),
     read_calls=read_calls,
-    write_results=write_results,
+    write_results=lambda replies: [_answer(reply) for reply in replies],
     supports=Supports(strict=True, images=True, note="Only vision models see images."),
     quirks=Quirks(strict="on_request", modes=frozenset({"auto", "none", "required"})),
     strips_nulls=True,

@@ -1,6 +1,5 @@
 """Ollama's own `/api/chat`: arguments are objects, calls have no ids and are answered in their order."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from app.core.runs import Known, ParsedMessage, Reply, Unreadable
@@ -32,10 +31,6 @@ def _parse_piece(piece: Any) -> ParsedMessage:
         raise Unreadable(TOO_DEEP) from error
 
 
-def write_results(replies: Sequence[Reply]) -> list[Wire]:
-    return [_answer(reply) for reply in replies]
-
-
 def _answer(reply: Reply) -> Wire:
     """Images are base64 only, without a type or URL."""
     images = [media for media in reply_content.images_of(reply) if media.mime in results.IMAGE_TYPES]
@@ -54,7 +49,7 @@ dialect = Dialect(
     export_tools=tools.export,
     fill_request=tools.fill,
     read_calls=read_calls,
-    write_results=write_results,
+    write_results=lambda replies: [_answer(reply) for reply in replies],
     supports=Supports(images=True, note=NOTE),
     quirks=Quirks(modes=frozenset(), has_parallel_choice=False),
     numbers_calls=True,

@@ -113,17 +113,14 @@ def reply_to(call: ModelCall, ends: Sequence[FinishedCall]) -> Reply:
         case "computer" if ends[0].error and ends[0].error["code"] == "UnknownTool":
             return Reply(call=call, error=NO_COMPUTER)
         case _:
-            return Reply(call=call, parts=_parts(ends[0]), error=_failure(ends[0]))
+            output = ends[0].result["output"] if ends[0].result else ""
+            parts = (*((Text(output),) if output else ()), *ends[0].files)
+            return Reply(call=call, parts=parts, error=_failure(ends[0]))
 
 
 def is_blocked(error: dict[str, Any]) -> bool:
     """Whether a person denied the call."""
     return error["code"] == "Declined" or bool((error.get("details") or {}).get("blocked"))
-
-
-def _parts(end: FinishedCall) -> tuple[Part, ...]:
-    output = end.result["output"] if end.result else ""
-    return (*((Text(output),) if output else ()), *end.files)
 
 
 def _failure(end: FinishedCall) -> Failure | None:

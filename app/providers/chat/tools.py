@@ -32,12 +32,15 @@ def export(offers: Sequence[ToolOffer], options: ExportOptions, convert: Convert
 def _tool(offer: ToolOffer, options: ExportOptions, warnings: list[str], convert: ConvertSchema) -> Wire:
     name = {"name": fit_name(offer, options.quirks, warnings)}
     if offer.takes == "input" and options.quirks.takes_freeform and takes_freeform(options.model):
-        return {"type": "custom", "custom": name | _custom(offer, options.quirks, warnings)}
+        fields = _description(offer, offer.description, options.quirks, warnings)
+        format: Wire = {"type": "text"}
+        if offer.grammar is not None:
+            format = {"type": "grammar", "grammar": {"syntax": "lark", "definition": offer.grammar}}
+        return {"type": "custom", "custom": name | fields | {"format": format}}
     return {"type": "function", "function": name | _function(offer, options, warnings, convert)}
 
 
 def _unsupported_options(offers: Sequence[ToolOffer], options: ExportOptions) -> list[str]:
-    """A warning for each option that this format does not support."""
     is_deferred = options.defers is not None and any(options.defers(offer.name) for offer in offers)
     unsupported = {
         NO_STRICT: options.strict == "on" and options.quirks.strict == "never",
@@ -47,14 +50,6 @@ def _unsupported_options(offers: Sequence[ToolOffer], options: ExportOptions) ->
         "This dialect has no built-in tools; all are exported as functions.": options.is_native,
     }
     return [sentence for sentence, is_used in unsupported.items() if is_used]
-
-
-def _custom(offer: ToolOffer, quirks: Quirks, warnings: list[str]) -> Wire:
-    fields = _description(offer, offer.description, quirks, warnings)
-    if offer.grammar is None:
-        return fields | {"format": {"type": "text"}}
-    grammar = {"syntax": "lark", "definition": offer.grammar}
-    return fields | {"format": {"type": "grammar", "grammar": grammar}}
 
 
 def _function(offer: ToolOffer, options: ExportOptions, warnings: list[str], convert: ConvertSchema) -> Wire:

@@ -118,7 +118,9 @@ def _parse_chunks(chunks: list[Any]) -> ParsedMessage:
     reason = message_id = None
     for chunk in chunks:
         message_id = message_id or get_either(chunk, "responseId", "response_id")
-        for candidate in _first(chunk.get("candidates")):
+        candidates = chunk["candidates"] if isinstance(chunk.get("candidates"), list) else []
+        first = [one for one in candidates if isinstance(one, dict) and one.get("index") in (0, None)][:1]
+        for candidate in first:
             content = candidate.get("content")
             found = content.get("parts") if isinstance(content, dict) else None
             parts += found if isinstance(found, list) else []
@@ -130,11 +132,6 @@ def _parse_chunks(chunks: list[Any]) -> ParsedMessage:
         message_id=message_id if isinstance(message_id, str) else None,
         is_response=True,
     )
-
-
-def _first(candidates: Any) -> list[dict[str, Any]]:
-    listed = candidates if isinstance(candidates, list) else []
-    return [one for one in listed if isinstance(one, dict) and one.get("index") in (0, None)][:1]
 
 
 def _parse_parts(parts: list[Any]) -> ParsedMessage:

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from app.core.runs import Json, Media, Reply, ToolOffer
 from app.providers import reply_content
@@ -21,14 +22,6 @@ MODES = {"auto": "AUTO", "required": "ANY", "tool": "ANY", "none": "NONE"}
 IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 RESERVED = frozenset({"output", "error"})
 STRICT = "Gemini has no strict tools: calls are checked in the mode VALIDATED of toolConfig, for all tools at once."
-
-
-def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return _export(offers, options, _declaration)
-
-
-def export_openapi(offers: Sequence[ToolOffer], options: ExportOptions) -> Exported:
-    return _export(offers, options, _openapi_declaration)
 
 
 def _export(
@@ -127,7 +120,7 @@ def _inline(media: Media, names: set[str]) -> Wire:
 dialect = Dialect(
     name="gemini",
     title="Gemini generateContent",
-    export_tools=export_tools,
+    export_tools=partial(_export, declare=_declaration),
     fill_request=fill_request,
     read_calls=read_calls,
     write_results=write_results,
@@ -139,5 +132,5 @@ openapi_dialect = replace(
     dialect,
     name="gemini-openapi",
     title="Gemini generateContent, definitions in the older OpenAPI subset",
-    export_tools=export_openapi,
+    export_tools=partial(_export, declare=_openapi_declaration),
 )

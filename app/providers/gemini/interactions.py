@@ -148,10 +148,6 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def write_results(replies: Sequence[Reply]) -> list[Wire]:
-    return [_answer(reply) for reply in replies]
-
-
 def _answer(reply: Reply) -> Wire:
     failed = {} if reply.error is None else {"is_error": True}
     called = {"call_id": reply.call.id or reply.call.name, "name": reply.call.name}
@@ -185,7 +181,7 @@ dialect = Dialect(
     export_tools=export_tools,
     fill_request=fill_request,
     read_calls=read_calls,
-    write_results=write_results,
+    write_results=lambda replies: [_answer(reply) for reply in replies],
     supports=Supports(
         images=True,
         files=True,

@@ -89,13 +89,12 @@ def _named(item: Wire, place: int, kind: CallType, fields: Arguments, text: str 
     name = _text(item, "name")
     if not name:
         raise Unreadable(f"Item {place} of the response is a call that names no tool.")
-    namespace = _text(item, "namespace")
     return ModelCall(
         id=_text(item, "call_id"),
         name=name,
         type=kind,
         input=text,
-        namespace=namespace,
+        namespace=_text(item, "namespace"),
         caller=_caller(item),
         **fields,
     )

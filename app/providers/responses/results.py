@@ -40,10 +40,6 @@ def write_results(replies: Sequence[Reply]) -> list[Wire]:
     return [*items, {"type": "message", "role": "user", "content": notes}] if notes else items
 
 
-def _function(reply: Reply) -> Wire:
-    return _answer("function_call_output", reply, output=_output(reply)) | _caller(reply.call)
-
-
 def _custom(reply: Reply) -> Wire:
     output = _output(reply)
     for block in output if isinstance(output, list) else []:
@@ -91,7 +87,7 @@ def _tool_search(reply: Reply) -> Wire:
 
 
 WRITERS: dict[str, Callable[[Reply], Wire]] = {
-    "function": _function,
+    "function": lambda reply: _answer("function_call_output", reply, output=_output(reply)) | _caller(reply.call),
     "custom": _custom,
     "apply_patch": _apply_patch,
     "shell": _shell,

@@ -163,19 +163,16 @@ class _StrictRewriter:
                     return {"$ref": schema["$ref"]}, path
                 pointer, target = self._find(schema["$ref"], path)
                 if pointer in path.inlined:
-                    return self._wrap(schema["$ref"], siblings, path, stays=stays), path
+                    # A recursive reference cannot be inlined, but may have annotations.
+                    if not stays or any(is_constraining(word) for word in siblings):
+                        path.refuse("refers to itself")
+                    return {"anyOf": [{"$ref": schema["$ref"]}]} | siblings, path
                 path = path.inlining(pointer)
                 schema = _merge(self._normalize(target, path), siblings, path)
             elif "allOf" in schema:
                 schema = self._join(schema, path)
             else:
                 return schema, path
-
-    def _wrap(self, reference: str, siblings: Schema, path: SchemaPath, *, stays: bool) -> Schema:
-        """A recursive reference cannot be inlined, but may have annotations."""
-        if not stays or any(is_constraining(word) for word in siblings):
-            path.refuse("refers to itself")
-        return {"anyOf": [{"$ref": reference}]} | siblings
 
     def _join(self, schema: Schema, path: SchemaPath) -> Schema:
         parts = schema["allOf"]
@@ -276,7 +273,6 @@ class _StrictRewriter:
 
 
 def _values(schema: Schema) -> list[Any]:
-    """The lists of allowed values."""
     return [*([schema["enum"]] if "enum" in schema else []), *([[schema["const"]]] if "const" in schema else [])]
 
 
@@ -287,7 +283,6 @@ def _items(schema: Schema, path: SchemaPath) -> Any:
 
 
 def _nullable(strict: Schema) -> Schema:
-    """The schema with null allowed."""
     if "$ref" in strict or "const" in strict:
         about = {word: value for word, value in strict.items() if word == "description"}
         return {"anyOf": [{word: value for word, value in strict.items() if word not in about}, NULL.copy()]} | about
