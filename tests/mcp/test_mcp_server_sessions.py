@@ -148,7 +148,7 @@ async def test_a_revoked_key_loses_its_session_and_its_streams(
 
 
 async def test_one_key_has_only_so_many_sessions(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.mcp.endpoint.MOST_SESSIONS", 2)
+    monkeypatch.setattr("app.api.mcp.endpoint.MAX_SESSIONS", 2)
     sessions = [Session2025(service.client) for _ in range(3)]
     for session in sessions[:2]:
         await session.begin()
