@@ -71,12 +71,10 @@ def _data_of(type: EventType, call: Call) -> dict[str, Any]:
         return data | {"parent": call.parent, "arguments": raw(call.arguments), "input": call.input}
     if type in FINAL:
         return data | {"result": raw(call.result), "error": raw(call.error), "duration_ms": call.duration_ms}
-    return data if call.deadline is None else data | _for_client(call, call.deadline)
-
-
-def _for_client(call: Call, deadline: int) -> dict[str, Any]:
-    """What the client needs to run the call: hooks may have changed the arguments."""
-    return {"client": True, "deadline": rfc3339(deadline), "arguments": raw(call.effective or call.arguments)}
+    if call.deadline is None:
+        return data
+    arguments = raw(call.effective or call.arguments)  # hooks may have changed them
+    return data | {"client": True, "deadline": rfc3339(call.deadline), "arguments": arguments}
 
 
 def encode(view: dict[str, Any]) -> bytes:

@@ -92,7 +92,11 @@ class Redactor:
     def text(self, text: str, *, is_output: bool = False) -> str:
         if self._values is not None:
             text = self._values.sub(MARK, text)
-        return _without_shapes(text) if self._checks_shapes(is_output) else text
+        if self._checks_shapes(is_output):
+            for hint, pattern in SHAPES:
+                if hint in text:
+                    text = pattern.sub(_mark, text)
+        return text
 
     def json(self, text: str, *, is_output: bool = False) -> str:
         """Redact JSON text by its strings and numbers, so that it stays valid JSON."""
@@ -218,13 +222,6 @@ def _base64_forms(data: bytes) -> Iterator[str]:
         core = whole[begin:end]
         yield core
         yield core.replace("+", "-").replace("/", "_")
-
-
-def _without_shapes(text: str) -> str:
-    for hint, pattern in SHAPES:
-        if hint in text:
-            text = pattern.sub(_mark, text)
-    return text
 
 
 def _has_shape(text: str) -> bool:

@@ -299,7 +299,10 @@ class _Run:
     async def _call(self, message: dict[str, Any]) -> None:
         try:
             async with self._slots:
-                answer = {"value": asdict(await self._call_tool(message.get("tool"), message.get("arguments")))}
+                tool, arguments = message.get("tool"), message.get("arguments")
+                if not isinstance(tool, str) or not isinstance(arguments, dict):
+                    raise InvalidArgs("tool() takes the name of a tool, and an object with its arguments.")
+                answer = {"value": asdict(await self.ctx.call(tool, arguments))}
         except CallError as error:
             body: dict[str, Any] = {"code": error.code, "message": error.message}
             answer = {"error": body if error.result is None else body | {"result": asdict(error.result)}}
@@ -309,11 +312,6 @@ class _Run:
             await self.kernel.process.send(dumps({"answer": message["call"]} | answer))
         except BrokenPipeError:
             return  # the kernel has ended
-
-    async def _call_tool(self, tool: Any, arguments: Any) -> Result:
-        if not isinstance(tool, str) or not isinstance(arguments, dict):
-            raise InvalidArgs("tool() takes the name of a tool, and an object with its arguments.")
-        return await self.ctx.call(tool, arguments)
 
     async def _publish_end(self) -> None:
         """Add the last value, or the error, at the end of the output."""

@@ -391,7 +391,8 @@ def typed(
         try:
             return args.model_validate(raw)
         except ValidationError as error:
-            raise InvalidArgs(_explain(name, error, args), details={"fields": _fields(error)}) from None
+            fields = [".".join(str(part) for part in item["loc"]) for item in error.errors(include_url=False)]
+            raise InvalidArgs(_explain(name, error, args), details={"fields": fields}) from None
 
     return Tool(
         name=name,
@@ -424,7 +425,3 @@ def _mistake(item: Any) -> str:
             given = repr(item["input"])
             shown = given if len(given) <= 80 else given[:77] + "..."
             return f"`{where}`: {item['msg'][:1].lower()}{item['msg'][1:]} (got {shown})"
-
-
-def _fields(error: ValidationError) -> list[str]:
-    return [".".join(str(part) for part in item["loc"]) for item in error.errors(include_url=False)]

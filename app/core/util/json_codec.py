@@ -12,18 +12,14 @@ Raw = dict[str, Any]
 
 
 def dumps(value: Any, *, sort: bool = False) -> bytes:
-    """Encode a value. orjson stops at 64-bit integers and lone surrogates, so those few values take the slow way."""
+    """Encode a value. orjson stops at 64-bit integers and lone surrogates, so those few values take the slow way; a
+    lone surrogate is replaced."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort else None)
     except TypeError:
-        return _slowly(value, sort)
-
-
-def _slowly(value: Any, sort: bool) -> bytes:
-    """What orjson would have written, had it known how: also NaN as null. A lone surrogate is replaced."""
-    plain = json.loads(json.dumps(value, default=_default), parse_constant=lambda name: None)
-    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=sort)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        plain = json.loads(json.dumps(value, default=_default), parse_constant=lambda name: None)
+        text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=sort)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _default(value: Any) -> Any:
