@@ -145,7 +145,8 @@ class TokenStore:
     async def put(self, grant: Grant) -> None:
         """Store a grant, replacing the old one of its server and issuer."""
         principal, server, issuer = _key(grant)
-        sealed = self._vault.seal(_to_json(grant), _label(principal, server, issuer))
+        fields = {name: value for name, value in asdict(grant).items() if name not in ("owner", "server", "issuer")}
+        sealed = self._vault.seal(dumps(fields), _label(principal, server, issuer))
         key = {"principal": principal, "server": server, "issuer": issuer}
         row = {**key, "value": sealed, "updated_at": self._clock.now()}
         change = self._writer.submit(lambda batch: batch.execute(PUT_GRANT, row))
@@ -197,11 +198,6 @@ def _decrypt(row: RowMapping, vault: Vault) -> Grant | None:
     except (SealBroken, ValueError, TypeError):
         log.warning("the tokens for MCP server %s cannot be decrypted; it must be authorized again", server)
         return None
-
-
-def _to_json(grant: Grant) -> bytes:
-    fields = asdict(grant)
-    return dumps({name: value for name, value in fields.items() if name not in ("owner", "server", "issuer")})
 
 
 def _label(principal: str, server: str, issuer: str) -> str:
