@@ -123,7 +123,9 @@ def _insert_secrets(hop: Hop, secrets: "_RequestSecrets") -> tuple[list[tuple[by
     for use in hop.secrets:
         value = secrets.value(use, hop.where.host)
         if use.into == "query":
-            where = _with_parameter(where, use.name, value)
+            where = _without(where, {use.name})  # a parameter of the caller or of a redirect
+            parameter = f"{quote(use.name, safe='')}={quote(value, safe='')}"
+            where = replace(where, target=f"{where.target}{'&' if '?' in where.target else '?'}{parameter}")
         elif use.into == "cookie":
             cookies.append(f"{use.name}={value}")
         else:
@@ -233,13 +235,6 @@ def _is_same_server(before: ParsedUrl, after: ParsedUrl) -> bool:
     old, new = (before.scheme, before.port), (after.scheme, after.port)
     is_upgrade = old == ("http", PORTS["http"]) and new == ("https", PORTS["https"])
     return before.host == after.host and (is_upgrade or old == new)
-
-
-def _with_parameter(where: ParsedUrl, name: str, value: str) -> ParsedUrl:
-    """Set a query parameter, replacing those of the same name from the caller or a redirect."""
-    where = _without(where, {name})
-    separator = "&" if "?" in where.target else "?"
-    return replace(where, target=f"{where.target}{separator}{quote(name, safe='')}={quote(value, safe='')}")
 
 
 def _without(where: ParsedUrl, names: Set[str]) -> ParsedUrl:

@@ -178,18 +178,14 @@ class Body:
         found = pattern.fullmatch(await self._line())
         if found is None:
             raise Malformed("Invalid chunk size.")
-        size = int(found[1], 16)
-        if not size:
-            await self._skip_trailer()
-        return size
-
-    async def _skip_trailer(self) -> None:
-        """Trailer fields are dropped."""
+        if size := int(found[1], 16):
+            return size
         left = MAX_TRAILER_BYTES
-        while (line := await self._line()) != b"\r\n":
+        while (line := await self._line()) != b"\r\n":  # trailer fields are dropped
             left -= len(line)
             if left < 0:
                 raise Malformed(f"The trailer has more than {MAX_TRAILER_BYTES:,} bytes.")
+        return 0
 
     async def _line(self) -> bytes:
         try:
