@@ -31,18 +31,15 @@ class StoredAttachment:
 
 def separate(result: Result, base_url: str, redactor: CallRedactor) -> tuple[Result, list[StoredAttachment]]:
     """The result as it is stored, and the large attachments, whose URLs are `{base_url}/{number}`."""
-    inline, stored, dropped, room = (
-        list[Attachment](),
-        list[StoredAttachment](),
-        list[dict[str, Any]](),
-        MAX_ATTACHED_BYTES,
-    )
+    inline, stored, dropped = list[Attachment](), list[StoredAttachment](), list[dict[str, Any]]()
+    room = MAX_ATTACHED_BYTES
     for one in result.attachments:
         data = data_of(one.url)
         if data is None and (len(one.url) <= MAX_INLINE_BYTES or not one.url.lower().startswith("data:")):
             inline.append(one)
         elif data is None or len(data) > room:
-            dropped.append(_dropped(one, data))
+            size, reason = (None, UNREADABLE) if data is None else (len(data), TOO_LARGE)
+            dropped.append({"mime": one.mime, "filename": one.filename, "size": size, "reason": reason})
         else:
             room -= len(data)
             clean = redactor.redact_bytes(data)
@@ -60,23 +57,13 @@ async def load(engine: AsyncEngine, call: str, listed: list[dict[str, Any]]) -> 
     stored = await outputs.attachment_sizes(engine, call) if listed else {}
     loaded = list[Attached]()
     for number, about in enumerate(listed):
-        is_stored = number in stored
-        data = (
-            await outputs.read_attachment(engine, call, number, 0, MAX_ATTACHED_BYTES)
-            if is_stored
-            else data_of(about["url"])
-        )
-        loaded.append((about, data))
+        if number in stored:
+            loaded.append((about, await outputs.read_attachment(engine, call, number, 0, MAX_ATTACHED_BYTES)))
+        else:
+            loaded.append((about, data_of(about["url"])))
     return loaded
 
 
 def is_large(result: Result) -> bool:
     """Whether redacting the attachments would block the event loop for long."""
     return sum(len(one.url) for one in result.attachments) > MAX_INLINE_BYTES
-
-
-def _dropped(one: Attachment, data: bytes | None) -> dict[str, Any]:
-    about = {"mime": one.mime, "filename": one.filename}
-    if data is None:
-        return about | {"size": None, "reason": UNREADABLE}
-    return about | {"size": len(data), "reason": TOO_LARGE}

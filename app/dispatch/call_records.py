@@ -54,17 +54,13 @@ def to_request(call: Call, originals: Originals) -> CallRequest:
 
 def outcome(call: Call) -> Result:
     """The result of a call that has ended; raises its error."""
-    result = _result(call)
+    result = None
+    if call.result is not None:
+        stored = json.loads(call.result)
+        result = Result(**stored | {"attachments": tuple(Attachment(**item) for item in stored["attachments"])})
     if call.error is None:
         return result or Result()
     body = json.loads(call.error)
     failed = CallError(body["message"], details=body.get("details"), result=result)
     failed.code = body["code"]
     raise failed
-
-
-def _result(call: Call) -> Result | None:
-    if call.result is None:
-        return None
-    body = json.loads(call.result)
-    return Result(**body | {"attachments": tuple(Attachment(**item) for item in body["attachments"])})

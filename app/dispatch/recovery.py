@@ -34,7 +34,9 @@ async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher,
     canceled = await calls.cancel_requested(engine) if resumable else set()
     await asyncio.gather(*(_interrupt(call, journal, dispatcher, open_asks.get(call.id)) for call in lost))
     for call in resumable:
-        session = await _session_of(call, engine)
+        session = await sessions.get(engine, call.principal, call.session)
+        if session is None and call.session == DEFAULT_SESSION:  # it exists without being stored
+            session = Session(call.principal, call.session)
         if session is None or call.id in canceled:
             reason = DELETED if session is None else "The call was canceled."
             await journal.end_orphan(call, None, Canceled(reason), open_asks.get(call.id))
@@ -48,12 +50,6 @@ async def recover(engine: AsyncEngine, journal: Journal, dispatcher: Dispatcher,
 
 def _is_resumable(call: Call) -> bool:
     return call.parent is None and (call.status is Status.PENDING or call.deadline is not None)
-
-
-async def _session_of(call: Call, engine: AsyncEngine) -> Session | None:
-    """A call is not resumed without its session and its restrictions; the default session always exists."""
-    stored = await sessions.get(engine, call.principal, call.session)
-    return stored or (Session(call.principal, call.session) if call.session == DEFAULT_SESSION else None)
 
 
 async def _resume(call: Call, session: Session, key: Key | None, dispatcher: Dispatcher) -> bool:

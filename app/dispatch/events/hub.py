@@ -104,7 +104,8 @@ class EventHub:
 
     def publish_terminal(self, at: TerminalOwner, start: int, text: str) -> None:
         """Live output of a terminal, for subscribers that asked for it. It is not stored."""
-        listeners = [s for s in self._all_calls if _wants_terminals(s.wanted) and _may_see(s.wanted, at)]
+        wanting = [s for s in self._all_calls if EventType.TERMINAL_OUTPUT in (s.wanted.types or ())]
+        listeners = [s for s in wanting if _may_see(s.wanted, at)]
         if not listeners:
             return
         frame = Frame(encode_terminal(at, start, text))
@@ -308,10 +309,6 @@ async def _replay_output(engine: AsyncEngine, subscription: Subscription, id: st
         for start, stream, data in await outputs.chunks(engine, id, offset, REPLAY_BYTES):
             offset = subscription.output_from = start + len(data)
             yield encode_output(call, start, stream, data)
-
-
-def _wants_terminals(wanted: EventFilter) -> bool:
-    return wanted.types is not None and EventType.TERMINAL_OUTPUT in wanted.types
 
 
 def _may_see(wanted: EventFilter, what: HasOwner) -> bool:

@@ -55,7 +55,8 @@ class Spool:
 
     async def write(self, text: str, stream: str) -> None:
         if not self._room:
-            self._drop(text, stream)
+            held = self._streams.pop(stream, None)
+            self.dropped += size_of(text) + (size_of(held.finish()) if held else 0)
             return
         if stream not in self._streams:
             self._streams[stream] = self._redaction()
@@ -73,10 +74,6 @@ class Spool:
         while self._size or self._in_flight:
             await self._flush_one()
         self._throttle.finish()
-
-    def _drop(self, text: str, stream: str) -> None:
-        held = self._streams.pop(stream, None)
-        self.dropped += size_of(text) + (size_of(held.finish()) if held else 0)
 
     def _add(self, stream: str, text: str) -> None:
         data = self._fit(encoded(text))

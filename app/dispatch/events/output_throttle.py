@@ -76,14 +76,11 @@ class OutputThrottle:
         while self._runs and self._tokens >= 1 + reserved:
             self._tokens -= 1
             if len(self._runs) > 1 and self._tokens < 1 + reserved:
-                self._publish_all()
+                chunks = [chunk for run in self._runs for chunk in run.chunks]
+                self._publish_one(_Run(self._runs[0].start, MIXED, chunks))
+                self._runs.clear()
             else:
                 self._publish_one(self._runs.popleft())
-
-    def _publish_all(self) -> None:
-        chunks = [chunk for run in self._runs for chunk in run.chunks]
-        self._publish_one(_Run(self._runs[0].start, MIXED, chunks))
-        self._runs.clear()
 
     def _publish_one(self, run: _Run) -> None:
         self._hub.publish_output(self._call, run.start, run.stream, b"".join(run.chunks))

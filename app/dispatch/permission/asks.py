@@ -115,7 +115,9 @@ class AskQueue:
             **content,
         )
         older = self._journal.expire_ask(live.approval.ask, "More has to be asked.")
-        body = self._redactor.redact_json(dumps(_body(ask)).decode())
+        view = ask.view()
+        shown = {name: view[name] for name in ("needs", "always", "questions", "metadata")}
+        body = self._redactor.redact_json(dumps(shown).decode())
         event = self._journal.ask_event(ask, EventType.ASK_OPENED)
 
         def store(batch: Batch) -> None:
@@ -298,12 +300,6 @@ def _how_it_ended(ask: Ask) -> str:
         return f"has ended: {ask.reason}"
     answer = ask.answer.decision or ask.answer.action or "content"
     return f"was answered already: {answer} by {ask.answer.principal or 'the rules'}."
-
-
-def _body(ask: Ask) -> dict[str, Any]:
-    """What is stored of an ask besides its columns."""
-    view = ask.view()
-    return {name: view[name] for name in ("needs", "always", "questions", "metadata")}
 
 
 @asynccontextmanager

@@ -127,7 +127,10 @@ class PermissionStage:
     async def question(self, live: LiveCall, questions: list[dict[str, Any]]) -> dict[str, Any]:
         """A person's answers to a tool's questions, asked before the tool runs."""
         async with live.approval.lock:
-            ask = _asked_questions(live) or await self._ask_questions(live, questions)
+            ask = _asked_questions(live)
+            if ask is None:
+                self._require_person(live)
+                ask = await self.asks.open(live, AskKind.QUESTION, self._seconds_for(live), questions=questions)
             while ask.is_open:
                 ask = await self.asks.wait(self.asks.waiter(ask))
             if ask.answer is None:
@@ -139,8 +142,7 @@ class PermissionStage:
 
     async def elicit(self, live: LiveCall, request: dict[str, Any]) -> Answer:
         """A person's answer to an MCP server that runs the call."""
-        if self._policy(live) == "deny":
-            raise Declined("No person is there to answer questions; continue without an answer.")
+        self._require_person(live)
         async with live.approval.lock:
             try:
                 ask = await self.asks.open(live, AskKind.ELICITATION, self._seconds_for(live), metadata=request)
@@ -186,11 +188,6 @@ class PermissionStage:
             metadata=request.metadata or {},
         )
 
-    async def _ask_questions(self, live: LiveCall, questions: list[dict[str, Any]]) -> Ask:
-        if self._policy(live) == "deny":
-            raise Declined("No person is there to answer questions; continue without an answer.")
-        return await self.asks.open(live, AskKind.QUESTION, self._seconds_for(live), questions=questions)
-
     async def _allowed_by_hook(self, live: LiveCall, request: PermissionRequest, needs: list[Need]) -> bool:
         publish = partial(self._journal.publish_hook, live)
         decision = await self._hooks.decide(live.call, request.tool, live.session, request.payload, needs, publish)
@@ -201,6 +198,10 @@ class PermissionStage:
             return True
         details = {"hook": hook, "permission": needs[0].permission, "pattern": needs[0].pattern}
         raise PermissionDenied(message or f"Not allowed: the hook {hook} denied it.", details=details)
+
+    def _require_person(self, live: LiveCall) -> None:
+        if self._policy(live) == "deny":
+            raise Declined("No person is there to answer questions; continue without an answer.")
 
     def _policy(self, live: LiveCall) -> OnAsk:
         root = _root(live)

@@ -97,7 +97,9 @@ class Kernels:
     @asynccontextmanager
     async def held(self, live: LiveCall, kind: str, memory: int | None, start: Start) -> AsyncIterator[Kernel]:
         """The session's kernel, for one call at a time."""
-        self._check_memory(memory)
+        if memory is not None and memory > self._memory:
+            limit = f"{self._memory / 1024**3:.3g}g"
+            raise InvalidArgs(f"An interpreter can have at most {limit} of memory here; ask for less, or leave it out.")
         name = (live.session.principal, live.session.id, kind)
         slot = self._slots.setdefault(name, _Slot(self._clock.monotonic()))
         if _is_child_of(live, slot.user):
@@ -147,11 +149,6 @@ class Kernels:
             await asyncio.wait([self._sweeping])
         slots, self._slots = self._slots, {}
         await asyncio.gather(*(slot.empty() for slot in slots.values()))
-
-    def _check_memory(self, memory: int | None) -> None:
-        if memory is not None and memory > self._memory:
-            limit = f"{self._memory / 1024**3:.3g}g"
-            raise InvalidArgs(f"An interpreter can have at most {limit} of memory here; ask for less, or leave it out.")
 
     async def _get_kernel(self, slot: _Slot, session: Session, kind: str, memory: int | None, start: Start) -> Kernel:
         if (why := self._outdated(slot.kernel, session, memory, start)) is not None:

@@ -187,7 +187,8 @@ class LiveTerminal:
     async def write(self, text: str) -> None:
         if not self.takes_input and text != INTERRUPT:
             raise InvalidArgs(NO_STDIN)
-        self.typed = _last_line(self.typed + text)
+        typed = self.typed + text
+        self.typed = typed[max(typed.rfind("\n"), typed.rfind("\r")) + 1 :]
         with self._in_use():
             if text == INTERRUPT and not self.info.is_tty:
                 self._child.signal(signal.SIGINT)
@@ -317,10 +318,6 @@ class LiveTerminal:
             self._users -= 1
             self._used_at = self._clock.now()
             self.used = self._clock.monotonic()
-
-
-def _last_line(text: str) -> str:
-    return text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
 
 
 async def _discard(text: str, stream: str) -> None:

@@ -76,7 +76,8 @@ class Terminals:
             await child.close()
             raise live.stop or ToolUnavailable("The service is stopping.")
         own = self._open.setdefault(name, {})
-        number = _free(own)
+        while (number := secrets.choice(NUMBERS)) in own:
+            pass
         takes_input = command.has_stdin or command.tty is not None
         info = TerminalInfo(number, *name, live.call.id, title, command.tty is not None, takes_input)
         body = {"command": title, "tty": info.is_tty, "sandbox": child.isolation.view()}
@@ -219,9 +220,3 @@ def _expendable(terminals: Iterable[LiveTerminal], limit: int) -> LiveTerminal |
     oldest = by_use[: max(len(by_use) - min(PROTECTED, limit // 2), 0)]
     candidates = [terminal for terminal in oldest if not terminal.is_used]
     return min(candidates, key=lambda terminal: terminal.ended is None, default=None)
-
-
-def _free(taken: dict[int, LiveTerminal]) -> int:
-    while (number := secrets.choice(NUMBERS)) in taken:
-        pass
-    return number

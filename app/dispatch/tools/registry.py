@@ -56,7 +56,13 @@ class Registry:
         tool = self._shared.get(name)
         if tool is None and principal in self._own:
             tool = self._own[principal].get(name)
-        return tool or self._by_alias(name, principal)
+        if tool is not None:
+            return tool
+        for aliases in (self._aliases, self._server_aliases):
+            for owner in (None, principal):
+                if (tool := aliases.get(owner, {}).get(name)) is not None:
+                    return tool
+        return None
 
     async def wait_until_listed(self, name: str, principal: str | None) -> None:
         """Wait for a tool that its MCP server has not listed yet."""
@@ -134,7 +140,8 @@ class Registry:
     def _check(self, tool: Tool, old: Tool | None, others: Iterable[str] = ()) -> None:
         if old is not None:
             self._refuse_built_in(old)
-            self._refuse_server_tool(old)
+            if old.origin is not None:
+                raise NameTaken(old.name, f"is a tool of the MCP server {old.origin.server}")
         if tool.name in others or (old is None and tool.name in self._tools_of(tool.owner)):
             raise NameTaken(tool.name)
         names = {tool.name, *self._tools_of(tool.owner), *self._shared}
@@ -149,20 +156,9 @@ class Registry:
         if tool.owner is None and tool.name in self._built_in:
             raise NameTaken(tool.name, "is built in and stays")
 
-    def _refuse_server_tool(self, tool: Tool) -> None:
-        if tool.origin is not None:
-            raise NameTaken(tool.name, f"is a tool of the MCP server {tool.origin.server}")
-
     def _of(self, name: str, owner: str | None) -> Tool | None:
         """An owner's tool by its own name."""
         return self._tools_of(owner).get(name)
-
-    def _by_alias(self, name: str, principal: str | None) -> Tool | None:
-        for aliases in (self._aliases, self._server_aliases):
-            for owner in (None, principal):
-                if (tool := aliases.get(owner, {}).get(name)) is not None:
-                    return tool
-        return None
 
     def _tools_of(self, owner: str | None) -> dict[str, Tool]:
         return self._shared if owner is None else self._own.get(owner, {})
