@@ -157,7 +157,10 @@ def build(app: FastAPI) -> dict[str, Any]:
     document["paths"].setdefault("/v1/calls", {})["post"] = CREATE_CALL
     document["paths"].setdefault("/v1/run/{name}", {})["post"] = CREATE_RUN
     schemas = document["components"]["schemas"]
-    for model in _models():
+    views_of = [vars(module).items() for module in (views, runs, mcp)]
+    models: list[type[BaseModel]] = [CallRequest, ProblemBody]  # rendered by pydantic: FastAPI leaves nulls out
+    models += [model for items in views_of for name, model in items if name.endswith("View")]
+    for model in models:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
@@ -176,12 +179,6 @@ def build(app: FastAPI) -> dict[str, Any]:
             if path in TICKET_PATHS:
                 operation["security"].append({"ticket": []})
     return document
-
-
-def _models() -> list[type[BaseModel]]:
-    """Models that pydantic renders; FastAPI's own rendering leaves nulls out."""
-    views_of = [vars(module).items() for module in (views, runs, mcp)]
-    return [CallRequest, ProblemBody, *(model for items in views_of for name, model in items if name.endswith("View"))]
 
 
 def _add_problems(operation: dict[str, Any], *, is_open: bool) -> None:

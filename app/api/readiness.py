@@ -1,7 +1,7 @@
 """Readiness: whether the service accepts calls, and if not, why. Each check has a time limit."""
 
 import asyncio
-import os
+import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +87,7 @@ class Readiness:
         writable, read_error = await asyncio.gather(self._writable(), self._reading.error())
         is_draining, count, limit = self._running.is_draining, len(self._running), self._calls_limit
         serving = "The service is stopping and takes no more calls." if is_draining else "The service takes calls."
-        free = min(_free_bytes(folder) for folder in self._folders)
+        free = min(shutil.disk_usage(folder).free for folder in self._folders)
         disk = f"{free // (1024 * 1024)} MB are free where the records are kept."
         checks = [
             Check("serving", not is_draining, serving),
@@ -118,8 +118,3 @@ class Readiness:
         if report is None:
             return Check("sandbox", True, "The self-test of the sandbox is under way.")
         return Check("sandbox", report.backend is not None, report.reason, is_warning=True)
-
-
-def _free_bytes(folder: Path) -> int:
-    stat = os.statvfs(folder)
-    return stat.f_bavail * stat.f_frsize

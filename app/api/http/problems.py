@@ -95,15 +95,12 @@ def install(app: FastAPI) -> None:
 
 async def _respond(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
-    if problem.status == 405 and (methods := _documented_methods(request)):
-        problem.headers = {"Allow": ", ".join(methods)}
+    if problem.status == 405:
+        # The router only knows the methods of the first route with this path.
+        path = getattr(request.scope.get("route"), "path_format", request.scope["path"])
+        if methods := sorted(method.upper() for method in request.app.openapi()["paths"].get(path, {})):
+            problem.headers = {"Allow": ", ".join(methods)}
     return problem.response(request.app.state.redactor)
-
-
-def _documented_methods(request: Request) -> list[str]:
-    """The methods of this path. The router only knows those of the first route with the path."""
-    path = getattr(request.scope.get("route"), "path_format", request.scope["path"])
-    return sorted(method.upper() for method in request.app.openapi()["paths"].get(path, {}))
 
 
 def problem_of(error: Exception) -> Problem:

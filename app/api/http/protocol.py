@@ -130,7 +130,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         if self._phase is Phase.OVER:
-            self._discard(data)
+            self._unused_bytes += len(data)  # discarded, up to a limit
+            if self._unused_bytes > LINGER_BYTES or self._is_responding():
+                self.flow.pause_reading()
             return
         self._read_bytes = len(data)
         self._unused_bytes += len(data)
@@ -327,12 +329,6 @@ class LimitedProtocol(HttpToolsProtocol):
         head = b"".join([STATUS_LINE[problem.status], *lines, b"connection: close\r\n\r\n"])
         self.transport.write(head + bytes(response.body))
         self.linger()
-
-    def _discard(self, data: bytes) -> None:
-        """Discard data after the end, up to a limit."""
-        self._unused_bytes += len(data)
-        if self._unused_bytes > LINGER_BYTES or self._is_responding():
-            self.flow.pause_reading()
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)

@@ -46,7 +46,10 @@ async def stored_secrets(
         yield named
     except BaseException:
         for name, previous in undo:
-            await _restore(services, principal, name, previous)
+            if previous is None:
+                await services.secrets.remove(principal, name)
+            else:
+                await services.secrets.put(principal, name, previous[1], previous[0].domains)
         raise
     for name in old - _own_secrets(named.model_dump()):
         await services.secrets.remove(principal, name)
@@ -147,10 +150,3 @@ async def _store(services: Services, principal: str, new: NewSecret, *, is_ours:
     except InvalidSecret as error:
         raise InvalidServer(f"a clear-text value cannot be stored as a secret: {str(error).rstrip('.')}") from None
     return previous
-
-
-async def _restore(services: Services, principal: str, name: str, previous: Any) -> None:
-    if previous is None:
-        await services.secrets.remove(principal, name)
-    else:
-        await services.secrets.put(principal, name, previous[1], previous[0].domains)
