@@ -251,7 +251,9 @@ class Reviewer:
         except Skipped:
             out.print("[dim]skipped[/]")
         except EndedMeanwhile as ended:
-            self._discard_typed()
+            if self._keyboard is not None and os.isatty(self._keyboard):
+                termios.tcflush(self._keyboard, termios.TCIFLUSH)  # input for one ask is not taken for the next
+                self._typed = b""
             out.print(f"\n[yellow]ended meanwhile:[/] {escaped(str(ended))}")
         finally:
             self._current = None
@@ -382,9 +384,3 @@ class Reviewer:
                 self._keyboard = None
         line, _, self._typed = self._typed.partition(b"\n")
         return line.decode("utf-8", "replace").strip()
-
-    def _discard_typed(self) -> None:
-        """Input for one ask must not be taken for the next."""
-        if self._keyboard is not None and os.isatty(self._keyboard):
-            termios.tcflush(self._keyboard, termios.TCIFLUSH)
-            self._typed = b""

@@ -73,7 +73,9 @@ def restore(settings: Settings, file: Path, agree: Callable[[Contents], bool]) -
             url = _url(settings).set(database=str(part))
             upgraded = migrate.upgrade(url)
             ended = asyncio.run(_end_waiting(url))
-            _copy_owner(part, database if database.exists() else database.parent)
+            if os.geteuid() == 0:  # the service must be able to open a database that root restored
+                owner = (database if database.exists() else database.parent).stat()
+                os.chown(part, owner.st_uid, owner.st_gid)
             atomic_write.sync(part)
             return Restored(contents, backups.put_in_place(part, database), upgraded, ended)
     finally:
@@ -115,12 +117,6 @@ def _temporary_database(database: Path) -> Iterator[Path]:
 def _refuse_database(file: Path, database: Path) -> None:
     if file.resolve() in {side_file(database, suffix) for suffix in ("", *SIDE_FILES)}:
         raise StoreUnavailable(f"{file} is the database itself. Use another file.")
-
-
-def _copy_owner(part: Path, like: Path) -> None:
-    """The service must be able to open a database that root restored."""
-    if os.geteuid() == 0:
-        os.chown(part, like.stat().st_uid, like.stat().st_gid)
 
 
 def _database(settings: Settings) -> Path:

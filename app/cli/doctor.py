@@ -90,7 +90,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_database(settings, data_dir),
         _port(settings, running),
         _admin_key(settings, data_dir),
-        _secrets_key(data_dir),
+        _private_file("secrets key", data_dir / SECRETS_KEY, "it is created when needed"),
         *_tls(settings),
         *_proxies(settings),
         *_mcp_servers(settings, data_dir),
@@ -124,7 +124,8 @@ def _broken(message: str) -> Finding:
 
 
 def _data_dir(path: Path) -> Iterator[Finding]:
-    name, there = "data directory", _nearest(path)
+    name = "data directory"
+    there = next(place for place in (path, *path.parents) if os.path.exists(place))
     if there != path:
         if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
             yield Finding(name, "note", f"{path} does not exist yet; it is created at the first start.")
@@ -144,9 +145,8 @@ def _data_dir(path: Path) -> Iterator[Finding]:
 def _check_owner(path: Path) -> Finding:
     info = path.stat()
     foreign = sorted(_foreign(path, info.st_uid))
-    passable = (
-        0o011 if info.st_uid == 0 else 0
-    )  # sandboxed processes of a service that is root pass through to workspaces
+    # Sandboxed processes of a service that is root pass through to workspaces.
+    passable = 0o011 if info.st_uid == 0 else 0
     if info.st_mode & 0o077 & ~passable:
         mode = f"mode {stat.S_IMODE(info.st_mode):o}"
         return Finding(
@@ -257,10 +257,6 @@ def _admin_key(settings: Settings, data_dir: Path) -> Finding:
     return _private_file("admin key", data_dir / admin_key.FILE_NAME, "it is created at the first start")
 
 
-def _secrets_key(data_dir: Path) -> Finding:
-    return _private_file("secrets key", data_dir / SECRETS_KEY, "it is created when needed")
-
-
 def _private_file(name: str, path: Path, if_missing: str) -> Finding:
     """Check that only the owner can read a file."""
     try:
@@ -326,7 +322,11 @@ def _mcp_servers(settings: Settings, data_dir: Path) -> Iterator[Finding]:
 
 def _machine() -> Iterator[Finding]:
     """Python, the kernel and programs."""
-    yield _python()
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info[:2] < MIN_PYTHON:
+        yield Finding("python", "failure", f"{version} is too old.", "Use Python 3.11 or newer.")
+    else:
+        yield Finding("python", "ok", version)
     for name, feature, advice in (
         ("openat2", features.openat2(), "Use Linux 5.6 or newer, and a container runtime that allows openat2."),
         ("landlock", features.landlock(), "Use Linux 5.13 or newer with `landlock` in the kernel's lsm= list."),
@@ -371,24 +371,12 @@ def _contains_data_dir(settings: Settings, data_dir: str) -> bool:
     return is_inside_workspace and settings.sandbox.profile is Profile.WORKSPACE_WRITE
 
 
-def _python() -> Finding:
-    version = ".".join(str(part) for part in sys.version_info[:3])
-    if sys.version_info[:2] < MIN_PYTHON:
-        return Finding("python", "failure", f"{version} is too old.", "Use Python 3.11 or newer.")
-    return Finding("python", "ok", version)
-
-
 def _program(name: str, use: str, package: str) -> Finding:
     program = features.find_program(next(iter(ripgrep.programs()), name) if name == "rg" else name)
     if program is None:
         advice = f"Install it with `apt-get install {package}` on Debian."
         return Finding(name, "note", f"Not installed; it is needed for {use}.", advice)
     return Finding(name, "ok", f"{program.version} ({program.path})")
-
-
-def _nearest(path: Path) -> Path:
-    """The path itself, or its nearest existing parent."""
-    return next(place for place in (path, *path.parents) if os.path.exists(place))
 
 
 def _size(count: int) -> str:
