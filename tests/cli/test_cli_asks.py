@@ -288,7 +288,7 @@ def test_a_person_fills_in_what_a_server_wants_line_by_line(office: Office, term
         terminal.type(f"{typed}\n")
         if typed != "1,2":
             shown += terminal.until(FILL)
-    terminal.until("age has to be a whole number")
+    terminal.until("age must be a whole number")
     for typed in ("Ada", "", ""):
         terminal.until(FILL)
         terminal.type(f"{typed}\n")
@@ -333,7 +333,7 @@ def test_an_answer_that_goes_too_far_can_be_given_again(office: Office) -> None:
     with at_terminal(office.folder, *FOLLOW, "--key", token) as terminal:
         terminal.until(CHOICE)
         terminal.type("A\n\n\n")
-        terminal.until("takes a key with rules:write")
+        terminal.until("needs a key with rules:write")
         terminal.until(CHOICE)
         terminal.type("a\n")
         terminal.until("allow_once by admin")
