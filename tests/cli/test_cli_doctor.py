@@ -421,7 +421,7 @@ def test_mcp_servers_are_told_of_by_name_with_the_secrets_they_lack(data_dir: Pa
     lost = found("mcp server lost", data_dir, **settings)
 
     assert told(lost) == ("warning", "There is no shared secret ANNS, and none of the admin.")
-    assert lost.advice == "Keep it with `toolcrib secret set ANNS`."
+    assert lost.advice == "Store it with `toolcrib secret set ANNS`."
     assert told(found("mcp servers", data_dir, **settings)) == ("ok", "4 can be read: docs, lost, mail, own.")
     names = {finding.name for finding in doctor.examine(Settings(data_dir=data_dir, port=0, **settings))}
     assert not names & {"mcp server docs", "mcp server mail", "mcp server own"}
