@@ -21,26 +21,22 @@ TOO_DEEP = "The message is nested too deep."
 def parse(message: Any) -> ParsedMessage:
     """Any of these forms. Raises `Unreadable`."""
     try:
-        return _parse(message)
+        match message:
+            case list() if streams.is_stream(message):
+                return parse_response(streams.to_response(message))
+            case list():
+                return ParsedMessage(calls=parse_calls(message))
+            case {"choices": list()} if streams.is_stream([message]):
+                return parse_response(streams.to_response([message]))
+            case {"choices": list()}:
+                return parse_response(message)
+            case dict() if any(name in message for name in MESSAGE_FIELDS):
+                return parse_message(message)
+            case dict() if _is_call(message):
+                return ParsedMessage(calls=parse_calls([message]))
+        raise Unreadable("This is not a response, message, list of calls or stream of Chat Completions.")
     except RecursionError as error:
         raise Unreadable(TOO_DEEP) from error
-
-
-def _parse(message: Any) -> ParsedMessage:
-    match message:
-        case list() if streams.is_stream(message):
-            return parse_response(streams.to_response(message))
-        case list():
-            return ParsedMessage(calls=parse_calls(message))
-        case {"choices": list()} if streams.is_stream([message]):
-            return parse_response(streams.to_response([message]))
-        case {"choices": list()}:
-            return parse_response(message)
-        case dict() if any(name in message for name in MESSAGE_FIELDS):
-            return parse_message(message)
-        case dict() if _is_call(message):
-            return ParsedMessage(calls=parse_calls([message]))
-    raise Unreadable("This is not a response, message, list of calls or stream of Chat Completions.")
 
 
 def parse_response(response: dict[str, Any]) -> ParsedMessage:

@@ -31,23 +31,20 @@ class Fragments:
     def is_whole(self) -> bool:
         for piece in self._pieces[self._scanned :]:
             for character in piece:
-                self._step(character)
+                if self._is_escaped:
+                    self._is_escaped = False
+                elif self._is_text:
+                    self._is_escaped = character == "\\"
+                    self._is_text = character != '"'
+                elif character == '"':
+                    self._is_text = True
+                elif character in "{[":
+                    self._depth += 1
+                elif character in "}]":
+                    self._depth -= 1
+                    self._is_closed = self._depth == 0
         self._scanned = len(self._pieces)
         return self._is_closed
-
-    def _step(self, character: str) -> None:
-        if self._is_escaped:
-            self._is_escaped = False
-        elif self._is_text:
-            self._is_escaped = character == "\\"
-            self._is_text = character != '"'
-        elif character == '"':
-            self._is_text = True
-        elif character in "{[":
-            self._depth += 1
-        elif character in "}]":
-            self._depth -= 1
-            self._is_closed = self._depth == 0
 
 
 NO_ID = (None, "", "null")

@@ -108,7 +108,8 @@ class _Conversion:
         """Alternatives. Null becomes `nullable`, and a single one is inlined."""
         real = [arm for arm in arms if arm != {"type": "null"}]
         outer = self._plain(schema, above) | ({"nullable": True} if len(real) < len(arms) else {})
-        converted = [one for arm in real for one in _arms(self.convert(arm, above))]
+        wholes = [self.convert(arm, above) for arm in real]
+        converted: list[Schema] = [one for whole in wholes for one in whole.get("anyOf") or [whole]]
         if not converted:
             return outer | {"type": "NULL"}
         if len(converted) == 1:
@@ -198,11 +199,6 @@ def _describe_rest(schema: Schema, converted: Schema) -> Schema:
     text = "{" + ", ".join(f"{word}: {_to_text(value)}" for word, value in rest.items()) + "}"
     before = f"{converted['description']}\n\n" if converted.get("description") else ""
     return converted | {"description": before + text}
-
-
-def _arms(converted: Schema) -> list[Schema]:
-    arms: list[Schema] = converted.get("anyOf") or [converted]
-    return arms
 
 
 def _to_text(value: Any) -> str:

@@ -34,7 +34,10 @@ class GrammarBudget:
         return schema
 
     def _spend(self, schema: dict[str, Any]) -> None:
-        costs = dict(zip(MAX_PER_REQUEST, (1, *_count(schema)), strict=True))
+        nodes = list(_nodes(schema))
+        optional = sum(len(node.get("properties", {})) - len(set(node.get("required", []))) for node in nodes)
+        unions = sum("anyOf" in node for node in nodes)
+        costs = dict(zip(MAX_PER_REQUEST, (1, optional, unions), strict=True))
         for what, cost in costs.items():
             if cost > self._left[what]:
                 raise NotExpressible(f"the strict tools of one request have at most {MAX_PER_REQUEST[what]} {what}")
@@ -126,13 +129,6 @@ def _describe_rest(strict: dict[str, Any], rest: dict[str, Any]) -> dict[str, An
     text = "{" + ", ".join(f"{word}: {value}" for word, value in rest.items()) + "}"
     before = f"{strict['description']}\n\n" if "description" in strict else ""
     return strict | {"description": before + text}
-
-
-def _count(schema: dict[str, Any]) -> tuple[int, int]:
-    """The numbers of optional properties and of unions."""
-    nodes = list(_nodes(schema))
-    optional = sum(len(node.get("properties", {})) - len(set(node.get("required", []))) for node in nodes)
-    return optional, sum("anyOf" in node for node in nodes)
 
 
 def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -92,7 +92,10 @@ def _unsupported_options(offers: Sequence[ToolOffer], options: ExportOptions) ->
 
 def _line(offer: ToolOffer, quirks: Quirks, template: PromptTemplate, warnings: list[str]) -> str:
     takes_text = offer.takes == "input"
-    description = _described(offer) if takes_text else offer.description
+    description = offer.description
+    if takes_text:
+        description += "\nThe input is free text, not JSON."
+        description += f" It follows this grammar:\n{offer.grammar}" if offer.grammar else ""
     schema = FREE_FORM if takes_text else offer.schema
     function: Wire = {
         "name": fit_name(offer, quirks, warnings),
@@ -101,11 +104,6 @@ def _line(offer: ToolOffer, quirks: Quirks, template: PromptTemplate, warnings: 
     }
     definition = {"type": "function", "function": function} if template.is_wrapped else function
     return escape_closing_tags(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
-
-
-def _described(offer: ToolOffer) -> str:
-    description = f"{offer.description}\nThe input is free text, not JSON."
-    return f"{description} It follows this grammar:\n{offer.grammar}" if offer.grammar else description
 
 
 def _free_text(offers: Sequence[ToolOffer], quirks: Quirks) -> list[str]:

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from app.core.runs import ModelCall
+from app.core.runs import ModelCall, ToolOffer
 from app.providers.text_calls.formats.json_objects import (
     broken_at,
     broken_call,
@@ -182,7 +182,7 @@ def _read_bracket(page: ScannedText, start: int) -> FoundCall | None:
     if head is None or offer is None:
         return None
     if not page.has("{", head.end()):
-        return _read_flat(page, start, head) if head[1] else None
+        return _read_flat(page, start, head, offer) if head[1] else None
     piece = value_at(page, head.end())
     if piece.mended is None:
         broken = broken_at(page, head.end(), piece, name)
@@ -194,12 +194,9 @@ def _read_bracket(page: ScannedText, start: int) -> FoundCall | None:
     )
 
 
-def _read_flat(page: ScannedText, start: int, head: re.Match[str]) -> FoundCall | None:
+def _read_flat(page: ScannedText, start: int, head: re.Match[str], offer: ToolOffer) -> FoundCall:
     """Without an object there are either no arguments, or free text."""
     name = head[2]
-    offer = page.offer(name)
-    if offer is None:
-        return None
     closing = page.find("]", head.end())
     end = len(page) if closing is None else closing + 1
     raw = page.cut(head.end(), end if closing is None else closing).strip()

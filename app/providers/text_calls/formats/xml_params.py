@@ -131,20 +131,13 @@ def _element(page: ScannedText, start: int, grammar: Grammar) -> Element | None:
         reason = f"The call is not closed: the message ended at character {len(page) - start} of it; nothing was run."
         return Element(start, len(page), _refused(page, name, offer, (opening.end(), len(page)), reason))
     except _Misplaced as error:
-        return _misplaced(page, opening, error, grammar)
+        closing = page.search(grammar.call_end, error.place)
+        if error.place == page.skip(opening.end()) and (closing is None or offer is None):
+            return None  # without parameters and an end it is no call at all
+        stop, end = closing.span() if closing else (len(page), len(page))
+        reason = f"{error} at character {error.place - start} of the call; nothing was run."
+        return Element(start, end, _refused(page, name, offer, (opening.end(), stop), reason))
     return Element(start, members.end, None if offer is None else _call(name, offer, members))
-
-
-def _misplaced(page: ScannedText, opening: re.Match[str], error: _Misplaced, grammar: Grammar) -> Element | None:
-    """A call with something in it that does not belong there. Without parameters and an end it is none at all."""
-    name = grammar.name(opening[0])
-    offer = page.offer(name)
-    closing = page.search(grammar.call_end, error.place)
-    if error.place == page.skip(opening.end()) and (closing is None or offer is None):
-        return None
-    stop, end = closing.span() if closing else (len(page), len(page))
-    reason = f"{error} at character {error.place - opening.start()} of the call; nothing was run."
-    return Element(opening.start(), end, _refused(page, name, offer, (opening.end(), stop), reason))
 
 
 def _refused(page: ScannedText, name: str, offer: ToolOffer | None, inside: Span, reason: str) -> ModelCall | None:
