@@ -101,9 +101,6 @@ class McpToolCalls:
         state = (ctx.params or {}).get(STATE)
         if state is not None:
             return await self._resume(ctx, state, render)
-        return await self._begin(ctx, request, render, log_level)
-
-    async def _begin(self, ctx: Ctx, request: CallRequest, render: Render, log_level: str | None) -> Raw:
         if self._dispatcher.live_calls.is_draining:
             raise NoCall(f"Overloaded: {STOPPING}")
         caller = caller_of(ctx)
