@@ -14,6 +14,7 @@ from app.providers.tool_limits import FREE_FORM, fit_count, fit_description, fit
 QUIRKS = Quirks(strict="full", max_tools=128, takes_freeform=True)
 PATCHING = "apply_patch"
 SHELLS = ("shell", "shell_command")
+NATIVE_KINDS = dict.fromkeys(SHELLS, ("shell", "local_shell")) | {PATCHING: ("apply_patch",)}
 OLD_SHELL_MODELS = "codex-mini"
 """Models with the older `local_shell` tool only."""
 SEARCH: Wire = {"type": "tool_search"}
@@ -31,7 +32,10 @@ def export_tools(offers: Sequence[ToolOffer], options: ExportOptions) -> Exporte
             entries += [] if native in entries else [native]
             continue
         if options.namespace is not None and group is entries:
-            group = _add_namespace(options, entries)
+            name, description = options.namespace
+            named = wire_name(name, options.quirks.names)
+            group = []
+            entries.append({"type": "namespace", "name": named, "description": description, "tools": group})
         group.append(define(offer, options, exported.warnings))
     if any(tool.get("defer_loading") for tool in [*entries, *group]):
         entries.append(dict(SEARCH))
@@ -74,16 +78,6 @@ def _native(offer: ToolOffer, options: ExportOptions) -> Wire | None:
     if model.startswith(OLD_SHELL_MODELS):
         return {"type": "local_shell"}
     return {"type": "shell", "environment": {"type": "local"}}
-
-
-def _add_namespace(options: ExportOptions, entries: list[Wire]) -> list[Wire]:
-    """Append an empty namespace and return its tools."""
-    assert options.namespace is not None, "checked by the caller"
-    name, description = options.namespace
-    group: list[Wire] = []
-    named = wire_name(name, options.quirks.names)
-    entries.append({"type": "namespace", "name": named, "description": description, "tools": group})
-    return group
 
 
 def _format(grammar: str | None) -> Wire:
@@ -160,14 +154,8 @@ def _reference(tools: list[Wire], name: str, quirks: Quirks, warnings: list[str]
     kind = next((tool["type"] for tool in offered if tool.get("name") == wire), None)
     if kind is not None:
         return {"type": kind, "name": wire}
-    native = next((tool["type"] for tool in offered if tool["type"] in _native_kinds(name)), None)
+    native = next((tool["type"] for tool in offered if tool["type"] in NATIVE_KINDS.get(name, ())), None)
     if native is not None:
         return {"type": native}
     warnings.append(f"{name} is not among the exported tools; the provider may reject the choice.")
     return {"type": "function", "name": wire}
-
-
-def _native_kinds(name: str) -> tuple[str, ...]:
-    if name in SHELLS:
-        return ("shell", "local_shell")
-    return ("apply_patch",) if name == PATCHING else ()
