@@ -285,7 +285,7 @@ async def test_who_may_only_answer_can_list_read_and_answer_but_not_for_ever(ser
 
     assert listed == [ask]
     assert_problem(for_ever, 403, "Forbidden")
-    assert for_ever.json()["detail"].endswith("takes a key with rules:write.")
+    assert for_ever.json()["detail"].endswith("needs a key with rules:write.")
     assert (once.json()["answer"]["principal"], done["status"]) == ("ann", "completed")
     for answered in refused:
         assert_problem(answered, 403, "Forbidden")

@@ -116,8 +116,8 @@ def test_a_file_that_cannot_be_followed_keeps_the_service_from_starting(tmp_path
     refused = toolcrib(tmp_path, "serve", "--port", "0", "--mcp-config", "mcp.json")
     looked = toolcrib(tmp_path, "doctor", "--json", TOOLCRIB_MCP_CONFIG="mcp.json")
 
-    wrong = "comand is an unknown field; take it out, or correct it."
-    sentence = f"mcp.json: the MCP server 'time' cannot be had: {wrong}"
+    wrong = "comand is an unknown field; remove or correct it."
+    sentence = f"mcp.json: the MCP server 'time' is invalid: {wrong}"
     assert (refused.returncode, looked.returncode) == (1, 1)
     assert refused.stderr.splitlines()[-1] == f"error: {sentence}"
     [found] = [one for one in json.loads(looked.stdout)["findings"] if one["name"] == "mcp servers"]

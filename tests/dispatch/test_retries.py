@@ -21,8 +21,8 @@ COMPLETED = ("completed", None)
 def impatient(crib: Crib, monkeypatch: pytest.MonkeyPatch) -> Crib:
     """A house, not yet open, whose store gives up on a locked database at once and is soon asked again."""
     monkeypatch.setattr(db, "BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("app.dispatch.retries.FIRST_PAUSE", 0.005)
-    monkeypatch.setattr("app.dispatch.retries.LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("app.dispatch.retries.FIRST_PAUSE_SECONDS", 0.005)
+    monkeypatch.setattr("app.dispatch.retries.MAX_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("app.dispatch.live_calls.CANCEL_SECONDS", 0.05)
     return crib
 

@@ -32,8 +32,8 @@ async def test_calls_are_answered_whatever_else_is_written(bench: Bench) -> None
             await call(link, "no_object")
 
     assert "not JSON: Starting up...\n" in bench.journal.text
-    assert "no JSON: [1, 2\n" in bench.journal.text
-    assert bench.journal.text.count("no message") == 3
+    assert "not JSON: [1, 2\n" in bench.journal.text
+    assert bench.journal.text.count("not a JSON-RPC message") == 3
 
 
 async def test_large_results_come_whole_beside_small_ones(bench: Bench) -> None:

@@ -164,12 +164,12 @@ async def test_one_post_that_fails_is_one_call_that_fails(bench: Bench) -> None:
         "unavailable": (JsonRpcError, "The server answered tools/call with HTTP 503: try later."),
         "accepted": (JsonRpcError, "did not answer tools/call (HTTP 202)"),
         "html": (JsonRpcError, "with text/html instead of JSON"),
-        "junk": (JsonRpcError, "is no answer to it"),
-        "other": (JsonRpcError, "is no answer to it"),
+        "junk": (JsonRpcError, "does not contain its answer"),
+        "other": (JsonRpcError, "does not contain its answer"),
         "refused": (JsonRpcError, "no such thing"),
-        "elsewhere": (JsonRpcError, "sends us to http://elsewhere.example/mcp, which is not followed"),
-        "moved": (JsonRpcError, "answered with a redirect (HTTP 302)"),
-        "circle": (JsonRpcError, "redirects in a circle"),
+        "elsewhere": (JsonRpcError, "redirects to http://elsewhere.example/mcp, another origin, which is not followed"),
+        "moved": (JsonRpcError, "redirected POST (HTTP 302)"),
+        "circle": (JsonRpcError, "redirects in a loop"),
         "nowhere": (JsonRpcError, "sent an invalid URL"),
     }
     async with raw_site(answers=answers) as raw, bench.open(site(raw.url)) as link, asyncio.timeout(HANG):
