@@ -158,9 +158,12 @@ class TokenStore:
     async def remove(self, owner: str | None, server: str) -> bool:
         """Delete all grants of a server; False when there were none."""
         key = {"b_principal": owner or GLOBAL_PRINCIPAL, "b_server": server}
-        change = self._writer.submit(lambda batch: batch.execute(REMOVE_GRANTS, key) > 0)
-        change.add_done_callback(lambda done: self._on_removed(done, owner, server))
-        return await asyncio.shield(change)
+
+        def forget(_: bool) -> None:
+            for grant in self._grants.pop((owner or GLOBAL_PRINCIPAL, server), {}).values():
+                self._former[_key(grant)] = grant.secrets
+
+        return await self._writer.commit_and_apply(lambda batch: batch.execute(REMOVE_GRANTS, key) > 0, forget)
 
     def _on_stored(self, done: "asyncio.Future[int]", grant: Grant) -> None:
         if not (done.cancelled() or done.exception()):
@@ -168,11 +171,6 @@ class TokenStore:
                 self._former[_key(grant)] = before.secrets
             self._put(grant)
         self._register()
-
-    def _on_removed(self, done: "asyncio.Future[bool]", owner: str | None, server: str) -> None:
-        if not (done.cancelled() or done.exception()):
-            for grant in self._grants.pop((owner or GLOBAL_PRINCIPAL, server), {}).values():
-                self._former[_key(grant)] = grant.secrets
 
     def _put(self, grant: Grant) -> None:
         self._grants.setdefault((grant.owner or GLOBAL_PRINCIPAL, grant.server), {})[grant.issuer] = grant

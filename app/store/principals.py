@@ -14,10 +14,7 @@ from app.store import sessions
 from app.store.tables import keys, principals
 from app.store.writer import Batch, Statement, Writer, parameters, row_of
 
-ADD = Statement(
-    "principals.add",
-    insert_or_ignore(principals).values(parameters(principals)).on_conflict_do_nothing(),
-)
+ADD = Statement("principals.add", insert_or_ignore(principals).values(parameters(principals)).on_conflict_do_nothing())
 ADD_KEY = Statement("keys.add", insert(keys).values(parameters(keys)))
 REVOKE = Statement(
     "keys.revoke",

@@ -1,6 +1,5 @@
 """The secrets table: values encrypted in the database, decrypted only in the memory of the running service."""
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -96,32 +95,23 @@ class SecretStore:
         if (principal, name) not in self._stored and count >= MAX_PER_OWNER:
             raise InvalidSecret(f"An owner can have at most {MAX_PER_OWNER:,} secrets; remove one first.")
         sealed = self._vault.seal(value.encode(), _label(secret))
-        change = self._writer.submit(lambda batch: put(batch, secret, sealed))
-        change.add_done_callback(lambda done: self._on_stored(done, value))
-        # Shielded, because a submitted change is committed even if the waiting task is canceled.
-        stored = await asyncio.shield(change)
+        stored = await self._writer.commit_and_apply(
+            lambda batch: put(batch, secret, sealed),
+            lambda new: self._replace(self._stored | {(new.principal, new.name): (new, value)}),
+        )
         return stored, stored is secret
 
     async def remove(self, principal: str, name: str) -> bool:
         """Delete a secret; False when there was none."""
         self._check(principal, name)
-        change = self._writer.submit(lambda batch: remove(batch, principal, name))
-        change.add_done_callback(lambda done: self._on_removed(done, principal, name))
-        return await asyncio.shield(change)
+        return await self._writer.commit_and_apply(
+            lambda batch: remove(batch, principal, name),
+            lambda _: self._replace({key: held for key, held in self._stored.items() if key != (principal, name)}),
+        )
 
     def _check(self, principal: str, name: str) -> None:
         if principal == GLOBAL_PRINCIPAL and name in self._configured:
             raise SecretConfigured(name)
-
-    def _on_stored(self, done: "asyncio.Future[Secret]", value: str) -> None:
-        """Futures are resolved in the order of their commits, so memory changes in that order too."""
-        if not (done.cancelled() or done.exception()):
-            secret = done.result()
-            self._replace(self._stored | {(secret.principal, secret.name): (secret, value)})
-
-    def _on_removed(self, done: "asyncio.Future[bool]", principal: str, name: str) -> None:
-        if not (done.cancelled() or done.exception()):
-            self._replace({key: held for key, held in self._stored.items() if key != (principal, name)})
 
     def _replace(self, stored: dict[tuple[str, str], Held]) -> None:
         """The registrar comes first, so that no value can be found that is not redacted."""

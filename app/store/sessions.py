@@ -15,10 +15,7 @@ from app.store.tables import sessions
 from app.store.visibility import SessionFilter
 from app.store.writer import Batch, Statement, parameters, row_of
 
-ADD = Statement(
-    "sessions.add",
-    insert_or_ignore(sessions).values(parameters(sessions)).on_conflict_do_nothing(),
-)
+ADD = Statement("sessions.add", insert_or_ignore(sessions).values(parameters(sessions)).on_conflict_do_nothing())
 _is_key = (sessions.c.principal == bindparam("b_principal"), sessions.c.id == bindparam("b_id"))
 _CONSTANT = ("principal", "id", "workspace", "plan", "created_at")
 """Columns that `replace` does not change."""

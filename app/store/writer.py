@@ -183,6 +183,13 @@ class Writer:
             self._loop.call_soon(self._start_batch)
         return future
 
+    async def commit_and_apply(self, change: Callable[[Batch], T], apply: Callable[[T], None]) -> T:
+        """Store a change, then apply its result to memory: in the order of the commits, and even if the waiting task
+        is canceled, because a submitted change is committed all the same."""
+        future = self.submit(change)
+        future.add_done_callback(lambda done: None if done.cancelled() or done.exception() else apply(done.result()))
+        return await asyncio.shield(future)
+
     def probe(self) -> "asyncio.Future[None]":
         """Write to the disk without changing any value."""
         return self.submit(_touch)

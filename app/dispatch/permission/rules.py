@@ -3,9 +3,7 @@
 A change is committed first and applies then.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from app.core.rules import StoredRule
 from app.core.secrets import GLOBAL_PRINCIPAL
@@ -46,15 +44,11 @@ class RuleStore:
         return [rule for rule in self._rules.values() if rule.principal in (GLOBAL_PRINCIPAL, principal)]
 
     async def add(self, rule: StoredRule) -> None:
-        change = self._writer.submit(lambda batch: rules.add(batch, rule))
-        change.add_done_callback(lambda done: self.put(rule) if _succeeded(done) else None)
-        await asyncio.shield(change)
+        await self._writer.commit_and_apply(lambda batch: rules.add(batch, rule), lambda _: self.put(rule))
 
     async def drop(self, id: str) -> bool:
         """Remove a rule; returns whether it existed."""
-        change = self._writer.submit(lambda batch: rules.remove(batch, id))
-        change.add_done_callback(lambda done: self._forget(id) if _succeeded(done) else None)
-        return await asyncio.shield(change)
+        return await self._writer.commit_and_apply(lambda batch: rules.remove(batch, id), lambda _: self._forget(id))
 
     def put(self, *committed: StoredRule) -> None:
         """Apply rules that are committed."""
@@ -76,7 +70,3 @@ class RuleStore:
         """Rules have changed: call every watcher."""
         for changed in self._watchers:
             changed()
-
-
-def _succeeded(done: "asyncio.Future[Any]") -> bool:
-    return not done.cancelled() and done.exception() is None

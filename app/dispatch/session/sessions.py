@@ -203,9 +203,12 @@ class Sessions:
             batch.publish(event)
             return True
 
-        change = self._writer.submit(write)
-        change.add_done_callback(lambda done: self._replaced(done, after))
-        return await asyncio.shield(change)
+        def apply(is_replaced: bool) -> None:
+            if is_replaced:
+                self._changed(after)
+                self._rules.notify()
+
+        return await self._writer.commit_and_apply(write, apply)
 
     async def _load(self, name: Name) -> Session | None:
         """From the store into memory, unless a change overtakes the reading: then it is read again."""
@@ -234,20 +237,14 @@ class Sessions:
     def _made(self, done: "asyncio.Future[bool]", session: Session) -> None:
         self._making.discard(_name_of(session))
         if _is_true(done):
-            self._changed(done, session)
+            self._changed(session)
         else:
             self._leave(_name_of(session))
 
-    def _changed(self, done: "asyncio.Future[bool]", session: Session) -> None:
+    def _changed(self, session: Session) -> None:
         """Futures are resolved in the order of their commits, so what is remembered changes in that order too."""
-        if _is_true(done):
-            self._loading.pop(_name_of(session), None)
-            self._remember(session)
-
-    def _replaced(self, done: "asyncio.Future[bool]", session: Session) -> None:
-        self._changed(done, session)
-        if _is_true(done):
-            self._rules.notify()
+        self._loading.pop(_name_of(session), None)
+        self._remember(session)
 
     def _removed(self, done: "asyncio.Future[bool]", name: Name) -> None:
         if _is_true(done):

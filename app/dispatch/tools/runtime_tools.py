@@ -143,9 +143,12 @@ class RuntimeTools:
             ToolsChanged(removed=[name]).publish(batch, recipients, at)
             return True
 
-        change = self._writer.submit(delete)
-        change.add_done_callback(lambda done: self._removed(done, name, owner))
-        return await asyncio.shield(change)
+        def forget(_: bool) -> None:
+            if self.holds(name, owner):
+                self._registered.remove((owner, name))
+                self._registry.remove(name, owner)
+
+        return await self._writer.commit_and_apply(delete, forget)
 
     async def _store(self, fitting: Iterable[DefinedTool], owner: str | None, replace: bool) -> ToolsChanged:
         """Store all of them in one commit with their event. The store decides whether a name is free."""
@@ -164,27 +167,16 @@ class RuntimeTools:
                 done.publish(batch, recipients, at)
             return done
 
-        change = self._writer.submit(store)
-        change.add_done_callback(lambda done: self._on_stored(done, made))
-        # Shielded: a submitted change is committed even if the request has ended.
-        return await asyncio.shield(change)
+        def register(done: ToolsChanged) -> None:
+            names = {*done.added, *done.changed}
+            for one in made:
+                if one.tool.name in names:
+                    try:
+                        self._add_to_registry(one)
+                    except NameTaken as error:  # by a file that was loaded meanwhile
+                        log.warning("a registered tool cannot be used: %s", error)
 
-    def _on_stored(self, done: "asyncio.Future[ToolsChanged]", made: list[DefinedTool]) -> None:
-        """Futures are resolved in the order of their commits, so the registry changes in that order too."""
-        if done.cancelled() or done.exception():
-            return
-        names = {*done.result().added, *done.result().changed}
-        for one in made:
-            if one.tool.name in names:
-                try:
-                    self._add_to_registry(one)
-                except NameTaken as error:  # by a file that was loaded meanwhile
-                    log.warning("a registered tool cannot be used: %s", error)
-
-    def _removed(self, done: "asyncio.Future[bool]", name: str, owner: str | None) -> None:
-        if not (done.cancelled() or done.exception()) and self.holds(name, owner):
-            self._registered.remove((owner, name))
-            self._registry.remove(name, owner)
+        return await self._writer.commit_and_apply(store, register)
 
     def _add_to_registry(self, made: DefinedTool) -> None:
         """Add it to the registry, but never replace a tool of another source."""
