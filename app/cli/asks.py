@@ -226,7 +226,6 @@ class Reviewer:
         os.write(self._wake_write, b".")
 
     def _take_change(self) -> None:
-        """Handle one change; waits for it."""
         os.read(self._wake_read, 1)
         change = self._changes.get()
         if isinstance(change, ServiceProblem):

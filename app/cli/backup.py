@@ -105,7 +105,6 @@ def _end_call(call: Call, batch: Batch) -> None:
 
 @contextmanager
 def _temporary_database(database: Path) -> Iterator[Path]:
-    """A temporary file beside the database for the new one."""
     part = atomic_write.temporary_file(database)
     try:
         yield part

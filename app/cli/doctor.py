@@ -184,7 +184,6 @@ def _service(data_dir: Path, running: lock.Holder | None) -> Iterator[Finding]:
 
 
 def _check_health(url: str, certificate: str | None, pid: int | None) -> Finding:
-    """The health of the running service."""
     where = f"{url}, pid {pid}"
     try:
         _, health = probe(url, "/healthz", certificate)
@@ -366,7 +365,6 @@ async def _run_self_test(planner: SpawnPlanner) -> SandboxReport:
 
 
 def _contains_data_dir(settings: Settings, data_dir: str) -> bool:
-    """Whether the data directory is in a writable workspace."""
     is_inside_workspace = settings.workspace is not None and is_inside(data_dir, os.path.realpath(settings.workspace))
     return is_inside_workspace and settings.sandbox.profile is Profile.WORKSPACE_WRITE
 

@@ -185,7 +185,6 @@ def _effect(tool: Tool, payload: Any) -> Effect:
 
 
 def _outcome_view(outcome: HookOutcome) -> dict[str, Any]:
-    """The outcome as after-hooks see it."""
     error = outcome.error
     return {
         "executed": outcome.executed,

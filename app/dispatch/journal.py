@@ -376,7 +376,6 @@ class Journal:
 
 
 def _merged(older: dict[str, Any] | None, newer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Two progress reports as one."""
     if older is None or newer is None:
         return older or newer
     return {"title": newer["title"] or older["title"], "metadata": older["metadata"] | newer["metadata"]}

@@ -143,7 +143,6 @@ def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _unreachable(where: ParsedUrl, error: Exception) -> NetworkError:
-    """Why the connection failed, in one sentence."""
     causes = _causes(error)
     if untrusted := next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None):
         failed = NetworkError(f"The certificate of {where.host} is not trusted: {untrusted.verify_message}.")

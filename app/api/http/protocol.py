@@ -244,7 +244,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(LINGER_SECONDS, self._abort_unless_reading, unsent)
 
     def _abort_unless_reading(self, unsent: int) -> None:
-        """Abort, unless the client is still reading the response."""
         still_unsent = self.transport.get_write_buffer_size()
         if 0 < still_unsent < unsent:
             self._wait_for_client(still_unsent)

@@ -89,7 +89,6 @@ def _extract_secrets(server: Server) -> tuple[Server, list[NewSecret]]:
 
 
 def _changes(server: Server, secrets: dict[tuple[str, str], NewSecret]) -> Iterator[tuple[str, Any]]:
-    """The changed fields of the definition."""
     if isinstance(server, StdioServer):
         named = {name: SecretValue(secret=one.name) for (_, name), one in secrets.items()}
         yield "env", server.env | named

@@ -84,7 +84,6 @@ class ModelServerRequest(BaseModel, extra="forbid"):
 
 
 def _form(body: Any) -> str:
-    """Which of the three forms a body has."""
     if isinstance(body, BaseModel):
         return str(getattr(body, "type", None) or getattr(body, "kind", "http")).replace("sse", "http")
     if not isinstance(body, dict):

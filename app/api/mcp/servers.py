@@ -188,11 +188,7 @@ def _check_allowed(services: Services, key: Key, plan: ServerPlan) -> None:
     """The operator decides whether keys may add stdio servers."""
     refuse_bound(key)
     if isinstance(plan.server, StdioServer) and not (services.stdio_over_rest and _is_admin(key)):
-        raise Problem(
-            403,
-            "Forbidden",
-            "A stdio server needs an admin key and the setting mcp.stdio_over_rest = true.",
-        )
+        raise Problem(403, "Forbidden", "A stdio server needs an admin key and the setting mcp.stdio_over_rest = true.")
 
 
 async def _wait_connected(services: Services, name: str, owner: str | None, seconds: float) -> Raw:
@@ -205,7 +201,6 @@ async def _wait_connected(services: Services, name: str, owner: str | None, seco
 
 
 def _of_owner(services: Services, name: str, owner: str | None) -> Raw | None:
-    """The server of exactly this owner."""
     views = services.servers.views(owner or GLOBAL_PRINCIPAL, is_admin=True)
     return next((view for view in views if view["name"] == name and view["owner"] == owner), None)
 

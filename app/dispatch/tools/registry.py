@@ -157,7 +157,6 @@ class Registry:
             raise NameTaken(tool.name, "is built in and stays")
 
     def _of(self, name: str, owner: str | None) -> Tool | None:
-        """An owner's tool by its own name."""
         return self._tools_of(owner).get(name)
 
     def _tools_of(self, owner: str | None) -> dict[str, Tool]:
