@@ -87,7 +87,11 @@ async def test_what_is_no_answer_is_refused_in_a_sentence_and_changes_nothing(
         (FORM, {"content": {"count": 1, "colour": "green"}}, "colour must be one of red, blue."),
         (FORM, {"content": {"count": 1, "size": 3}}, "There is no field size; the fields are count, colour."),
         (FORM, {"decision": "allow_once"}, "is about no permission: answer with `content`, or refuse with `action`."),
-        (PAGE, {"content": {"card": "4242"}}, "The server asks for this on a web page of its own: `{}` agrees to open it."),
+        (
+            PAGE,
+            {"content": {"card": "4242"}},
+            "The server asks for this on a web page of its own: `{}` agrees to open it.",
+        ),
     ]
     for shows, said, sentence in cases:
         with subtests.test(shows=shows, said=said, sentence=sentence):
