@@ -255,15 +255,18 @@ class Writer:
             if committed:
                 self._publish(committed)
         finally:
-            for item in items:
-                if item.future.done():
-                    continue
-                if isinstance(item.outcome, BaseException):
-                    item.future.set_exception(item.outcome)
-                else:
-                    item.future.set_result(item.outcome)
+            self._resolve(items)
             is_idle = len(items) == 1 and not self._gathered  # no other change to wait for
             self._gather(0 if is_idle else GATHER_TICKS)
+
+    def _resolve(self, items: list[_Item[Any]]) -> None:
+        for item in items:
+            if item.future.done():
+                continue
+            if isinstance(item.outcome, BaseException):
+                item.future.set_exception(item.outcome)
+            else:
+                item.future.set_result(item.outcome)
 
     def _commit(self, items: list[_Item[Any]]) -> list[CommittedEvent]:
         try:

@@ -90,7 +90,7 @@ async def test_what_is_no_answer_is_refused_in_a_sentence_and_changes_nothing(
         (
             PAGE,
             {"content": {"card": "4242"}},
-            "The server asks for this on a web page of its own: `{}` agrees to open it.",
+            "on a web page of its own: `{}` agrees to open it.",
         ),
     ]
     for shows, said, sentence in cases:

@@ -24,6 +24,7 @@ from app.api import create_call
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.events.hub import EventHub
 from app.dispatch.events.output_spool import Spool
+from app.dispatch.finish import FinishStage
 from app.dispatch.journal import Journal
 from app.dispatch.live_calls import LiveCalls
 from app.service import Service
@@ -126,20 +127,20 @@ def _arm_stages(fuse: Fuse, toys: Any) -> None:
     def at(*points: str) -> Callable[..., None]:
         return lambda *args, **kwargs: fuse.reach(*points)
 
-    def at_submit(*args: Any, place: object = None, **kwargs: Any) -> None:
-        fuse.reach("submit", *(["submit.batch"] if place else []))
+    def at_submit(*args: Any, batch_slot: object = None, **kwargs: Any) -> None:
+        fuse.reach("submit", *(["submit.batch"] if batch_slot else []))
 
     _wrap(Dispatcher, "submit", before=at_submit)
     _wrap(Dispatcher, "_execute", before=at("run"))
     _wrap(toys, "leave_mark", after=at("mark"))
-    _wrap(Spool, "_send", before=lambda spool: fuse.reach(*(["output.spool"] if spool._pieces else [])))
+    _wrap(Spool, "_send", before=lambda spool: fuse.reach(*(["output.spool"] if spool._chunks else [])))
     _wrap(EventHub, "publish_output", after=at("output.told"))
-    _wrap(Dispatcher, "_close", before=at("finish"))
+    _wrap(FinishStage, "run", before=at("finish"))
     _wrap(create_call, "call_response", after=at("answer"))
     _wrap(Dispatcher, "cancel", before=at("cancel"))
     _wrap(LiveCalls, "cancel", before=at("cancel.stop"))
     _wrap(app.service, "recover", before=at("recover"), after=at("recover.done"))
-    _wrap(Journal, "bury", before=at("recover.bury"))
+    _wrap(Journal, "end_orphan", before=at("recover.bury"))
     _wrap(Dispatcher, "resume", before=at("recover.resume"))
     _wrap(LiveCalls, "drain", before=at("drain"))
     _wrap(LiveCalls, "interrupt_all", before=at("drain.interrupt"))

@@ -33,7 +33,7 @@ def test_a_line_of_a_hundred_megabytes_is_left_out(servers: Fleet) -> None:
 
     assert call["result"]["output"] == "that was all"
     assert growth() < MB_MOST
-    assert "left out" in servers.client.get("/v1/mcp/servers/calls/log").text
+    assert "dropped" in servers.client.get("/v1/mcp/servers/calls/log").text
     assert servers.works("good")
 
 
