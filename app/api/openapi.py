@@ -163,9 +163,11 @@ def build(app: FastAPI) -> dict[str, Any]:
     for model in models:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
-        schemas[model.__name__] = schema
+        if model.__name__ in EXAMPLES:
+            schema["examples"] = [EXAMPLES[model.__name__]]
+        schemas[model.__name__] = dict(sorted(schema.items()))
     for name, example in EXAMPLES.items():
-        schemas[name]["examples"] = [example]
+        schemas[name].setdefault("examples", [example])
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     document["components"]["securitySchemes"] = {
