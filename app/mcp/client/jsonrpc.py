@@ -120,8 +120,12 @@ class JsonRpcPeer:
         answer: asyncio.Future[Raw] = self._loop.create_future()
         pending = _PendingRequest(method, answer, on_progress, options.get("ctx"), on_notification)
         self._pending[number] = pending
+        timeout = options.get("timeout")
         try:
-            async with asyncio.timeout(options.get("timeout")):
+            if timeout is None:  # the usual case: calls have a time limit of their own
+                await self.transport.send(message)
+                return await answer
+            async with asyncio.timeout(timeout):
                 await self.transport.send(message)
                 return await answer
         except (asyncio.CancelledError, TimeoutError) as end:
