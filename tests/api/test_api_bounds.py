@@ -349,10 +349,13 @@ async def test_an_mcp_client_with_a_bound_key_finds_only_what_fits(service: Runn
 
 
 async def test_many_sessions_are_looked_up_for_a_batch_at_one_moment(service: RunningService) -> None:
-    batch = {"calls": [{"tool": "echo", "session": id} for id in ("in-1", "out-1", "default") * 4]}
+    """Every call has its own text: the same call again and again would be a doom loop, and ask a person."""
+    sessions = ("in-1", "out-1", "default") * 4
+    batches = [
+        {"calls": [{"tool": "echo", "arguments": {"text": f"{n} {i}"}, "session": id} for i, id in enumerate(sessions)]}
+        for n in range(3)
+    ]
 
-    answers = await asyncio.gather(*(service.client.post("/v1/calls/batch", json=batch) for _ in range(3)))
+    answers = await asyncio.gather(*(service.client.post("/v1/calls/batch", json=batch) for batch in batches))
 
-    assert [[call["session"] for call in answer.json()["data"]] for answer in answers] == [
-        [call["session"] for call in batch["calls"]]
-    ] * 3
+    assert [[call["session"] for call in answer.json()["data"]] for answer in answers] == [list(sessions)] * 3
